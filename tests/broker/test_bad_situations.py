@@ -83,7 +83,7 @@ def test_a_missing_output_topic(kafka: Log, tmp_path: Path) -> None:
     loud, cure = app.topic("loud"), "`partitions`"
     assert done.code == 1
     warned, failed = [line for line in done.err.splitlines() if loud in line]
-    assert "topics to write are missing" in warned
+    assert "output topics are missing" in warned
     assert "Unknown topic or partition; create the topic" in failed
     assert cure in warned
     assert cure in failed

@@ -207,7 +207,7 @@ def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
         until(lambda: read_all(app, 3 * RECORDS), "both read what is new")
         said = stop_all(processes)
     # Whoever notices first: a thread by its commit, or the member by its heartbeat.
-    assert "joining again" in said[0] or "are given up" in said[0]
+    assert "rejoining the group" in said[0] or "its tasks are closed" in said[0]
     assert_counted_once(app, 3 * RECORDS)
 
 

@@ -55,7 +55,7 @@ def test_a_lost_commit_is_ended_by_the_command_of_the_log_and_nothing_is_lost(un
         line = until(lambda: re.search(r".*brokers have lost the end of a transaction.*", running.said), "the line")[0]
         said = f"{changelog.topic}-0: brokers have lost the end of a transaction of {gone} (producer {found.producer_id}, epoch"
         assert said in line
-        command = re.search(r"it was committed: streamkit (.*) ends it so, and loses nothing", line)
+        command = re.search(r"it was committed: streamkit (.*) ends it in the same way, and loses nothing", line)
         assert command, line
         done = streamkit(*command[1].split())
         assert done.code == 0, done

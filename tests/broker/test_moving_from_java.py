@@ -85,7 +85,7 @@ def waits_for_javas_sessions(app: App) -> None:
     said = app.state.parent / "stderr"
     with said.open("w") as err:
         process = subprocess.Popen(command("run", app.path, "--until-idle"), stderr=err)
-    line = "the group has members that are not streamkit's; waiting at most"
+    line = "the group has members that are not streamkit's; waiting up to"
     try:
         until(lambda: line in said.read_text() or process.poll() is not None, line)
         app.log.remove_members(app.application)

@@ -80,7 +80,7 @@ def test_records_that_were_deleted_before_they_were_read(log: Log, tmp_path: Pat
     done = app.run()
     assert (done.code, done.err.count("\n")) == (0, 1)
     assert (
-        f"{lost} (retention.ms, retention.bytes) or on request (delete-records); going on from the beginning"
+        f"{lost} (retention.ms, retention.bytes) or on request (delete-records); continuing from the beginning"
         in done.err
     )
     assert read(app)["whole"] == ["0h", "2h", "3h"]

@@ -200,4 +200,4 @@ def test_a_damaged_entry_of_the_journal_is_not_used(embedded: Versions, caplog: 
         topic = Journal(new, embedded.log.transport, admin).topic
     embedded.log.write([(topic, b"x", b"{", 1, None, 0), (topic, b"y", b'{"state": 1}', 1, None, 0)])
     assert shown(embedded.migrate(old, new)) == ["copy totals: done"]
-    assert "is no entry of a migration and is not used" in caplog.text
+    assert "is not a migration entry and is ignored" in caplog.text

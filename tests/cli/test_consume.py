@@ -295,6 +295,6 @@ def test_records_that_are_deleted_before_they_are_read_are_reported_as_retention
     done = streamkit("run", path, "--until-idle")
     assert (
         "in-0: the records from offset 1 to 2 were deleted before they were read, by the topic's retention (retention.ms, "
-        "retention.bytes) or on request (delete-records); going on from the beginning"
+        "retention.bytes) or on request (delete-records); continuing from the beginning"
     ) in done.err
     assert [record["value"] for record in consumed(path, "--until-idle", topic="out")] == ["a", "d"]

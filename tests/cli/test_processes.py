@@ -99,7 +99,7 @@ def test_a_killed_instance_starts_again_and_a_killed_supervisor_leaves_none(file
     finally:
         process.kill()
         _, err = process.communicate(timeout=LIMIT_S)
-    assert b"instance 1 ended with signal 9; it starts again in 1 s" in err
+    assert b"instance 1 ended with signal 9; it restarts in 1 s" in err
 
 
 def test_a_hang_up_renews_instances_and_a_signal_ends_them_in_order(file: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_failure_that_ends_the_application_ends_all_for_good(file: Path) -> No
     finally:
         process.kill()
     assert process.returncode == 1
-    assert "asked all to end; all instances end" in err
-    assert "starts again" not in err
+    assert "requested that all instances stop; all instances stop" in err
+    assert "restarts" not in err
 
 
 def test_secrets_are_on_no_command_line(file: Path, tmp_path: Path) -> None:

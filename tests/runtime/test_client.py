@@ -81,7 +81,7 @@ def test_state_that_lay_too_long_is_deleted_at_the_start(tmp_path, caplog):
     assert not (tmp_path / "app" / "7_0").exists()
     assert (tmp_path / "app" / "7_1" / "rows").exists()
     assert (tmp_path / "app" / "global" / "rows").exists()
-    assert "the state of task 7_0 is older than state.cleanup.dir.max.age.ms (600000), and deleted" in caplog.text
+    assert "the state of task 7_0 is older than state.cleanup.dir.max.age.ms (600000) and is deleted" in caplog.text
 
 
 def test_exactly_once_needs_a_log_with_transactions(tmp_path):

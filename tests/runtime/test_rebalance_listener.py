@@ -74,7 +74,7 @@ def test_members_of_another_kind_are_waited_for_no_longer_than_their_session(mon
         clock.now = 100.0 + second
         listener.poll()
     assert [each.getMessage() for each in caplog.records] == [
-        "the group has members that are not streamkit's; waiting at most 60 s for their end"
+        "the group has members that are not streamkit's; waiting up to 60 s for them to end"
     ]
     joined.append(True)
     clock.now += 1

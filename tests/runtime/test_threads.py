@@ -220,7 +220,7 @@ def test_a_failure_may_end_all_instances(log, tmp_path, monkeypatch):
         other.join()
     assert {first.state, second.state} == {ClientState.ERROR}
     texts = sorted((str(one.error), str(other.error)), key=len)
-    assert texts[0] == "an instance has failed and asked all to end"
+    assert texts[0] == "an instance has failed and requested that all instances stop"
     assert "a bug" in texts[1]
 
 
@@ -249,7 +249,7 @@ def test_all_instances_end_where_one_gets_the_request_last(log, tmp_path, monkey
             other.join()
             one.join()
     assert {first.state, second.state} == {ClientState.ERROR}
-    assert str(other.error) == "an instance has failed and asked all to end"
+    assert str(other.error) == "an instance has failed and requested that all instances stop"
 
 
 def test_paused_nothing_is_processed_and_afterwards_everything(log, tmp_path):
@@ -269,5 +269,5 @@ def test_paused_nothing_is_processed_and_afterwards_everything(log, tmp_path):
 
 def test_answers_have_their_names():
     assert failure_response("Replace-Thread") == "replace_thread"
-    with pytest.raises(UsageError, match="'retry' is no answer to a failing thread; expected replace_thread, "):
+    with pytest.raises(UsageError, match="'retry' is no response to a failing thread; expected replace_thread, "):
         failure_response("retry")

@@ -1,4 +1,4 @@
-"""Memory of a process that runs tasks: passes of the cycle collector, and memory that is returned to the system."""
+"""Memory of a process that runs tasks: garbage collection of cycles, and memory that is returned to the system."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SETTLED_MS = 1_000
 def collect_rarely() -> None:
     """Make passes of the cycle collector rare in this process; reference counts free memory as before.
 
-    A cached entry is a list that lives long: with Python's default of 700 new objects a pass runs every few hundred keys,
-    and finds nothing, since tasks make hardly any cycles.
+    Cached entries are long-lived lists: with Python's default of 700 new objects, a pass runs every few hundred keys and finds
+    nothing, since tasks create hardly any cycles.
 
     >>> collect_rarely()
     """
@@ -30,8 +30,8 @@ def collect_rarely() -> None:
 def few_arenas() -> None:
     """Limit the C library's allocator to two arenas (mallopt, glibc only); MALLOC_ARENA_MAX has precedence.
 
-    The default is eight for each core. The client library's threads allocate memory that other threads free, so that every
-    arena keeps free memory that the others can't use.
+    The default is eight per core. The client library's threads allocate memory that other threads free, so every arena keeps
+    free memory that the others can't use.
 
     >>> few_arenas()
     """
@@ -42,7 +42,7 @@ def few_arenas() -> None:
 def keep_memory() -> None:
     """Make the C library keep freed memory, up to 128 MB, instead of returning it after each batch (mallopt, glibc only).
 
-    The bytes of a batch are freed with it; without this the next batch would cause a page fault for each page.
+    The memory of a batch is freed with it; without this call the next batch would cause a page fault for each page.
 
     >>> keep_memory()
     """
@@ -61,7 +61,8 @@ def _mallopt(options: dict[int, int]) -> None:
 class CycleCollector:
     """Frees closed tasks and producers, which are cycles: a task and its functions, a producer and its callbacks.
 
-    Rare passes of Python's collector do not reach them. Threads call `note_closed`; the upkeep calls `collect_if_due`.
+    The rare passes of Python's collector reach them too late. Threads call `note_closed`; the upkeep calls
+    `collect_if_due`.
     """
 
     def __init__(self, clock: Callable[[], int]):
@@ -70,7 +71,7 @@ class CycleCollector:
         self._noted: int | None = None
 
     def note_closed(self) -> None:
-        """Note that a task or a producer was closed; every thread may call it."""
+        """Note that a task or a producer was closed; any thread may call it."""
         self._noted = self._clock()
 
     def collect_if_due(self) -> bool:

@@ -42,9 +42,9 @@ class DeadLetter:
     partition: int
     offset: int
     timestamp: int
-    """That of the record."""
+    """The timestamp of the record."""
     failed_at: int
-    """When the record failed, ms since the epoch; `timestamp` for letters of Java and of older versions, which do not have it."""
+    """When the record failed, in ms since the epoch; `timestamp` for dead letters of Java and older versions, which lack it."""
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -54,7 +54,7 @@ class DeadLetter:
 def dead_letter(topic: str, error: BaseException, record: FailedRecord, now: int, step: str = "") -> OutputTuple:
     """Return the row for a dead-letter topic: the source's bytes, time and headers, then KIP-1034's headers.
 
-    `now`: when it failed, in ms; 0 where no clock runs, as in batch jobs.
+    `now`: when it failed, in ms; 0 without a clock, as in batch jobs.
     """
     text = str(error)
     values = {
@@ -107,12 +107,12 @@ def is_dead_letter(headers: Headers | None) -> bool:
 
 
 def source_headers(headers: Headers) -> Headers:
-    """Return headers without those that a dead letter adds, so that a record that fails again has them once."""
+    """Return the headers without those that a dead letter adds, so that a record that fails again has them only once."""
     return [(name, value) for name, value in headers if not name.startswith((PREFIX, OWN_PREFIX))]
 
 
 def dead_letter_topics(plan: Plan) -> list[str]:
-    """Return the topics on the log that the topology writes dead letters to: those of the application and of steps."""
+    """Return the topics on the log to which the application and its steps write dead letters."""
     nodes = (node for sub in plan.sub_topologies for node in sub.nodes.values())
     handlers = (getattr(node, "on_error", None) for node in nodes)
     found = [
@@ -125,9 +125,9 @@ def dead_letter_topics(plan: Plan) -> list[str]:
 def dead_letters_of_rows(
     topic: str, error: BaseException, rows: Collection[OutputTuple], now: int
 ) -> list[OutputTuple]:
-    """Return the dead letters of rows that the log rejected: their own bytes, and the topic that they were for.
+    """Return the dead letters of rows that the log rejected: their own bytes and their target topic.
 
-    Their source records are not known any more; Java sends none of their bytes.
+    Their source records are no longer known; Java sends none of their bytes.
     """
     return [
         dead_letter(
@@ -142,7 +142,7 @@ def dead_letters_of_rows(
 
 
 def step_of(node: PlanNode) -> str:
-    """Return `pipeline.step` of a node that comes from a step of the file, else its name."""
+    """Return `pipeline.step` for a node that comes from a step of the file, else the node's name."""
     origin = getattr(node, "origin", None)
     if origin is not None:
         return f"{origin.pipeline}.{origin.step}"
@@ -154,11 +154,11 @@ def _number(text: str | None, default: int) -> int:
     return int(text) if text and text.lstrip("-").isdecimal() else default
 
 
-# Reasons why a record failed, for the author of a topology; with the place of errors in the author's Python modules.
+# Reasons why a record failed, for the author of a topology, with the position of errors in the author's Python modules.
 
 _FOREIGN_FOLDERS = (str(Path(__file__).parents[2]) + os.sep, sysconfig.get_path("stdlib") + os.sep)
 MOST_FRAMES = 5
-"""Frames of the user's modules that a message names; `--verbose` shows all."""
+"""The number of frames of the user's modules in a message; `--verbose` shows all."""
 _KINDS = {
     "str": "text",
     "bool": "a boolean",
@@ -222,7 +222,7 @@ def human_reason(error: BaseException) -> str:
 
 
 class HiddenError(StreamkitError):
-    """Stands for an exception whose text may show a record (log.record.contents); has its traceback, and the name of its class."""
+    """Replaces an exception whose text may show a record (log.record.contents); has its traceback and its class name."""
 
     def __init__(self, error: BaseException):
         super().__init__(_bare_reason(error))
@@ -231,7 +231,7 @@ class HiddenError(StreamkitError):
 
 
 def class_name(error: BaseException) -> str:
-    """Return the name of an exception's class with its module, as dead letters have it."""
+    """Return the name of an exception's class with its module, as in dead letters."""
     if isinstance(error, HiddenError):
         return error.class_name
     return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
@@ -243,7 +243,7 @@ def _bare_reason(error: BaseException) -> str:
     if not place and isinstance(error, (RecursionError, ZeroDivisionError, UnicodeDecodeError)):
         return human_reason(error)
     if not place and isinstance(error, (TypeError, AttributeError)):
-        # What Python writes about types names types and fields only.
+        # Python's messages about types name only types and fields.
         text = one_line(str(error))
         meaning = _meaning(text)
         if meaning != text:
@@ -260,7 +260,7 @@ def _meaning(text: str) -> str:
 
 
 def user_place(error: BaseException) -> str:
-    """Return the frames in the user's Python modules through which an error came; an empty text where there are none.
+    """Return the frames in the user's Python modules through which an error passed; an empty text if there are none.
 
     The innermost frame is last, and at most MOST_FRAMES are named.
 
@@ -298,7 +298,7 @@ def user_frames(error: BaseException) -> list[UserFrame]:
 
 
 def place_of(topic: str, partition: int, offset: int) -> str:
-    """Return the place of a record on the log, for messages.
+    """Return the position of a record on the log, for messages.
 
     >>> place_of("orders", 0, 17)
     'topic orders, partition 0, offset 17'

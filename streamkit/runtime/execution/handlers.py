@@ -53,7 +53,7 @@ class Handlers:
     processing_global: str = FAIL
     """For the processors of global stores (KIP-1270)."""
     contents: str = FULL
-    """What descriptions of failures show of their records: FULL, KEYS or NOTHING (log.record.contents)."""
+    """How much of a failed record its description shows: FULL, KEYS or NOTHING (log.record.contents)."""
 
     @classmethod
     def of(cls, config: Config) -> Handlers:
@@ -69,7 +69,7 @@ class Handlers:
         )
 
     def shown(self, error: Exception) -> Exception:
-        """Return the error that messages, dead letters and tracebacks show in place of an error of a record."""
+        """Return the error to show in messages, dead letters and tracebacks in place of a record's error."""
         return error if self.contents == FULL else HiddenError(error)
 
     def of_globals(self) -> Handlers:
@@ -101,11 +101,11 @@ class ErrorPolicy:
         self._clock = clock
 
     def processing(self, node: int, error: Exception, record: FailedRecord) -> Drop:
-        """Return when the record is dropped at this node. Raises ProcessingError where the handler is FAIL."""
+        """Return if the record is dropped at this node. Raises ProcessingError if the handler is FAIL."""
         plan_node = self._nodes[node]
         step, text = step_of(plan_node), None
         if isinstance(error, RefusedError):
-            # A sink below rejected the record that this node forwarded: the error shows that record.
+            # A sink below rejected the record that this node forwarded, so the error shows that record.
             record, step, text = cast(FailedRecord, error.record), error.step, str(error)
             error = error.cause
         shown = self._handlers.shown(error)
@@ -122,7 +122,7 @@ class ErrorPolicy:
         return Drop(f"{step or plan_node.name} failed: {type(error).__name__}", message, letters)
 
     def skips_failures(self, node: int) -> bool:
-        """Return whether a record at which this node fails is dropped, by the step's `on_error` or the application's handler."""
+        """Return whether a failure at this node drops the record, by the step's `on_error` or the application's handler."""
         return self._action(node) != FAIL
 
     def _own(self, node: int) -> OnError | None:
@@ -133,11 +133,11 @@ class ErrorPolicy:
         return own.action if own is not None else self._handlers.processing
 
     def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> Drop:
-        """Return when the record is dropped at this sink (RecordCollectorImpl.send, SinkNode.process).
+        """Return if the record is dropped at this sink (RecordCollectorImpl.send, SinkNode.process).
 
-        The production handler is responsible for records that do not encode, but not for values of another type than the
-        serde's (ClassCastException), nor for a failing route or partition. Raises RefusedError for those and where the
-        handler is FAIL, ProcessingError where the schema registry fails.
+        The production handler decides about records that do not encode, but not about values of a type other than the
+        serde's (ClassCastException), or a failing route or partition. Raises RefusedError for these and if the handler is
+        FAIL, ProcessingError if the schema registry fails.
         """
         plan_node = self._nodes[node]
         shown = self._handlers.shown(error)
@@ -153,7 +153,7 @@ class ErrorPolicy:
         return Drop(f"{step} does not encode", self._message(plan_node, shown, record, text), int(bool(topic)))
 
     def without_handler(self, error: RefusedError) -> ProcessingError:
-        """Return the error that ends the application where no node is above the sink, after the dead letter is written."""
+        """Return the error that ends the application if no node is above the sink, after the dead letter is written."""
         topic = self._handlers.dead_letter_topic
         if topic:
             cause = self._handlers.shown(error.cause)
@@ -162,11 +162,14 @@ class ErrorPolicy:
 
     def skips_undecodable(self, error: Exception) -> bool:
         """Return whether the deserialization handler skips a record that fails with this error."""
-        # Without the registry nothing is known about the record: no handler drops it.
+        # Without the registry the record can't be judged, so no handler drops it.
         return self._handlers.deserialization != FAIL and not isinstance(error, RegistryError)
 
     def deserialization(self, node: int | None, error: Exception, record: FailedRecord) -> Drop:
-        """Return when the record is skipped: it does not decode, or has no timestamp. Raises DeserializationError where the handler is FAIL."""
+        """Return if the record, which does not decode or has no timestamp, is skipped.
+
+        Raises DeserializationError if the handler is FAIL.
+        """
         topic, shown = self._handlers.dead_letter_topic, self._handlers.shown(error)
         if topic and not isinstance(error, RegistryError):
             self._send(dead_letter(topic, shown, record, self._clock()))
@@ -183,7 +186,7 @@ class ErrorPolicy:
     def _message(
         self, node: PlanNode | None, error: Exception, record: FailedRecord, text: str | None = None
     ) -> Callable[[], str]:
-        """Return the function that returns `text` or describes the failure; take the error's traceback, which would grow."""
+        """Return the function that returns `text` or describes the failure; remove the error's traceback, which would grow."""
         tracebacks = TakenTracebacks(error)
         if text is not None:
             return partial(str, text)
@@ -199,7 +202,7 @@ class ErrorPolicy:
 
 
 def describe_failure(node: PlanNode | None, error: Exception, record: FailedRecord, contents: str = FULL) -> str:
-    """Return one line: the place in the file, the place on the log, the reason, and of the record, shortened, its `contents`."""
+    """Return one line: the position in the file and on the log, the reason, and the shortened `contents` of the record."""
     parts = []
     origin = getattr(node, "origin", None)
     if origin is not None:
@@ -226,14 +229,14 @@ def shorten(value: Value, longest: int = _LONGEST) -> str:
     if value is None:
         return "null"
     if isinstance(value, bytes):
-        # Decode only as much as one line shows.
+        # Decode only as much as fits one line.
         head = value[: longest + 4]
         try:
             text = head.decode() if len(head) == len(value) else head.decode(errors="ignore")
         except UnicodeDecodeError:
             text = repr(head)
     else:
-        # `one_line` joins blanks, so that more is needed than is shown.
+        # `one_line` joins blanks, so more text is needed than is shown.
         text = shown(value, 4 * longest)
     text = one_line(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"

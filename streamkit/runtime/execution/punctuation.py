@@ -26,7 +26,7 @@ class PunctuationQueue:
     """Schedules of one clock, the earliest due first.
 
     Schedules that are due at the same time fire in the order of `java.util.PriorityQueue`, a binary heap that compares
-    times only, and not in the order of scheduling. Cancelled schedules therefore keep their place until they are due.
+    times only, and not in the order of scheduling. Cancelled schedules therefore keep their position until they are due.
     """
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class PunctuationQueue:
 
     @property
     def schedules(self) -> tuple[Punctuator, ...]:
-        """The schedules in the order of the heap."""
+        """The schedules in heap order."""
         return tuple(self._heap)
 
     def restore(self, schedules: Iterable[Punctuator]) -> None:
-        """Set the schedules to those of a queue in the order of its heap."""
+        """Set the schedules to those of a queue in heap order."""
         self._heap[:] = schedules
 
     def next_due(self) -> int | None:
@@ -52,9 +52,9 @@ class PunctuationQueue:
         return self._heap[0].due if self._heap else None
 
     def punctuate(self, now: int, fire: Callable[[Punctuator, int], None]) -> bool:
-        """Fire each schedule that is due, once even if several intervals have passed, with `now` as its argument.
+        """Fire each due schedule with `now` as its argument, only once even if several intervals have passed.
 
-        The next time is the first aligned one after `now`. Returns whether anything fired.
+        Its next time is the first aligned one after `now`. Returns whether anything fired.
         """
         fired = False
         heap = self._heap
@@ -83,7 +83,7 @@ class PunctuationQueue:
         return head
 
     def _sift_up(self, at: int) -> None:
-        """Move an entry up until its parent is due no later; equal times stay where they are."""
+        """Move an entry up until its parent is due no later; entries with equal times do not move."""
         heap = self._heap
         entry = heap[at]
         while at:

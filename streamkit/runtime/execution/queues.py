@@ -26,7 +26,7 @@ Extractor: TypeAlias = Callable[
 LATEST_TIME = 2**63 - 1
 """The highest timestamp (ms) that a record can have."""
 LONG = 16
-"""Records of one queue in a row from which a run of them alone costs less than one that is merged with other queues."""
+"""The number of consecutive records of one queue from which a separate run costs less than a merged one."""
 
 HeapEntry: TypeAlias = "tuple[int, int, RecordQueue]"
 """(head timestamp, rank, queue): the smallest is processed next."""
@@ -38,7 +38,7 @@ class QueueServices:
 
     now: Callable[[], int]
     dropped: Callable[[str, str], None]
-    """(reason, place of the record)."""
+    """(reason, position of the record)."""
     skips: Callable[[Exception], bool]
     """Whether the deserialization handler skips a record that fails with this error."""
     failed: Callable[[Exception, FailedRecord], None]
@@ -46,7 +46,7 @@ class QueueServices:
 
 
 class UnreadRecord(NamedTuple):
-    """A record without a valid timestamp. `record`: what the handler gets; None where the topic's policy alone decides."""
+    """A record without a valid timestamp. `record`: passed to the handler; None if the topic's policy alone decides."""
 
     offset: int
     error: Exception
@@ -59,13 +59,13 @@ class RecordQueue:
     def __init__(self, partition: TopicPartition, policy: str, extractor: Extractor | None, services: QueueServices):
         self.partition = partition
         self.rank = 0
-        """Place among the task's queues by topic name, then partition; the lowest goes first between equal timestamps."""
+        """The position among the task's queues by topic name, then partition; between equal timestamps the lowest goes first."""
         self.size = 0
         self.partition_time = UNKNOWN
         self._time_before = UNKNOWN
         """The partition time before records were taken."""
         self.skipped = False
-        """Whether records were skipped before they were taken, so that their offsets still need a commit."""
+        """Whether records were skipped before they were taken, so their offsets still need a commit."""
         self._policy = policy
         self._extractor = extractor
         self._services = services
@@ -77,7 +77,8 @@ class RecordQueue:
         self.failures: deque[UnreadRecord] = deque()
         """Queued records without a valid timestamp, which end the task when they are at the head."""
         self.unhandled: deque[UnreadRecord] = deque()
-        """Records that were left out of the queue; the handler is called for each once all records before it were taken."""
+        """Records that were omitted from the queue; the handler is called for each once all records before it have been taken.
+        """
 
     def add(self, batch: RecordBatch) -> None:
         """Append a batch, and extract the timestamps of its records."""
@@ -109,9 +110,9 @@ class RecordQueue:
             raise error
 
     def handle_skipped(self) -> None:
-        """Call the handler for the skipped records that are before the head.
+        """Call the handler for the skipped records before the head.
 
-        A commit covers exactly these, so that under exactly-once each has one dead letter.
+        A commit covers exactly these, so under exactly-once each has one dead letter.
         """
         head = self.head_offset()
         while self.unhandled and (head is None or self.unhandled[0].offset < head):
@@ -119,15 +120,14 @@ class RecordQueue:
             self._services.failed(error, cast(FailedRecord, record))
 
     def head_offset(self) -> int | None:
-        """Return the offset of the head record, None when empty."""
+        """Return the offset of the head record, None if the queue is empty."""
         return self._chunks[0][0].offsets[self._at] if self._chunks else None
 
     def take(self, limit: int, before: HeapEntry | None, due: int | None = None) -> tuple[Columns, int]:
         """Return the next records and their highest timestamp: at most `limit`, all of one chunk.
 
-        `before`: each one's (time, rank) is smaller than this.
-
-        `due`: a time (ms) that no record but the last one reaches, so that punctuators fire where they must.
+        `before`: the (time, rank) of each is smaller than this. `due`: a time (ms) that only the last record may reach, so
+        that punctuators fire at the right record.
         """
         (chunk, highest), start = self._chunks[0], self._at
         if before is not None and not self.failures:
@@ -140,7 +140,7 @@ class RecordQueue:
         if due is not None and highest >= due:
             stop = _end_at(chunk.timestamps, start, stop, due)
         if self.failures:
-            # The failing record itself becomes the head and raises there, after everything before it was processed.
+            # The failing record becomes the head and raises its error there, after all records before it were processed.
             stop = min(stop, bisect_left(chunk.offsets, self.failures[0].offset))
         taken, self._time_before = chunk, self.partition_time
         if stop - start < len(chunk.offsets):
@@ -157,16 +157,16 @@ class RecordQueue:
         return taken, highest
 
     def batch_size(self) -> int:
-        """Return the number of records that are left of the first batch."""
+        """Return the number of remaining records of the first batch."""
         return len(self._chunks[0][0].offsets) - self._at
 
     def is_ahead(self, before: HeapEntry) -> bool:
-        """Return whether a long row of records comes before another queue's head."""
+        """Return whether many consecutive records precede another queue's head."""
         times, at = self._chunks[0][0].timestamps, self._at + LONG
         return at < len(times) and times[at] < before[0]
 
     def merge_times(self, limit: int, due: int | None) -> list[int]:
-        """Return the highest timestamp up to each of the next records, of those that `take` would return at most."""
+        """Return the highest timestamp up to each of the next records that `take` would return at most."""
         (chunk, highest), start = self._chunks[0], self._at
         stop = min(len(chunk.offsets), start + limit)
         if due is not None and highest >= due:
@@ -175,7 +175,7 @@ class RecordQueue:
         return times if times == sorted(times) else list(accumulate(times, max))
 
     def put_back(self, columns: Columns, highest: int) -> None:
-        """Put back the records that were taken last; `highest`: the highest timestamp of the others of that run."""
+        """Put back the records that were taken last; `highest`: the highest timestamp of the other records of that run."""
         if self._at:
             chunk, at_most = self._chunks[0]
             self._chunks[0] = chunk.slice(self._at, len(chunk.offsets)), at_most
@@ -185,7 +185,7 @@ class RecordQueue:
         self.partition_time = max(self._time_before, highest)
 
     def _one(self, chunk: Columns, at: int, before: HeapEntry) -> tuple[Columns, int] | None:
-        """Return the next record alone if the one after it belongs to another run, as with records of two topics in turn."""
+        """Return the next record alone if the one after it belongs to another run, as when records of two topics alternate."""
         keys, values, timestamps, headers, offsets = chunk
         next_at = at + 1
         if next_at == len(timestamps):
@@ -231,7 +231,7 @@ class RecordQueue:
                 keep[at] = not self._services.skips(error)
                 (self.failures if keep[at] else self.unhandled).append(self._unread(columns, at, error))
                 times[at] = max(self._assigned_time, 0)
-        # Items that are not an int were replaced, or are left out.
+        # Items that are not an int were replaced or are omitted.
         return self._keep(columns._replace(timestamps=cast("list[int]", times)), keep)
 
     def _unread(self, columns: Columns, at: int, error: Exception) -> UnreadRecord:
@@ -275,7 +275,7 @@ class RecordQueue:
 
 
 def _extraction_error(found: int | Exception) -> Exception:
-    """Return the error of a record for which an extractor gave no valid timestamp."""
+    """Return the error of a record for which an extractor returned no valid timestamp."""
     if isinstance(found, SerdeError | RegistryError):
         return found
     if isinstance(found, Exception):
@@ -288,7 +288,7 @@ def _extraction_error(found: int | Exception) -> Exception:
 
 
 def _end_at(times: list[int], start: int, stop: int, due: int) -> int:
-    """Return the place after the first timestamp from `start` to `stop` that reaches a time."""
+    """Return the index after the first timestamp from `start` to `stop` that reaches a time."""
     return next((at + 1 for at in range(start, stop) if times[at] >= due), stop)
 
 
@@ -297,7 +297,7 @@ class Idling:
     """How long a task waits for its empty partitions."""
 
     max_idle_ms: int = 0
-    """max.task.idle.ms: -1 never waits; 0 waits while an empty partition has lag; more: also without lag, for this time."""
+    """max.task.idle.ms: -1 never waits; 0 waits while an empty partition has lag; more waits that long even without lag."""
 
 
 class PartitionGroup:
@@ -343,11 +343,11 @@ class PartitionGroup:
                 queue.handle_skipped()
 
     def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
-        """Set how many records of partitions are not fetched yet; of the other partitions it is not known."""
+        """Set how many records of partitions are not fetched yet; for other partitions this is unknown."""
         self._lags = dict(lags)
 
     def ready(self, clock: Callable[[], int]) -> bool:
-        """Return whether the task may process, or has to wait for an empty partition (max.task.idle.ms)."""
+        """Return whether the task may process, or must wait for an empty partition (max.task.idle.ms)."""
         if not self._heap:
             return False
         if self._idle_ms < 0:
@@ -368,9 +368,10 @@ class PartitionGroup:
         return True
 
     def next_run(self, limit: int, due: int | None = None) -> Part | None:
-        """Take the next records of one partition, with their highest timestamp; None when there are none.
+        """Take the next records of one partition, with their highest timestamp; return None if there are none.
 
-        Raises the error of a failed extraction. `limit`: at most so many; `due`: none after the first record whose timestamp (ms) reaches it.
+        Raises the error of a failed extraction. `limit`: the maximum number; `due`: the run ends with the first record whose
+        timestamp (ms) reaches it.
         """
         heap = self._heap
         if not heap:
@@ -388,9 +389,9 @@ class PartitionGroup:
         return queue.partition, columns, highest
 
     def next_merged(self, limit: int, due: int | None = None) -> Run | None:
-        """Take the next records of several partitions in the order of `next_run`; None where a run of one costs less.
+        """Take the next records of several partitions in the order of `next_run`; return None if a run of one costs less.
 
-        The run ends where one of the queues needs another batch, or is empty.
+        The run ends when one of the queues needs another batch or is empty.
         """
         heap = self._heap
         if len(heap) < 2 or limit < 2 or heap[0][2].is_ahead(min(heap[1:3])):
@@ -399,13 +400,13 @@ class PartitionGroup:
         queues.sort(key=lambda queue: queue.rank)
         if any(queue.failures for queue in queues):
             return None
-        # A long batch beside short ones is not looked at beyond what they may need.
+        # Of a long batch beside short ones, only as much is examined as they may need.
         limit = min(limit, LONG * len(queues) * min(queue.batch_size() for queue in queues))
         order = merged_order([queue.merge_times(limit, due) for queue in queues], limit)
         parts = []
         for number, queue in enumerate(queues):
             count = order.count(number)
-            # The number of each queue stays its place in the list.
+            # The number of each queue remains its position in the list.
             taken = queue.take(count, None) if count else (Columns([], [], [], [], []), UNKNOWN)
             parts.append((queue.partition, *taken))
         self._heap = [(queue.head_time(), queue.rank, queue) for queue in queues if queue.size]
@@ -439,17 +440,17 @@ Part: TypeAlias = tuple[TopicPartition, Columns, int]
 """The records of a run from one partition, in order, and their highest timestamp."""
 
 MAX_RUN = 16_384
-"""The most records of a run."""
+"""The maximum number of records in a run."""
 MAX_OUTPUT_ROWS = 100_000
-"""Rows of output after which a round ends."""
+"""The number of output rows after which a round ends."""
 
 
 def merged_order(queues: list[list[int]], limit: int) -> list[int]:
     """Return which queue gives each of the next records, at most `limit`, until one of the queues ends.
 
-    queues: for each queue, by rank, the highest timestamp up to each of its next records; none is empty. The queue with
-    the lowest head is next, between equal ones that of the lowest rank (PartitionGroup). A late record has the time of
-    those before it, since it is taken right after them: it is older than every other head.
+    queues: for each queue, by rank, the highest timestamp up to each of its next records; none is empty. The queue with the
+    lowest head is next; between equal heads, the lowest rank (PartitionGroup). A late record counts with the time of the
+    records before it, since it is older than every other head and is taken right after them.
     """
     end, last = min((times[-1], number) for number, times in enumerate(queues))
     times: list[int] = []
@@ -468,7 +469,7 @@ class Run:
     __slots__ = ("_at", "_before", "_places", "_time", "_times", "order", "parts", "rest")
 
     def __init__(self, parts: list[Part], order: list[int] | None = None):
-        """Make a run of one part, or of several, given with the place in `parts` of each record's."""
+        """Create a run of one part, or of several; then each record is given with the index of its part."""
         self.parts = parts
         self.order = order
         self.rest: list[Part] = []
@@ -494,7 +495,7 @@ class Run:
             times = self._times = self._merged_times()
         stop = len(times) if position is None else self._index(position) + 1
         if stop < self._at:
-            # A step forwards a record that it held back while the run went on.
+            # A step is forwarding a record that it held back while the run continued.
             self._time, self._at = self._before, 0
         if stop > self._at:
             self._time = max(self._time, max(times[self._at : stop]))
@@ -508,13 +509,13 @@ class Run:
         done = self._index(position) + 1
         order = self.order
         if order is not None:
-            # The task's loop iterates over this list, and ends.
+            # The task's loop iterates over this list and therefore ends.
             del order[done:]
         for number, (partition, columns, _) in enumerate(self.parts):
             mine = done if order is None else order.count(number)
             if mine < len(columns.offsets):
                 rest = columns.slice(mine, len(columns.offsets))
-                # The program's loop iterates over this list, and ends.
+                # The program's loop iterates over this list and therefore ends.
                 del columns.timestamps[mine:]
                 highest = max(columns.timestamps, default=-1)
                 self.rest.append((partition, rest, highest))
@@ -523,7 +524,7 @@ class Run:
             self._times = None
 
     def _index(self, position: Position) -> int:
-        """Return the place of a record in the run."""
+        """Return the index of a record in the run."""
         topic, partition, offset = position
         if self.order is None:
             return bisect_left(self.parts[0][1].offsets, offset)

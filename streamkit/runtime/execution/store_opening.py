@@ -1,4 +1,4 @@
-"""Opens the stores of tasks, in memory or in the state directory, and restores global ones through their processors."""
+"""Opens the stores of tasks, in memory or in the state directory, and restores global stores through their processors."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class DirectoryStores:
         self._budget = cache_budget(cache_bytes)
 
     def resize(self, cache_bytes: int) -> None:
-        """Change the size of the cache that the tasks share; stores that were opened with a cache keep it."""
+        """Change the size of the cache that the tasks share; stores opened with a cache keep it."""
         if self._budget is not None and cache_bytes > 0:
             self._budget.resize(cache_bytes)
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Store:
-        """Return a store of a task. Files that can't be used are deleted, so that the store is restored. Raises StateError."""
+        """Return a store of a task. Unusable files are deleted, so that the store is restored. Raises StateError."""
         definition, directory = self._plan.stores[name], self._directory
         is_global = spec.sub_topology.is_global
-        # A global store forwards nothing, so that a cache has no effect.
+        # A global store forwards nothing, so a cache would have no effect.
         budget = None if is_global else self._budget
         if not definition.persistent:
             return create(definition, None, services, budget)
@@ -116,7 +116,7 @@ class DirectoryStores:
 
 
 def cache_budget(max_bytes: int) -> CacheBudget | None:
-    """Return a cache budget, None where there is no cache at all (statestore.cache.max.bytes = 0)."""
+    """Return a cache budget, None if there is no cache at all (statestore.cache.max.bytes = 0)."""
     return CacheBudget(max_bytes) if max_bytes > 0 else None
 
 
@@ -131,7 +131,7 @@ def reprocesses(sub: SubTopology) -> bool:
 
 
 def reprocess(task: Task, batch: RecordBatch) -> None:
-    """Process a batch to restore a store; records without a key are left out, as in Java. Raises ProcessingError."""
+    """Process a batch to restore a store; records without a key are skipped, as in Java. Raises ProcessingError."""
     if None in batch.keys:
         columns = batch.columns.keep([key is not None for key in batch.keys])
         batch = RecordBatch(batch.topic, batch.partition, columns)
@@ -146,7 +146,7 @@ class ReprocessedTopic(Changelog):
     task: Task | None = None
 
     def apply(self, batch: RecordBatch, stop: int | None) -> int:
-        """Process the records of a batch before the offset `stop`; return how many. Raises ProcessingError."""
+        """Process the records of a batch before the offset `stop`; return their number. Raises ProcessingError."""
         assert self.task is not None
         batch = batch.before(stop)
         if len(batch):

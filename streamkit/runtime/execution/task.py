@@ -46,7 +46,7 @@ USER_LOG = "streamkit.user"
 
 
 class _UserLog(logging.LoggerAdapter[logging.Logger]):
-    """Begins each line with its place."""
+    """Prefixes each line with its position."""
 
     def process(self, msg: object, kwargs: MutableMapping[str, Value]) -> tuple[str, MutableMapping[str, Value]]:
         place = self.extra["place"] if self.extra is not None else ""
@@ -122,7 +122,7 @@ class ProgramServices:
         return self._running.time_at(self._bound.position())
 
     def dropped(self, reason: str, place: str | None = None) -> None:
-        """Count a dropped record (dropped-records-total); `place`: that of the record, by default the current one."""
+        """Count a dropped record (dropped-records-total); `place`: its position, by default that of the current record."""
         self.dropped_total += 1
         self.drops.add(reason, self._place() if place is None else place)
 
@@ -135,7 +135,7 @@ class ProgramServices:
         return self._policy.skips_failures(node)
 
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
-        """Handle a sink's failure by the production handler. Raises RefusedError where that is FAIL, ProcessingError."""
+        """Handle a sink's failure by the production handler. Raises RefusedError if that is FAIL, ProcessingError."""
         self._count(self._policy.refusal(node, error, record, encoding))
 
     def on_deserialization_error(self, node: int | None, error: Exception, record: FailedRecord) -> None:
@@ -155,7 +155,7 @@ class ProgramServices:
     ) -> Punctuator:
         """Call back at "stream_time" or "wall_clock" intervals (StreamTask.schedule). Raises ProcessingError.
 
-        `start`: a time (ms) that all calls are aligned with; no call is before it (KIP-1146).
+        `start`: a time (ms) with which all calls are aligned; no call is earlier (KIP-1146).
         """
         if interval_ms < 1:
             raise ProcessingError(f"schedule: the interval is {interval_ms} ms; expected at least 1 ms")
@@ -166,7 +166,7 @@ class ProgramServices:
             now = self.now()
             due = now + interval_ms if start is None else first_time(start, interval_ms, now)
             return self._wall_punctuators.schedule(Punctuator(node, interval_ms, callback, due))
-        raise ProcessingError(f"schedule: {kind!r} is no clock; expected 'stream_time' or 'wall_clock'")
+        raise ProcessingError(f"schedule: {kind!r} is not a clock; expected 'stream_time' or 'wall_clock'")
 
     def wall_clock(self) -> int:
         """Return the time (ms) that processors see."""
@@ -201,13 +201,13 @@ class ProgramServices:
         return self.punctuate_wall_clock() or fired
 
     def leave_record(self) -> None:
-        """Reset the current record: updates that leave a cache, and punctuators, do not belong to it."""
+        """Reset the current record: updates that leave a cache and punctuators do not belong to it."""
         self.current_topic.size = 0
         self._bound.leave()
 
     def fire(self, punctuator: Punctuator, time: int) -> None:
         self.leave_record()
-        # What a callback has forwarded goes on although it fails afterwards, as without steps that hold records back.
+        # Records that a callback forwarded continue even if it fails afterwards, as without steps that hold records back.
         for call in (partial(punctuator.callback, time), self._bound.flush):
             try:
                 call()
@@ -250,7 +250,7 @@ class Task(ProgramServices):
     # -- Lifecycle -------------------------------------------------------------------------------------------------
 
     def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Restore times from committed offsets and create processors; the stores have been restored."""
+        """Restore times from committed offsets and create processors; the stores are already restored."""
         for partition, offset in committed.items():
             if partition in self._group.queues:
                 time, times = metadata.decode(offset.metadata)
@@ -263,7 +263,7 @@ class Task(ProgramServices):
         self._bound.flush()
 
     def reset(self) -> None:
-        """Close processors and return to the state before `start`, with the stores as they are; everything has been committed."""
+        """Close processors and return to the state before `start`, keeping the stores; everything has been committed."""
         self._stream_punctuators.clear()
         self._wall_punctuators.clear()
         self._bound.close()
@@ -275,7 +275,7 @@ class Task(ProgramServices):
         self._bind()
 
     def close(self) -> None:
-        """Close processors and stores; uncommitted changes are lost. A failing close hides no earlier error."""
+        """Close processors and stores; uncommitted changes are lost. A failing close does not hide an earlier error."""
         if self._tracing is not None:
             self._tracing.end()
         self._stream_punctuators.clear()
@@ -286,7 +286,7 @@ class Task(ProgramServices):
             self.close_stores()
 
     def close_stores(self) -> None:
-        """Close all stores, even when one fails."""
+        """Close all stores, even if one fails."""
         failure: BaseException | None = None
         for store in self.stores.values():
             try:
@@ -305,7 +305,7 @@ class Task(ProgramServices):
         return list(self._group.queues)
 
     def extractor(self, topic: str) -> Extractor | None:
-        """Return the function that extracts timestamps from a topic's records; None where it has no expression."""
+        """Return the function that extracts timestamps from a topic's records; None if the topic has no expression."""
         return self._bound.extractors.get(topic)
 
     def add_input(self, partition: TopicPartition) -> None:
@@ -328,7 +328,7 @@ class Task(ProgramServices):
         return queue.size
 
     def touch(self, partitions: Iterable[TopicPartition]) -> None:
-        """Include the positions of these inputs in the next commit, although nothing was processed."""
+        """Include the positions of these inputs in the next commit, even if nothing was processed."""
         self._touched.update(partitions)
         self.commit_needed = True
 
@@ -337,11 +337,11 @@ class Task(ProgramServices):
         return self._group.queues[partition].size
 
     def head_offset(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next queued record of a partition; None where there is none."""
+        """Return the offset of the next queued record of a partition; None if there is none."""
         return self._group.queues[partition].head_offset()
 
     def taken(self) -> dict[TopicPartition, int]:
-        """Return the number of records of each partition that were taken from the queues so far."""
+        """Return the number of records taken from the queues so far, by partition."""
         return {partition: count - self.buffered(partition) for partition, count in self._added.items()}
 
     def has_records(self) -> bool:
@@ -350,11 +350,11 @@ class Task(ProgramServices):
 
     @property
     def expiring(self) -> bool:
-        """Whether rows have expired that `process` has not deleted yet, because there are too many for one call."""
+        """Whether there are expired rows that `process` has not deleted yet, because they are too many for one call."""
         return self._expiry.unfinished
 
     def record_written(self, counts: Mapping[str, int], topics: Sequence[str], rows: Sequence[OutputTuple]) -> None:
-        """Record the latencies of output rows that were sent: their number by topic, the topic of each one, and the rows."""
+        """Record the latencies of sent output rows: their number by topic, the topic of each one, and the rows."""
         self.latency.record_rows(counts, topics, rows, self.now)
 
     def set_lags(self, lags: Mapping[TopicPartition, int]) -> None:
@@ -362,10 +362,10 @@ class Task(ProgramServices):
         self._group.set_lags(lags)
 
     def process(self, max_records: int) -> int:
-        """Process at most so many records, the oldest heads first; return how many. Raises ProcessingError and its subclasses.
+        """Process at most `limit` records, the oldest heads first; return their number.
 
-        Expired rows are deleted, and then stream-time punctuators fire, right after the record that makes them due. Where
-        records have much output, fewer are processed, so that the output can be sent.
+        Raises ProcessingError and its subclasses. Right after the record that makes them due, expired rows are deleted and
+        then stream-time punctuators fire. If records have much output, fewer are processed, so that the output can be sent.
         """
         done = 0
         group, now = self._group, self.now
@@ -413,7 +413,8 @@ class Task(ProgramServices):
     def flush_stores(self) -> None:
         """Flush the caches in the order of registration; forwarded and logged rows are in `output` afterwards."""
         try:
-            # Before the stores, which held records may still reach: nothing is committed that was not forwarded.
+            # Before the stores, because held records may still reach them: a record must not be committed before it was
+            # forwarded.
             self._bound.flush()
             for store in self.stores.values():
                 store.flush()
@@ -424,9 +425,9 @@ class Task(ProgramServices):
             raise self._failed_outside_a_node(error) from self._environment.handlers.shown(error)
 
     def prepare_commit(self, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, CommittedOffset]:
-        """Flush caches and return the offsets to commit; none where nothing happened since the last commit.
+        """Flush caches and return the offsets to commit; none if nothing happened since the last commit.
 
-        `position`: the consumer's next offset, used where nothing is queued.
+        `position`: the consumer's next offset, used if no record is queued.
         """
         if not self.commit_needed:
             return {}
@@ -455,7 +456,7 @@ class Task(ProgramServices):
         self._added = dict.fromkeys(self.spec.inputs, 0)
         self._bound = self.spec.program.bind(self)
         self._sources = dict(self._bound.sources)
-        # With traces each topic's records of a round are one column.
+        # With traces, the records of each topic in a round are one column.
         self._merges = self._bound.stepwise and self._tracing is None
         self._sources_times: dict[str, list[list[int]]] = {}
         self._group = self._environment.group(map(self._queue, self.spec.inputs), self._environment.idling)
@@ -494,7 +495,7 @@ class Task(ProgramServices):
         try:
             loops = [self._begin(partition, columns) for partition, columns, _ in run.parts]
             if run.order is not None:
-                # Each loop processes its next record; all of it in C.
+                # Each loop processes its next record; the iteration runs in C.
                 exhaust(map(next, map(loops.__getitem__, run.order)))
             else:
                 exhaust(loops[0])
@@ -527,7 +528,7 @@ class Task(ProgramServices):
         return done
 
     def _begin(self, partition: TopicPartition, columns: Columns) -> Iterator[None]:
-        """Return the loop that processes these records of one partition, one at each step; or process them all now."""
+        """Return the loop that processes these records of one partition, one per step; or process them all now."""
         topic, number = partition
         keys, values, timestamps, headers, offsets = columns
         run = self._sources.get(topic) or self._run(topic)
@@ -537,7 +538,7 @@ class Task(ProgramServices):
         return run(keys, values, timestamps, headers, offsets, number) or _ENDED
 
     def _arrived(self, topic: str) -> list[list[int]]:
-        """Return the list of the columns of timestamps of a source node, for their latency."""
+        """Return the list of timestamp columns of a source node, for its latency."""
         found = self._sources_times.get(topic)
         if found is None:
             node = source_node(self._environment.plan, self.spec.sub_topology, topic)
@@ -545,7 +546,7 @@ class Task(ProgramServices):
         return found
 
     def expire(self) -> None:
-        """Delete expired rows, at most as many as one call may delete."""
+        """Delete expired rows, up to the limit of one call."""
         self.leave_record()
         try:
             if self._expiry.run(self._group.stream_time, self._is_full):
@@ -580,16 +581,16 @@ class Task(ProgramServices):
 # Deletes rows with a time to live: right after the record with which stream time reaches a tick.
 
 _AT_ONCE = 10_000
-"""The most rows that are deleted before the owner of the task may send output, commit, and run queries."""
+"""The maximum number of rows to delete before the owner of the task may send output, commit, and run queries."""
 _LOOK_AFTER = 256
-"""Rows after which the size of the output is checked."""
+"""The number of rows after which the size of the output is checked."""
 
 
 class Expiry:
     """The stores of a task whose rows have a time to live.
 
-    The last tick of each store is committed with the offsets, under the store's name, so that after a restart, or on the
-    task's next owner, rows are deleted at the same stream time, and none twice.
+    The last tick of each store is committed with the offsets, under the store's name. After a restart, or on the task's
+    next owner, rows are therefore deleted at the same stream time, and none twice.
     """
 
     def __init__(self, stores: Iterable[Store], times: dict[str, int]):
@@ -597,10 +598,10 @@ class Expiry:
         self._times = times
         self._running: Iterator[None] | None = None
         self.unfinished = False
-        """Whether rows are due that have not been deleted yet; no record may be processed before they are."""
+        """Whether due rows have not been deleted yet; no record may be processed before they are."""
 
     def reset(self) -> None:
-        """Discard an unfinished run: the stores or the times have been reset to the last commit."""
+        """Discard an unfinished run, because the stores or the times have been reset to the last commit."""
         self._running, self.unfinished = None, False
 
     def start(self, time: int) -> None:
@@ -616,7 +617,7 @@ class Expiry:
         return timer
 
     def run(self, time: int, is_full: Callable[[], bool]) -> int:
-        """Delete the rows that are due at a stream time (ms); return how many. `unfinished` is set where some are left."""
+        """Delete the rows that are due at a stream time (ms); return their number. `unfinished` is set if some are left."""
         deleted = 0
         for store in self._stores:
             while self._is_due(store, time):

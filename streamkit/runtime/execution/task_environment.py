@@ -34,7 +34,7 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class EmitIntervals:
-    """Intervals (ms) at which closed windows are emitted, and rows of outer joins without a match."""
+    """Intervals (ms) at which closed windows, and outer-join rows without a match, are emitted."""
 
     windows: int = Config.emit_interval_ms_of_windows.default
     joins: int = Config.emit_interval_ms_of_outer_joins.default
@@ -56,7 +56,7 @@ STEP_LOG = logging.getLogger("streamkit.steps")
 
 
 def log_to_stderr(level: int, text: str) -> None:
-    """Print a line of the `log` step to stderr, where no log is kept."""
+    """Print a line of the `log` step to stderr, for runs without a log."""
     print(f"{logging.getLevelName(level)} {text}", file=sys.stderr)
 
 
@@ -84,11 +84,11 @@ class TaskEnvironment:
     stopping: Callable[[], bool] = lambda: False
     """Returns whether the application is stopping."""
     max_request_size: int | None = None
-    """The most bytes of a key or a value that is written; None: serdes.size.MAX_BYTES."""
+    """The maximum size in bytes of a written key or value; None: serdes.size.MAX_BYTES."""
     tracing: Callable[[str, SubTopology, Sequence[str]], TaskTracing] | None = None
-    """Returns the traces of a task, given its sub-topology and inputs; None where there are none."""
+    """Returns the traces of a task, given its sub-topology and inputs; None if traces are off."""
     measures_latency: bool = False
-    """Whether end-to-end latencies are kept (KIP-613); `try` and batch jobs do not process records when they arrive."""
+    """Whether end-to-end latencies are measured (KIP-613); `try` and batch jobs do not process records as they arrive."""
 
 
 class StoreOwner(Protocol):

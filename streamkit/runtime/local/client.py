@@ -71,7 +71,7 @@ class Application(InstanceMetadataReader):
 
     def __init__(self, plan: Plan, transport: Transport, listener: StateListener | None = None):
         super().__init__(plan)
-        self.force = False  # whether to start although changelogs would be misread
+        self.force = False  # whether to start even if changelogs would be misread
         self.transport = transport
         self._listener = listener
         self._lock = threading.RLock()
@@ -86,10 +86,10 @@ class Application(InstanceMetadataReader):
         self._status = StatusReader(self, transport)
 
     def status(self, *, lag: bool = True) -> ApplicationStatus:
-        """Return a snapshot of states, tasks, rates, lag and restoring; every thread may call it, at any time.
+        """Return a snapshot of states, tasks, rates, lag and restores; any thread may call it at any time.
 
-        Stream threads publish its data every 0.25 s, and are not stopped by it. `lag`: read the end offsets of the inputs
-        from the log, at most once a second; they are None where it does not respond.
+        Stream threads publish its data every 0.25 s, and are not stopped by it. `lag`: read the end offsets of the
+        inputs from the log, at most once a second; they are None if it does not respond.
         """
         return self._status.read(lag=lag)
 
@@ -103,14 +103,14 @@ class Application(InstanceMetadataReader):
     def set_uncaught_exception_handler(self, handler: FailureHandler) -> None:
         """Set the handler that is called when a stream thread fails; by default the instance shuts down.
 
-        "replace_thread": another thread takes its tasks, from the last commit on; "shutdown_client": this instance ends;
+        "replace_thread": another thread takes over its tasks from the last commit; "shutdown_client": this instance ends;
         "shutdown_application": all instances end. Raises StateError after the start.
         """
         self._must_be_new()
         self._on_failure = handler
 
     def set_restore_listener(self, listener: RestoreListener) -> None:
-        """Set the listener for the progress of restoring and of standbys (StateRestoreListener, StandbyUpdateListener)."""
+        """Set the listener for the progress of restores and standbys (StateRestoreListener, StandbyUpdateListener)."""
         self._must_be_new()
         self._restore_listener = listener
 
@@ -123,7 +123,7 @@ class Application(InstanceMetadataReader):
     def start(self, stop: threading.Event | None = None, *, forever: bool = False) -> None:
         """Create topics, lock the state directory, restore global stores, and start the threads.
 
-        Waits while no broker responds, for task.timeout.ms or `forever`; a `stop` in the meantime ends it. Raises
+        While no broker responds, it waits for task.timeout.ms or `forever`; a `stop` ends the wait. Raises
         TopicError, InvalidTopologyError, StateLockedError, TransportError; no thread is left running then.
         """
         self._to(ClientState.REBALANCING)
@@ -139,7 +139,7 @@ class Application(InstanceMetadataReader):
             raise
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Commit, close and leave the group, waiting at most `timeout` seconds; return whether all threads ended in time."""
+        """Commit, close and leave the group within `timeout` seconds; return whether all threads ended in time."""
         with self._lock:
             if self.state in (ClientState.NOT_RUNNING, ClientState.ERROR):
                 return True
@@ -157,7 +157,7 @@ class Application(InstanceMetadataReader):
         return None if thread is None else thread.name
 
     def remove_thread(self, timeout: float | None = None) -> str | None:
-        """Stop a stream thread, waiting at most `timeout` seconds, and return its name; None if there is none.
+        """Stop a stream thread within `timeout` seconds and return its name; None if there is none.
 
         The other threads take its tasks; without any the instance is idle. Raises StateError after the time-out.
         """
@@ -186,7 +186,7 @@ class Application(InstanceMetadataReader):
         stop_requested = stop or threading.Event()
         restore_signals = catch_signals(stop_requested) if stop is None else lambda: None
         try:
-            # A run until idle has to end at some time; a service waits, as in Java.
+            # A run until idle must end at some point; a service waits, as in Java.
             self.start(stop_requested, forever=not until_idle)
             try:
                 if until_idle and self._going:
@@ -206,7 +206,7 @@ class Application(InstanceMetadataReader):
             stop.wait(_UPKEEP_SECONDS)
 
     def wait_until_idle(self, stop: threading.Event | None = None) -> None:
-        """Return when all inputs, internal topics included, are read to their current ends and committed, or `stop` is set."""
+        """Wait until all inputs, internal topics included, are processed to their current ends and committed, or `stop` is set."""
         assert self._shared is not None
         self._shared.until_idle.set()
         while not (stop is not None and stop.is_set()) and not self._failed.is_set():
@@ -216,7 +216,7 @@ class Application(InstanceMetadataReader):
             self._wake.wait(_CHECK_SECONDS)
 
     def raise_error(self) -> None:
-        """Raise the error that ended a thread, if there is one; other exceptions become a StreamkitError of one line."""
+        """Raise the error that ended a thread, if any; foreign exceptions become a StreamkitError with a one-line message."""
         if self.error is None:
             return
         if isinstance(self.error, StreamkitError):
@@ -314,7 +314,7 @@ class Application(InstanceMetadataReader):
             except StreamkitError as error:
                 self._fail(error)
         if self.ends_all:
-            self._fail(StreamkitError("an instance has failed and asked all to end"))
+            self._fail(StreamkitError("an instance has failed and requested that all instances stop"))
 
     def _all_idle(self) -> bool:
         self._wake.clear()
@@ -339,7 +339,7 @@ class Application(InstanceMetadataReader):
         self._wake.set()
 
     def _handle(self, failed: StreamThread | str, error: BaseException) -> None:
-        """Apply the response of the handler to a thread that has failed; called by that thread."""
+        """Apply the handler's response to a failed thread; called by that thread."""
         try:
             response = failure_response(self._on_failure(error))
         except Exception as mistake:
@@ -350,7 +350,7 @@ class Application(InstanceMetadataReader):
             log.error("%s failed and was replaced: %s", name, one_line(str(error)))
             return
         if response == "shutdown_application" and self._coordinator is not None and self._coordinator.end_all():
-            log.error("%s failed, and all instances are to end: %s", name, one_line(str(error)))
+            log.error("%s failed, and all instances will stop: %s", name, one_line(str(error)))
             # This one too, after the next rebalance.
             self.error = self.error or error
             return
@@ -366,7 +366,7 @@ class Application(InstanceMetadataReader):
         return True
 
     def _fail(self, error: BaseException) -> None:
-        """Stop the threads, and make `wait` return, so that `stop` follows (closeToError)."""
+        """Stop the threads and make `wait` return, so that `stop` is called next (closeToError)."""
         with self._lock:
             self.error = self.error or error
             if self._going:
@@ -414,7 +414,7 @@ class Application(InstanceMetadataReader):
 
 
 def all_read(shared: Shared, threads: Sequence[StreamThread]) -> bool:
-    """Return whether threads that are idle, and other processes, have read all inputs, and stay idle meanwhile."""
+    """Return whether the idle threads and other processes have read all inputs, and stayed idle during the check."""
     before = [thread.activity for thread in threads]
     try:
         behind = is_behind(shared, {tp: offset for thread in threads for tp, offset in thread.positions.items()})
@@ -426,7 +426,7 @@ def all_read(shared: Shared, threads: Sequence[StreamThread]) -> bool:
 
 
 def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
-    """Return whether any input has records beyond what this process read, or other processes committed.
+    """Return whether any input has records that this process has not read and other processes have not committed.
 
     `positions`: the next offsets that this process reads. Raises TransportError.
     """
@@ -436,8 +436,9 @@ def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
         return False
     with closing(_consumer(shared, read_committed=shared.settings.read_committed)) as consumer:
         ends = consumer.end_offsets(inputs)
-        # Brokers write the markers of a transaction after its commit has returned: until then its records are not read. Only
-        # this application writes its own topics; a transaction of others in a topic of the file may stay open for ever.
+        # Brokers write the markers of a transaction after its commit has returned: until then consumers do not read its
+        # records. Only this application writes its internal topics; in other topics, a foreign transaction may stay
+        # open forever.
         if exactly_once and _has_open_transactions(shared, ends):
             return True
         others = [tp for tp in inputs if tp not in positions]
@@ -450,7 +451,7 @@ def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
 
 
 def _has_open_transactions(shared: Shared, ends: Mapping[TopicPartition, int]) -> bool:
-    """Return whether internal topics have records behind the `ends` that read_committed shows."""
+    """Return whether internal topics have records beyond the `ends` that read_committed returns."""
     names = set(map(shared.plan.internal_name, shared.plan.internal_topics))
     internal = [partition for partition in ends if partition.topic in names]
     if not internal:
@@ -480,8 +481,8 @@ class StopRequestedError(Exception):
 class StartRetries:
     """Repeats calls that need the log until they succeed, `stop` is set, or `limit_ms` have passed since the first failure.
 
-    limit_ms None: no limit; place: the address of the log, for messages; tried: returns what was tried to reach it, None
-    where that succeeded.
+    limit_ms None: no limit; place: the address of the log, for messages; tried: returns the failed attempts to reach
+    it, None if one succeeded.
     """
 
     def __init__(
@@ -529,7 +530,7 @@ class StartRetries:
         if not waiting.is_alive() or self._stop.is_set():
             return
         if tried is None:
-            # A broker accepts connections: it is busy, or this machine is.
+            # A broker accepts connections, so it is busy, or this machine is.
             log.info("no answer from %s yet; waiting for it", self._place)
         else:
             log.warning("no answer from %s yet; waiting for it; tried %s", self._place, tried)
@@ -551,7 +552,7 @@ class StartRetries:
                 raise StopRequestedError
             if monotonic() >= self._quiet_until:
                 self._quiet_until = float("inf")
-                # A connection may take longer than a stop may wait.
+                # Connecting may take longer than a stop may wait.
                 threading.Thread(target=self._warn, args=(thread,), name="silence", daemon=True).start()
             thread.join(_CHECK_SECONDS)
         if failures:
@@ -567,7 +568,7 @@ def _too_long(error: TransportError, limit_ms: int) -> TransportError:
 
 
 def checked_topics(plan: Plan, transport: Transport, force: bool) -> TopicsOnLog:
-    """Check changelogs and return the topics of `prepare`; with `force` no changelog is rejected, nor an incomplete migration.
+    """Check changelogs and return the topics of `prepare`; `force` accepts any changelog and an incomplete migration.
 
     Raises IncompatibleStateError before anything is created, and what `prepare` raises.
     """
@@ -585,12 +586,12 @@ def checked_topics(plan: Plan, transport: Transport, force: bool) -> TopicsOnLog
             copied = {entry.source for entry in migrated.values() if entry.done}
             _warn(plan, {name: count for name, count in existing.items() if name not in copied}, admin, transport)
         except TransportError as error:
-            log.info("%s; changelogs that no store has are not looked for", error)
+            log.info("%s; the check for changelogs without a store is skipped", error)
     return topics
 
 
 def _warn(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> None:
-    """Log the changelogs of the application that no store has and that have records: a renamed store starts empty."""
+    """Log the application's changelogs that have records but no store: a renamed store starts empty."""
     counts = unknown_changelogs(plan, existing, admin, transport)
     with_records = (
         {name: records for name, records in records_of(transport, counts).items() if records} if counts else {}
@@ -598,17 +599,17 @@ def _warn(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Tran
     if with_records:
         shown = ", ".join(f"{name} ({records} records)" for name, records in sorted(with_records.items()))
         log.warning(
-            "no store of %s has the changelog %s; `streamkit diff --running` says more", plan.application, shown
+            "no store of %s has the changelog %s; `streamkit diff --running` shows details", plan.application, shown
         )
 
 
-# Periodic work of an instance: it deletes the state of tasks that have moved away (state.cleanup.delay.ms).
+# Periodic work of an instance: delete the state of tasks that have moved away (state.cleanup.delay.ms).
 
 _OWNER = "state cleaner"
 
 
 class StateCleaner:
-    """Deletes the directories that no thread owns and that have not changed for the delay, each time the delay is over."""
+    """Deletes, once per delay, the directories that no thread owns and that have not changed for that delay."""
 
     def __init__(self, shared: Shared):
         self._shared = shared
@@ -616,7 +617,7 @@ class StateCleaner:
         self._due = shared.elapsed() + self._delay
 
     def clean_if_due(self) -> None:
-        """Delete directories if it is due (StateDirectory.cleanRemovedTasks); errors are logged."""
+        """Delete directories if a clean-up is due (StateDirectory.cleanRemovedTasks); errors are logged."""
         now = self._shared.elapsed()
         if now < self._due:
             return
@@ -651,7 +652,10 @@ class Upkeep:
         self._cycles = cycles
 
     def run_if_due(self, running: bool) -> None:
-        """Check topics and transactions, collect cycles, and clean state while the instance is running. Raises StreamkitError for changed topics."""
+        """Check topics and transactions, collect cycles, and delete old state while the instance is running.
+
+        Raises StreamkitError for changed topics.
+        """
         if running:
             self._cleaner.clean_if_due()
         self._cycles.collect_if_due()
@@ -663,13 +667,13 @@ class Upkeep:
 # Finds transactions that brokers have lost: no coordinator ends them, so reads of committed records wait behind them forever.
 
 _TIMEOUTS = 3
-"""The time between two looks, in time-outs of the application's transactions: whatever is alive has ended by then."""
+"""The time between two checks, in transaction time-outs of the application: any live transaction has ended by then."""
 _LONGEST_MS = 15 * 60_000
-"""The default limit of brokers for the time-out of a transaction: one with an unknown id may be open for so long."""
+"""The brokers' default limit for transaction time-outs: a transaction with an unknown id may be open for that long."""
 
 
 class TransactionWatch:
-    """Logs each lost transaction once, with the command that ends it. Looks from time to time, in a thread of its own."""
+    """Logs each lost transaction once, with the command that ends it. It checks periodically, in a separate thread."""
 
     def __init__(
         self,
@@ -678,7 +682,11 @@ class TransactionWatch:
         partitions: Callable[[], Iterable[TopicPartition]],
         elapsed: Callable[[], int],
     ):
-        """`plan`: of an application with exactly-once; `partitions`: returns what the tasks of this instance read; `elapsed`: a clock in milliseconds."""
+        """Create a watch that has not checked yet.
+
+        `plan`: of an application with exactly-once; `partitions`: returns the partitions that this instance's tasks read;
+        `elapsed`: a clock in milliseconds.
+        """
         self._transport = transport
         self._group = plan.application
         self._file = plan.file
@@ -691,7 +699,7 @@ class TransactionWatch:
         self._thread: threading.Thread | None = None
 
     def look_if_due(self) -> None:
-        """Begin to look if it is due, and the last look has ended."""
+        """Start a check if one is due and the previous one has ended."""
         if self._elapsed() < self._due or (self._thread is not None and self._thread.is_alive()):
             return
         self._due = self._elapsed() + self._every
@@ -699,7 +707,7 @@ class TransactionWatch:
         self._thread.start()
 
     def look(self) -> None:
-        """Log the transactions that are lost, once the same ones are found twice: between its requests one may end."""
+        """Log a lost transaction once two checks have found it: it may end between the requests of one check."""
         partitions = sorted(set(self._partitions()))
         try:
             with closing(self._transport.admin()) as admin:
@@ -722,15 +730,16 @@ class TransactionWatch:
         command = f"streamkit transactions {self._file} --end"
         if outcome.committed is None:
             end = (
-                f"whether it was committed is unknown: {outcome.reason}. End it as you decide, with {command} --assume commit, or "
+                f"whether it was committed is unknown: {outcome.reason}. To end it, decide with {command} --assume commit, or "
                 "abort: if it was committed, an abort loses its records in this partition"
             )
         else:
-            end = f"it was {'committed' if outcome.committed else 'aborted'}: {command} ends it so, and loses nothing"
+            done = "committed" if outcome.committed else "aborted"
+            end = f"it was {done}: {command} ends it in the same way, and loses nothing"
         return (
             f"{topic}-{number}: brokers have lost the end of a transaction of {owner} (producer {found.producer_id}, epoch "
-            f"{found.epoch}): its coordinator has ended it, but here it is open from offset {found.start} on, and nothing "
-            f"behind it can be read until you end it; {end}"
+            f"{found.epoch}): its coordinator has ended it, but in this partition it is open from offset {found.start}, and no "
+            f"later record can be read until you end it; {end}"
         )
 
 
@@ -738,5 +747,5 @@ def _outcome(admin: Admin, found: OpenTransaction) -> Outcome:
     try:
         return admin.outcome_of(found)
     except TransportError as error:
-        # An application may have no right to read that log; who ends transactions has it.
+        # An application may have no right to read that log; the user who ends transactions has it.
         return Outcome(None, str(error))

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _UNLISTED_MS = 30_000
 """How long brokers may not list the topic of offsets: some services that speak Kafka's protocol never do."""
 _HASTE_SECONDS = 0.01
-"""How long an idle thread waits for the log's answer; meanwhile the producer sends without a linger."""
+"""How long an idle thread waits for the log's response; meanwhile the producer sends without lingering."""
 
 
 class Committer:
@@ -45,7 +45,10 @@ class Committer:
         gate: Gate,
         own: OwnTransactions | None = None,
     ):
-        """`gate`: the gate of the thread; others may read its stores while it waits for the log. `own`: where brokers may lose ends."""
+        """`gate`: the gate of the thread; others may read its stores while it waits for the log.
+
+        `own`: set if brokers may lose the ends of transactions.
+        """
         self._shared = shared
         self._gate = gate
         self._settings = shared.settings
@@ -54,16 +57,16 @@ class Committer:
         self._producer = make_producer()
         self._begun = False
         self._lingering = False
-        """Whether rows were sent that may wait for a fuller batch."""
+        """Whether sent rows may still wait for a fuller batch."""
         self._own = own
         self._unsettled = own is not None
         """Whether brokers may have lost the end of the last transaction: it was no commit, or a broker was lost since it began."""
         self._sent = False
-        """Whether rows were sent in the present transaction."""
+        """Whether rows were sent in the current transaction."""
         self.postponed = False
         """Whether the last commit was postponed because of a rebalance."""
         self._lost: Counter[TopicPartition] = Counter()
-        """Records since the last commit that were dropped because the log rejected them."""
+        """Records that were dropped since the last commit because the log rejected them."""
         self.rejected = DroppedRecords()
         """Records that the log rejected and that were dropped."""
         self._warnings = DropWarnings(log)
@@ -78,7 +81,7 @@ class Committer:
     def begin(self) -> None:
         """Begin a transaction under exactly-once, if none has begun; the first one of a producer fences the last one of its id.
 
-        Raises TransportError; then it may be tried again, and nothing may be sent before.
+        Raises TransportError; the caller may then retry, but must not send anything before.
         """
         if self._settings.exactly_once and not self._begun:
             try:
@@ -89,8 +92,8 @@ class Committer:
             self._begun = True
         if self._own is None:
             return
-        # A commit is acknowledged before its markers are written. Once this transaction has records in the same partitions, its end
-        # is that of the last one, too.
+        # A commit is acknowledged before its markers are written. Once this transaction has records in the same
+        # partitions, its end would also end the previous one.
         self._unsettled = self._unsettled or (not self._sent and self._producer.lost_broker())
         if self._unsettled:
             with self._gate.opened():
@@ -106,11 +109,11 @@ class Committer:
             del output[:]
 
     def send_rest(self) -> None:
-        """Let the log have output that it could not take at once, where no more output follows. Raises as `send` does."""
+        """Flush output that the producer's queue rejected earlier, if no more output follows. Raises the errors of `send`."""
         self._send(())
 
     def send_now(self) -> None:
-        """Let the log send what waits for a fuller batch, where the thread has nothing else to do. Raises as `send` does."""
+        """Send rows that wait for a fuller batch, when the thread is idle. Raises the errors of `send`."""
         if not self._lingering:
             return
         try:
@@ -120,7 +123,7 @@ class Committer:
             self._handle_rejected(error)
 
     def ms_to_commit(self, tasks: Collection[LocalTask]) -> int | None:
-        """Return the milliseconds until the interval has passed; None if there is nothing to commit, or a rebalance has to end first."""
+        """Return the milliseconds until the next commit is due; None without work, or until a rebalance has ended."""
         if self.postponed or not any(each.task.commit_needed for each in tasks):
             return None
         return max(0, self._last_commit + self._settings.commit_interval_ms + 1 - self._shared.elapsed())
@@ -137,29 +140,30 @@ class Committer:
             self._handle_rejected(error, output)
 
     def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
-        """Commit when the interval has passed or a task has requested it; return the committed tasks."""
+        """Commit if the interval has passed or a task has requested it; return the committed tasks."""
         interval, now = self._settings.commit_interval_ms, self._shared.elapsed()
         self._warnings.write(now)
-        # 0 commits after each round; Java compares milliseconds, so that rounds within one have no commit.
+        # 0 commits after each round; Java compares milliseconds, so rounds within the same millisecond do not commit.
         if now - self._last_commit > interval or not interval:
             done = self.commit(tasks)
             if self.postponed:
                 return []
-            # The interval begins at the end of a commit: where one takes longer, tasks would process a record in between.
+            # The interval begins at the end of a commit; otherwise, if commits take longer, tasks would process one
+            # record between them.
             now = self._shared.elapsed()
             self._purge(tasks, now)
             self._last_commit = now
             return done
         if any(each.task.commit_requested for each in tasks):
-            # Exactly-once has one transaction for the whole thread; Java commits every task that needs it then.
+            # Exactly-once has one transaction for the whole thread; Java then commits every task that needs it.
             return self.commit(tasks)
         return []
 
     def commit(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
         """Commit the running tasks; return those that had anything to commit.
 
-        During a rebalance the commit is postponed, no task is returned, and it may be tried again. Raises TransportError,
-        ProductionError, and TaskCorruptedError where a transaction may be committed or not.
+        During a rebalance the commit is postponed and no task is returned; the caller may retry. Raises TransportError,
+        ProductionError, and TaskCorruptedError if it is unknown whether the transaction was committed.
         """
         self.postponed = False
         dirty = [each for each in tasks if each.task.commit_needed]
@@ -217,7 +221,10 @@ class Committer:
         self._begun = self._sent = False
 
     def restart(self) -> None:
-        """Abort the transaction. A producer that can't, or is fenced, is replaced: `begin` of the new one ends its transaction."""
+        """Abort the transaction.
+
+        A producer that can't abort, or is fenced, is replaced; `begin` of the new one ends the transaction.
+        """
         if not self._settings.exactly_once:
             return
         self._begun = self._sent = False
@@ -276,21 +283,21 @@ class Committer:
             try:
                 return self._producer.flush()
             except ProductionError as error:
-                # Where processing continues without the record, the other records have to be acknowledged too.
+                # If processing continues without the record, the other records must be acknowledged too.
                 self._handle_rejected(error)
 
     def _handle_rejected(self, error: ProductionError, sent: Sequence[OutputTuple] = ()) -> None:
-        """Handle rows that the log rejected: write dead letters where their topic is set, then apply the production handler.
+        """Handle rows that the log rejected: write dead letters if their topic is set, then apply the production handler.
 
-        Where a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler).
-        `sent`: the rows that may be lost where the error does not name its rows.
+        If a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler). `sent`: the
+        rows that may be lost if the error does not name its rows.
         """
         handlers = self._settings.handlers
         goes_on = handlers.production == CONTINUE and not self._settings.exactly_once
         if error.retriable and not goes_on:
             raise TaskCorruptedError(str(error), on_disk=False) from error
         if self._settings.exactly_once:
-            # The transaction is aborted, which would include the dead letters.
+            # The abort of the transaction would include the dead letters.
             raise error
         topic = handlers.dead_letter_topic
         letters = topic is not None and all(row[0] != topic for row in error.rows)
@@ -303,7 +310,7 @@ class Committer:
         for row in error.rows or sent:
             reason = f"the log rejects records of topic {row[0]}"
             self.rejected.add(reason, str(error), dead_letters=int(letters and bool(error.rows)))
-        log.warning("%s; the record is given up", error)
+        log.warning("%s; the record is dropped", error)
 
     def _purge(self, tasks: Collection[LocalTask], now: int) -> None:
         """Delete committed records of repartition topics (repartition.purge.interval.ms)."""
@@ -321,17 +328,18 @@ class Committer:
                 self._admin = self._admin or self._shared.transport.admin()
                 self._admin.delete_records(before)
             except TransportError as error:
-                # The records only take space, and are deleted next time.
+                # The records only take up space, and are deleted next time.
                 log.info("%s; trying again later", error)
 
 
-# Ends what brokers have lost of a thread's transactions, before its next one in the same partitions ends it in another way.
+# Ends lost transactions of a thread before its next transaction in the same partitions ends them with another outcome.
 
 
 class OwnTransactions:
     """The transactions of one transactional id, between the end of one and the first record of the next.
 
-    Then none of them is alive: the id is that of one thread, and its coordinator has fenced every other producer of the id.
+    At that time none of them is live: one thread has the id, and its coordinator has fenced every other producer of the
+    id.
     """
 
     def __init__(self, shared: Shared, transactional_id: str):
@@ -349,8 +357,8 @@ class OwnTransactions:
     def settle(self) -> None:
         """End the lost transactions as their coordinator did.
 
-        Raises RetriableTransportError where brokers can't tell yet, or one is open and can't be ended, UnreachableError: then
-        nothing may be written.
+        Raises UnreachableError, or RetriableTransportError if brokers don't know yet or a transaction is open and can't
+        be ended. The thread must not write after either.
         """
         plan = self._shared.plan
         with closing(self._shared.transport.admin()) as admin:
@@ -359,7 +367,7 @@ class OwnTransactions:
                 found = admin.end_lost(self._id, places, self._group)
             except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
-                log.info("lost transactions can't be looked for: %s", error)
+                log.info("can't look for lost transactions: %s", error)
                 return
             except UnknownTopicError as error:
                 self._give_up_offsets(error)
@@ -367,15 +375,15 @@ class OwnTransactions:
             except (RetriableTransportError, UnreachableError):
                 raise
             except TransportError as error:
-                raise RetriableTransportError(f"lost transactions can't be looked for: {error}") from error
+                raise RetriableTransportError(f"can't look for lost transactions: {error}") from error
         for each in found:
             self._tell(each)
         still_open = [each for each in found if each.committed is None]
         if still_open:
-            # To go on would end it as the next transaction ends.
+            # If the thread continued, the end of its next transaction would end this one too.
             raise RetriableTransportError(
                 f"{_place(still_open[0])}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: "
-                f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it, until then this thread waits"
+                f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it; this thread waits until then"
             )
 
     def _give_up_offsets(self, error: UnknownTopicError) -> None:
@@ -387,20 +395,23 @@ class OwnTransactions:
             self._group = ""
 
     def _places(self, admin: Admin) -> list[TopicPartition]:
-        """Return the partitions that a transaction may be open in; just after a restart brokers may leave some of them out."""
+        """Return the partitions in which a transaction may be open.
+
+        Raises RetriableTransportError if brokers omit some, as after a restart.
+        """
         letters = self._shared.settings.handlers.dead_letter_topic
         written = self._shared.plan.topic_names() - self._only_read
         topics = admin.topics({*written, *([] if letters is None else [letters])})
         silent = self._own_topics - topics.keys()
         if silent:
-            raise RetriableTransportError(f"{min(silent)}: brokers do not list this topic now")
+            raise RetriableTransportError(f"{min(silent)}: brokers do not list this topic at present")
         return [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
 
     def _tell(self, found: EndedTransaction) -> None:
         if found.committed is not None:
             done = "committed" if found.committed else "aborted"
             log.warning(
-                "%s: brokers had lost the end of the last transaction of %s; it is %s now",
+                "%s: brokers had lost the end of the last transaction of %s; it is now %s",
                 _place(found),
                 self._id,
                 done,

@@ -65,7 +65,7 @@ class Coordinator:
         self._send_subscription()
 
     def assign_all(self) -> dict[str, Share]:
-        """Return the tasks of each thread, all of them, where there is no group."""
+        """Return the tasks of each thread if there is no group: the process has all tasks."""
         self._tasks = self._topics.tasks()
         server = self._describe(len(self._threads)).server
         self.instances = (InstanceMetadata(server, tuple(self._tasks)),)
@@ -74,7 +74,7 @@ class Coordinator:
     def use_threads(self, assignments: Mapping[str, tuple[Sequence[TaskId], Sequence[TaskId]]]) -> None:
         """Set the threads, by name, with the last assignment of each: active tasks and standbys.
 
-        Where threads were added or removed, the tasks of this process are assigned to threads again, and the group may
+        If threads were added or removed, the tasks of this process are distributed over threads again, and the group may
         assign it further tasks.
         """
         if list(assignments) != self._threads:
@@ -95,11 +95,11 @@ class Coordinator:
 
     @property
     def all_must_end(self) -> bool:
-        """Whether an instance has requested that all end, and the group's assignment contains that.
+        """Whether the group's assignment contains an instance's request that all instances stop.
 
-        The instance that has requested it waits for the others to leave, at most for some seconds: one that has not
-        received this assignment when a member leaves gets the next one, which contains the request only while its
-        sender is a member.
+        The requesting instance waits a few seconds for the others to leave. A member that has not received this
+        assignment when another one leaves gets the next one, which contains the request only while its sender is a
+        member.
         """
         at = self._end_assigned_at
         if at is None:
@@ -112,7 +112,7 @@ class Coordinator:
         return self._blocked
 
     def poll(self, *, join: bool = True, wait_ms: int = 0) -> dict[str, Share] | None:
-        """Poll the membership; return the threads' tasks when they changed. Raises FencedError, TransportError.
+        """Poll the membership; return the threads' tasks if they changed. Raises FencedError, TransportError.
 
         join False: threads still apply the last assignment, so that no rebalance may begin.
         """
@@ -139,9 +139,9 @@ class Coordinator:
 
     @contextmanager
     def committing(self) -> Iterator[bool]:
-        """Block rebalances during a commit; yields False where one is under way, and the commit has to wait for its end.
+        """Block rebalances during a commit; yield False if one is in progress, so that the commit must wait for its end.
 
-        A group in its next generation rejects commits of the last one; a thread can't distinguish that from its removal
+        A group rejects commits of its previous generation; a thread can't distinguish that from its removal
         (TaskManager.commit, which does nothing while rebalanceInProgress).
         """
         with self._lock:
@@ -158,14 +158,14 @@ class Coordinator:
         return self._metadata
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """Commit through the membership; False where there is none. Raises FencedError."""
+        """Commit through the membership; return False if there is none. Raises FencedError."""
         if self._membership is None:
             return False
         self._membership.commit(offsets)
         return True
 
     def end_all(self) -> bool:
-        """Request with the next poll that all instances end, this one too; False where there is no group."""
+        """Request at the next poll that all instances stop, including this one; return False if there is no group."""
         if self._membership is None:
             return False
         self._ends_all = True
@@ -178,7 +178,7 @@ class Coordinator:
             self._membership.rebalance()
 
     def give_up(self, reason: str) -> None:
-        """Leave the group to join it again, since a thread no longer processes. The next poll raises FencedError."""
+        """Leave the group in order to rejoin it, because a thread no longer processes. The next poll raises FencedError."""
         if self._membership is not None:
             self.assigned = False
             self._membership.give_up(reason)
@@ -191,14 +191,14 @@ class Coordinator:
     def _send_subscription(self) -> None:
         assert self._membership is not None
         topics = {topic for inputs in self._topics.inputs.values() for topic in inputs}
-        # A function: the offset sums are those at the time of the rebalance.
+        # A function, because the offset sums must be those at the time of the rebalance.
         self._membership.join(self._subscription, topics)
 
     def _subscription(self) -> bytes:
         return encode_subscription(replace(self._describe(len(self._threads)), end=self._ends_all))
 
     def _may_join(self) -> bool:
-        """Block commits where a rebalance is due; return whether it may begin: when no commit is under way."""
+        """Block commits if a rebalance is due; return whether it may begin, that is, whether no commit is in progress."""
         assert self._membership is not None
         if not self._membership.gated:
             return True
@@ -219,7 +219,7 @@ class Coordinator:
         return self._shares
 
     def _take_rebalance(self, rebalance: Rebalance) -> None:
-        """Apply the group's decision. Tasks whose partitions other members still own are standbys until these are revoked."""
+        """Apply the group's decision. Tasks are standbys while other members still own some of their partitions."""
         assert self._membership is not None
         assignment = decode_assignment(rebalance.data)
         self._metadata = self._membership.group_metadata()
@@ -232,7 +232,7 @@ class Coordinator:
         self._probe_at = None if assignment.probe_ms is None else monotonic() + assignment.probe_ms / 1000
 
     def _complete_tasks(self, partitions: frozenset[TopicPartition]) -> list[TaskId]:
-        """Return the tasks of which all inputs are owned; the other tasks wait for their last partition."""
+        """Return the tasks whose inputs are all owned; the other tasks wait for their last partition."""
         return [task for task in self._topics.tasks() if partitions.issuperset(self._topics.partitions_of(task))]
 
 

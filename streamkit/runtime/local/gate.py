@@ -14,10 +14,10 @@ MAX_WAIT_SECONDS = 0.1
 
 
 class Gate:
-    """A lock that its owner has while it works, and passes to waiting threads when it calls `admit_waiting`.
+    """A lock that its owner holds while it works, and passes to waiting threads when it calls `admit_waiting`.
 
-    A plain lock is not enough: a busy owner acquires it again before another thread wakes up. One thread at a time has the
-    lock, since reads of a cache change its order. Readers should be quick: the owner waits.
+    A plain lock is not enough: a busy owner acquires it again before another thread wakes up. Only one thread holds the
+    lock at a time, since reads of a cache change its order. Readers should be quick, because the owner waits.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class Gate:
         self._came = 0
         self._left = 0
         self._since = 0.0
-        """The time at which the first waiting thread came."""
+        """The time at which the first waiting thread arrived."""
 
     @property
     def waiting(self) -> bool:
-        """Whether a thread waits for the lock, or has it."""
+        """Whether a thread waits for the lock or holds it."""
         return self._came != self._left
 
     # -- The owner ------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Gate:
             self.acquire()
 
     def admit_waiting(self) -> bool:
-        """Admit the threads that wait now; return whether one had waited too long. Costs a comparison when none waits."""
+        """Admit the waiting threads; return whether one had waited too long. Costs one comparison if none waits."""
         if not self.waiting:
             return False
         with self._changed:
@@ -74,7 +74,7 @@ class Gate:
 
     @contextmanager
     def entered(self, timeout: float) -> Iterator[None]:
-        """Acquire the lock when the owner admits this thread. Raises StateError after `timeout` seconds."""
+        """Acquire the lock once the owner admits this thread. Raises StateError after `timeout` seconds."""
         with self._changed:
             if not self.waiting:
                 self._since = monotonic()

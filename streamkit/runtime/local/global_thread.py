@@ -1,4 +1,4 @@
-"""The global thread: reads topics into global stores, which every task of the process may read (GlobalStreamThread)."""
+"""The global thread: it reads topics into global stores, which every task of the process may read (GlobalStreamThread)."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class GlobalThread:
         """Locked whenever the thread may use its stores."""
 
     def stores(self, name: str) -> list[tuple[int, Store, bool]]:
-        """Return (0, store, True) of a global store, if it exists; the caller has the lock of the gate."""
+        """Return (0, store, True) for a global store, if it exists; the caller holds the gate."""
         return [(0, task.stores[name], True) for task in self._tasks if name in task.stores]
 
     def followed(self) -> dict[str, tuple[Store, list[TopicPartition]]]:
-        """Return each global store by name, with the partitions that it reads; every thread may call it."""
+        """Return each global store by name, with the partitions that it reads; any thread may call it."""
         found: dict[str, tuple[Store, list[TopicPartition]]] = {}
         for partition, store in list(self._followed.items()):
             found.setdefault(store.name, (store, []))[1].append(partition)
         return found
 
     def open(self) -> None:
-        """Restore global stores to the present ends of their topics, and publish them for tasks. Raises TransportError."""
+        """Restore global stores to the current ends of their topics, and make them available to tasks. Raises TransportError."""
         shared = self._shared
         self._consumer = shared.transport.consumer(
             None,
@@ -91,7 +91,7 @@ class GlobalThread:
         self._stop.set()
 
     def close(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most `timeout` seconds, checkpoint and close; return whether it has ended."""
+        """Wait at most `timeout` seconds for the thread's end, then checkpoint and close; return whether it has ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
@@ -112,7 +112,7 @@ class GlobalThread:
         assert self._consumer is not None
         path = shared.directory.claim("global")
         upgrade = not shared.directory.keeps_offsets("global")
-        # Global checkpoints have the next offset, those of tasks the last one.
+        # Global checkpoints contain the next offset, checkpoints of tasks the last one.
         offsets = read_checkpoint(path) if upgrade else {}
         changelogs: list[Changelog] = []
         reprocessing = []
@@ -143,7 +143,7 @@ class GlobalThread:
         if not restore(changelogs, self._consumer, self._stop.is_set):
             return
         for task in reprocessing:
-            # As in Java restoring has its own processor, whose fields are lost afterwards.
+            # As in Java, a restore has its own processor, whose fields are lost afterwards.
             task.reset()
         self._next = dict.fromkeys(self._owners, EARLIEST)
         self._next.update({each.partition: each.end for each in changelogs if each.end is not None})

@@ -1,4 +1,4 @@
-"""A snapshot of an application instance: states, tasks, rates, lag, restoring. Reading it never stops a stream thread."""
+"""A snapshot of an application instance: states, tasks, rates, lag, restores. Reading it never blocks a stream thread."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class StatusReader:
         )
 
     def _updating(self, thread: StreamThread) -> list[TaskStatus]:
-        """Return the standbys of a thread, and its active tasks that are being restored."""
+        """Return a thread's standbys and its active tasks that are being restored."""
         behind: dict[str, int] = {}
         for each in thread.restore_progress():
             behind[each.task] = behind.get(each.task, 0) + each.remaining
@@ -267,7 +267,7 @@ def _restore(progress: RestoreProgress) -> RestoreStatus:
     )
 
 
-# All inputs of an application as one of its instances knows them: its own positions, and the group's commits and owners.
+# All inputs of an application as seen by one of its instances: its own positions, and the group's commits and owners.
 
 
 class InputReader:
@@ -279,7 +279,7 @@ class InputReader:
         self._lag = Recent(self._read)
 
     def read(self, topics: TopicsOnLog | None) -> GroupLag | None:
-        """Return the lag of the group; None before the start, and while the log does not respond."""
+        """Return the lag of the group; None before the start and while the log does not respond."""
         if topics is None:
             return None
         self._topics = topics
@@ -295,14 +295,14 @@ class InputReader:
         try:
             return self._reader.read(self._topics.inputs, self._topics.partitions)
         except StreamkitError as error:
-            log.info("the group's offsets are not known: %s", error)
+            log.info("can't read the group's offsets: %s", error)
             return None
 
 
 def inputs_of(
     topics: TopicsOnLog | None, threads: Iterable[ThreadStatus], group: GroupLag | None
 ) -> tuple[InputStatus, ...]:
-    """Return all input partitions; none before the start. group: None where the log does not respond."""
+    """Return all input partitions; none before the start. group: None if the log does not respond."""
     if topics is None:
         return ()
     own = {
@@ -367,7 +367,7 @@ class Rates:
                 self._samples.popleft()
 
     def of(self, key: Key) -> float:
-        """Return the increase of a total per second; 0 for a new total, or one that began again."""
+        """Return the increase of a total per second; 0 for a new total, or one that was reset."""
         with self._lock:
             if not self._samples:
                 return 0.0
@@ -390,7 +390,7 @@ class Ends:
         self._closed = False
 
     def of(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the known end offsets, at most a second old; fewer while the log does not respond."""
+        """Return the known end offsets, at most a second old; some are missing while the log does not respond."""
         wanted = list(partitions)
         with self._lock:
             stale = time.monotonic() - self._read_at > _ENDS_SECONDS or any(tp not in self._known for tp in wanted)
@@ -404,7 +404,7 @@ class Ends:
                 self._consumer = self._transport.consumer(None, read_committed=True, client_id="status")
             self._known = dict(self._consumer.end_offsets(partitions))
         except StreamkitError as error:
-            log.info("the ends of the inputs are not known: %s", error)
+            log.info("can't read the end offsets of the inputs: %s", error)
             self._known = {}
         self._read_at = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""The topics of a topology on the log: created or checked, with the tasks that result (InternalTopicManager)."""
+"""Creates or checks the topics of a topology on the log, and derives the tasks (InternalTopicManager)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
     """Create missing topics as far as allowed; check the others.
 
-    The file's topics are created where it gives `partitions`; on the embedded log also those that it writes, with one
+    Topics of the file are created if it gives `partitions`; on the embedded log also those that it writes, with one
     partition. Raises TopicError for other missing sources, InvalidTopologyError for partition counts that do not fit
     (TopologyException), TransportError.
     """
@@ -31,7 +31,7 @@ def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
 def prepare(
     plan: Plan, admin: Admin, on_log: Mapping[str, int], ids: Mapping[str, str], *, create_written: bool
 ) -> TopicsOnLog:
-    """Create or check topics as prepare_topics does, given the partition counts of existing topics, and known ids.
+    """Create or check topics like prepare_topics, given the partition counts of existing topics, and known ids.
 
     create_written: whether topics that the file writes are created too.
     """
@@ -71,11 +71,11 @@ def prepare(
 
 
 def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
-    """Log which topics that the file writes do not exist: a setting of the broker decides whether it creates them."""
+    """Log which output topics do not exist: a broker setting decides whether the broker creates them."""
     missing = sorted(each.name for each in plan.external_topics.values() if each.written and each.name not in existing)
     if missing:
         log.warning(
-            "topics to write are missing: %s; unless the broker creates topics (auto.create.topics.enable), create them, "
+            "output topics are missing: %s; unless the broker creates topics (auto.create.topics.enable), create them, "
             "or give them `partitions` in %s",
             ", ".join(missing),
             plan.file,
@@ -130,7 +130,7 @@ class TopicWatch:
         try:
             found = admin.topics({topic for inputs in self._topics.inputs.values() for topic in inputs})
         except TransportError as error:
-            log.info("%s; the inputs are looked at again later", error)
+            log.info("%s; the inputs are checked again later", error)
             return
         finally:
             admin.close()
@@ -138,19 +138,19 @@ class TopicWatch:
             name: info.partitions for name, info in found.items() if info.partitions != self._topics.partitions[name]
         }
         if changed:
-            # Where state depends on the count, the error has the remedy, as at the start.
+            # If state depends on the count, the error names the remedy, as at the start.
             try:
                 prepare_topics(self._plan, self._transport)
             except (RetriableTransportError, UnreachableError) as error:
-                log.info("%s; the inputs are looked at again later", error)
+                log.info("%s; the inputs are checked again later", error)
                 return
             text = ", ".join(
                 f"{name} from {self._topics.partitions[name]} to {count}" for name, count in changed.items()
             )
-            raise InvalidTopologyError(f"the number of partitions has changed: {text}; start again to read them all")
+            raise InvalidTopologyError(f"the number of partitions has changed: {text}; restart to read them all")
 
 
-# The topics that an application's start has found or made.
+# The topics that an application's start has found or created.
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,13 @@ class TopicsOnLog:
     """The ids of the changelogs (Admin.topic_ids)."""
 
     def count(self, topic: str) -> int:
-        """Return a topic's partition count, 1 for one that is not known (a routed topic)."""
+        """Return a topic's partition count, 1 for an unknown (routed) topic."""
         return self.partitions.get(topic, 1)
 
     def tasks(self) -> list[TaskId]:
-        """Return all tasks: for each sub-topology as many as the most partitions of its source topics (PartitionGrouper)."""
+        """Return all tasks: each sub-topology has as many as its largest source topic has partitions (PartitionGrouper)."""
         return list(tasks_of(self.inputs, self.partitions))
 
     def partitions_of(self, task: TaskId) -> tuple[TopicPartition, ...]:
-        """Return a task's input partitions: the one with its number of every source topic that has it."""
+        """Return a task's input partitions: the partition with its number in every source topic that has one."""
         return task_inputs(self.inputs[task.sub_topology], task.partition, self.partitions)

@@ -19,7 +19,7 @@ from streamkit.transport.log_interface import CommittedOffset
 log = logging.getLogger(__name__)
 
 CHECKPOINT_AFTER = 10_000
-"""Changelog records since the last checkpoint, beyond which the next commit writes one (StateManagerUtil)."""
+"""The number of changelog records after which the next commit writes a checkpoint (StateManagerUtil)."""
 RUNNING = -2
 """The offset sum of a running task, whose stores are up to date (Task.LATEST_OFFSET)."""
 
@@ -27,15 +27,15 @@ RUNNING = -2
 _topic_of = itemgetter(0)
 
 ChangelogNames = Mapping[str, tuple[TopicPartition, bool]]
-"""By store: the partition of the log that is its changelog, and whether that is an input of the task."""
+"""By store: its changelog partition, and whether that is an input of the task."""
 
 
 @dataclass
 class TaskFiles:
     """The directory of a task, if it has persistent stores.
 
-    `stores`: the directories of stores with a changelog, by name. `offsets`: those of the checkpoint, where stores of an
-    older release do not have their offsets yet; else None.
+    `stores`: the directories of stores with a changelog, by name. `offsets`: the offsets of the checkpoint if stores of an
+    older release do not contain their offsets yet; else None.
     """
 
     directory: Path | None
@@ -46,10 +46,10 @@ class TaskFiles:
 def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNames, eos: bool) -> TaskFiles:
     """Return a task's files; `changelogs`: those of its persistent stores.
 
-    Stores have their offsets themselves. Those of an older release do not: their offsets are read from the checkpoint once.
-    A store that it does not name is deleted and restored from the beginning: it may belong to another application, or have
-    keys whose tombstones are deleted. Under exactly-once all state of the task is deleted then, as it may have changes that
-    were never committed. Raises StateError.
+    Stores contain their offsets. Stores of an older release do not: their offsets are read from the checkpoint once. A store
+    that the checkpoint does not name is deleted and restored from the beginning: it may belong to another application, or have
+    keys whose tombstones are deleted. Under exactly-once, all state of the task is then deleted, since it may contain changes
+    that were never committed. Raises StateError.
     """
     if not changelogs:
         return TaskFiles(None)
@@ -70,7 +70,7 @@ def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNam
 
 
 def offset_sum(offsets: Iterable[int]) -> int:
-    """Return the sum of changelog offsets, unknown ones left out, no more than a long holds (TaskManager).
+    """Return the sum of the known changelog offsets, limited to the range of a long (TaskManager).
 
     >>> offset_sum([5, OFFSET_UNKNOWN, 7])
     12
@@ -79,13 +79,13 @@ def offset_sum(offsets: Iterable[int]) -> int:
 
 
 def sums_on_disk(directory: StateDirectory) -> dict[TaskId, int]:
-    """Return the offset sums of tasks that have a checkpoint on disk; one that can't be read counts as none."""
+    """Return the offset sums of tasks that have a readable checkpoint on disk."""
     sums = {}
     for name in directory.tasks():
         try:
             offsets = read_checkpoint(directory.path / name)
         except StateError as error:
-            # The next owner of the task reports the error; here the task is left out.
+            # The next owner of the task reports the error; here the task is skipped.
             log.info("%s", error)
             continue
         if offsets:
@@ -94,26 +94,26 @@ def sums_on_disk(directory: StateDirectory) -> dict[TaskId, int]:
 
 
 def _entry(last: int) -> int:
-    """Return what a checkpoint has for the last offset of a store, which is -1 where its changelog has no records."""
+    """Return the checkpoint entry for the last offset of a store, which is -1 if its changelog has no records."""
     return last if last >= 0 else OFFSET_UNKNOWN
 
 
 class LocalTask:
-    """A task with its files and changelogs. One thread at a time owns it: a stream thread or its state updater."""
+    """A task with its files and changelogs. One thread owns it at a time: a stream thread or its state updater."""
 
     def __init__(self, task_id: TaskId, task: Task, files: TaskFiles, changelogs: ChangelogNames):
         self.id = task_id
         self.task = task
         self.files = files
         self.active = True
-        """Whether it runs once its stores are restored; the stores of a standby follow their changelogs."""
+        """Whether the task runs once its stores are restored; the stores of a standby follow their changelogs."""
         self.running = False
         self.produced: Counter[str] = Counter()
         """Records written by topic, changelogs included."""
         self.commits = 0
         self.process_seconds = 0.0
         self.dropped = 0
-        """Dropped records up to the last commit; the task counts those since."""
+        """Dropped records up to the last commit; the task counts later ones."""
         self.drops_noted: dict[str, int] = {}
         """The dropped records, by reason, that the committer has noted for the log."""
         self.committed: dict[TopicPartition, CommittedOffset] = {}
@@ -121,7 +121,7 @@ class LocalTask:
         self.start_positions: dict[TopicPartition, int] = {}
         """The offsets from which its inputs are read."""
         self.at_end: list[TopicPartition] = []
-        """Inputs without a committed offset that are read from their ends on, by their reset policy."""
+        """Inputs without a committed offset that are read from their ends, by their reset policy."""
         self._set_offsets(changelogs)
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
         self._written = {
@@ -154,7 +154,7 @@ class LocalTask:
         return RUNNING if self.running else offset_sum(changelog.position or 0 for changelog in self.changelogs)
 
     def follow(self, *, active: bool) -> None:
-        """Become a standby, or an active task that is restored, with the stores as they are (Task.prepareRecycle)."""
+        """Become a standby, or an active task to restore, and keep the stores (Task.prepareRecycle)."""
         self.active = active
         if self.running:
             self.task.reset()
@@ -163,7 +163,7 @@ class LocalTask:
             changelog.start, changelog.end, changelog.restored = None, None, 0
 
     def suspend(self) -> None:
-        """End the loads of its stores and write its checkpoint: the task no longer runs, or is no longer restored.
+        """End the bulk loads of its stores and write its checkpoint: the task stops running or restoring.
 
         Raises StateError.
         """
@@ -185,14 +185,14 @@ class LocalTask:
     def commit_end_positions(self) -> None:
         """Include the positions of inputs that are read from their ends in the next commit.
 
-        Otherwise each of several runs that stop when they are idle would begin at a later end, and process nothing.
+        Otherwise repeated runs that stop when idle would each begin at a later end and process nothing.
         """
         if self.at_end:
             self.task.touch(self.at_end)
             self.at_end = []
 
     def run(self) -> None:
-        """Start to count the records that the task writes to its changelogs; the stores are restored to their ends."""
+        """Start counting the records that the task writes to its changelogs; its stores are fully restored."""
         self.running = True
         for changelog in self.changelogs:
             changelog.produced, changelog.marked = self.produced[changelog.partition.topic], False
@@ -200,8 +200,9 @@ class LocalTask:
     def note_positions(self, lost: Mapping[TopicPartition, int], *, marks: bool) -> None:
         """Set the positions of the stores after a commit that the log has acknowledged; the stores are committed next.
 
-        In a changelog the position is after the records that the task has written, in a source topic after those that it
-        has processed. `lost`: records of changelogs that were dropped since the last commit; `marks`: see Changelog.wrote.
+        In a changelog the position is after the records that the task has written, in a source topic after the records that
+        it has processed. `lost`: records of changelogs that were dropped since the last commit; `marks`: see
+        Changelog.wrote.
         """
         consumed = self.task.consumed()
         for changelog in self.changelogs:
@@ -214,7 +215,7 @@ class LocalTask:
                 changelog.store.note_position(partition.partition, changelog.position)
 
     def checkpoint(self, *, enforce: bool) -> bool:
-        """Write the changelogs' positions to the checkpoint if that is due, or in any case with `enforce`.
+        """Write the changelogs' positions to the checkpoint if it is due or `enforce` is set.
 
         Returns whether it was written. Raises StateError.
         """
@@ -249,10 +250,10 @@ class TaskTimeout:
         self._warn_at = 0
 
     def note_error(self, error: TransportError, tasks: Iterable[str] = ()) -> None:
-        """Note a transient error that blocks these tasks; without tasks it only delays them.
+        """Note a transient error that blocks these tasks; without tasks it is only a delay.
 
-        Logs a warning only where errors continue for WARN_AFTER_MS, and then every WARN_EVERY_MS: most are over at once.
-        Raises TransportError once a task has made no progress for longer than task.timeout.ms.
+        Logs a warning only if errors last for WARN_AFTER_MS, and then every WARN_EVERY_MS, since most end at once. Raises
+        TransportError once a task has made no progress for longer than task.timeout.ms.
         """
         now = self._clock()
         self._since = {task: self._since.get(task, now) for task in tasks}
@@ -269,9 +270,9 @@ class TaskTimeout:
             log.info("%s; trying again", error)
 
     def note_progress(self, waiting: Iterable[str] = ()) -> None:
-        """Note that there was no error this time; of the tasks that were blocked, those in `waiting` still are.
+        """Note a round without an error; of the blocked tasks, only those in `waiting` are still blocked.
 
-        A task that is not among them has made progress, or has moved away: if it comes back, its time begins again.
+        Any other task has made progress or moved away; if it returns, its time-out begins again.
         """
         self._failing_since = None
         if self._since:

@@ -1,7 +1,7 @@
 """Interactive queries over the stores of one instance (StreamThreadStateStoreProvider, QueryableStoreProvider).
 
-Reads run between the batches of the thread that owns the task: they see all earlier writes, cached ones included, and no
-partial ones.
+Reads run between the batches of the thread that owns the task: they see all earlier writes, including cached ones, and no
+partial batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ALIVE = (ThreadState.RUNNING, ThreadState.PARTITIONS_ASSIGNED, ThreadState.PART
 Enter = Callable[[float], AbstractContextManager[None]]
 """Waits at most this many seconds until stores may be read."""
 Find = Callable[[], "list[tuple[int, Store, bool]]"]
-"""Returns (partition, store, whether of a running task); called inside the context of Enter."""
+"""Returns (partition, store, whether its task is running); called inside the context of Enter."""
 
 
 class Row(NamedTuple):
@@ -54,12 +54,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """A page of rows of several tasks, in order, and the partitions that were read."""
+    """An ordered page of rows of several tasks, and the partitions that were read."""
 
     rows: list[Row]
     partitions: frozenset[int]
     standbys: frozenset[int]
-    """Those of the partitions that were read from a standby, or from a task that is being restored."""
+    """The partitions that were read from a standby, or from a task that is being restored."""
 
 
 class LocalStores:
@@ -72,10 +72,10 @@ class LocalStores:
     def read(
         self, name: str, query: Query, partitions: Collection[int] | None = None, *, stale: bool = False
     ) -> Answer:
-        """Return a page of a store, of these partitions or of all of this instance.
+        """Return a page of a store, from these partitions or all partitions of this instance.
 
-        `stale`: also read standbys and tasks that are being restored, where there is no active task.
-        Raises UnknownStoreError, StoreUnavailableError before the tasks run or without one of `partitions`, QueryError.
+        `stale`: also read standbys and restoring tasks if there is no active task. Raises UnknownStoreError,
+        StoreUnavailableError before the tasks run or without one of `partitions`, QueryError.
         """
         require_store(self._plan, name)
         state = self._application.state
@@ -103,14 +103,14 @@ class LocalStores:
         return Answer(merged(pages, query), frozenset(pages), frozenset(standbys))
 
     def partitions(self, name: str) -> list[int]:
-        """Return the partitions that a store has in the whole application. Raises StoreUnavailableError before the start."""
+        """Return the partitions of a store in the whole application. Raises StoreUnavailableError before the start."""
         require_store(self._plan, name)
         tasks = self._application.tasks()
         owners = {sub.id for sub in self._plan.sub_topologies if name in sub.stores}
         return [partition for sub, partition in tasks if sub in owners]
 
     def _places(self, name: str, stale: bool) -> Iterator[tuple[Enter, Find]]:
-        """Yield each lock with the function that finds the store under it: running tasks first, then those of the updaters."""
+        """Yield each lock with the function that finds the store under it: running tasks first, then tasks in the updaters."""
         application = self._application
         if is_global(self._plan, name):
             gate, find = application.global_stores(name)
@@ -118,7 +118,7 @@ class LocalStores:
             return
         threads = list(application.threads)
         for thread in threads:
-            # A thread that applies an assignment may have tasks that it is about to close.
+            # A thread that is applying an assignment may have tasks that it is about to close.
             if thread.state is ThreadState.RUNNING or (stale and thread.state in _ALIVE):
                 yield thread.gate.entered, partial(_running_stores, thread, name, stale)
         for thread in threads if stale else ():
@@ -139,12 +139,12 @@ def require_store(plan: Plan, name: str) -> None:
 
 
 def is_global(plan: Plan, name: str) -> bool:
-    """Return whether a store is that of a global table, of which every instance has all rows."""
+    """Return whether a store belongs to a global table, so that every instance has all its rows."""
     return any(sub.is_global and name in sub.stores for sub in plan.sub_topologies)
 
 
 def merged(pages: dict[int, list[StoredRow]], query: Query) -> list[Row]:
-    """Return one page of pages by partition, each in order."""
+    """Return the ordered merge of the sorted pages of several partitions, as one page."""
     columns = [[Row(row.place, partition, row) for row in rows] for partition, rows in pages.items()]
     rows = heapq.merge(*columns, key=lambda row: row[:2], reverse=query.reverse)
     return list(islice(rows, query.limit))
@@ -161,7 +161,7 @@ class InstanceMetadataReader:
         self.state = ClientState.CREATED
         self.error: BaseException | None = None
         self.process_id = ""
-        """The process id of the state directory, with which this member's name in the group begins; empty before the start."""
+        """The process id of the state directory, the prefix of this member's name in the group; empty before the start."""
         self.global_thread: GlobalThread | None = None
         self._threads: Threads | None = None
         self._directory: StateDirectory | None = None
@@ -171,7 +171,7 @@ class InstanceMetadataReader:
 
     @property
     def threads(self) -> list[StreamThread]:
-        """The stream threads, including those that have ended until others replace them."""
+        """The stream threads, including ended ones that have not been replaced yet."""
         return [] if self._threads is None else self._threads.all
 
     def global_stores(self, name: str) -> tuple[Gate, Find]:
@@ -188,12 +188,12 @@ class InstanceMetadataReader:
 
     @property
     def topics(self) -> TopicsOnLog | None:
-        """The topics that the start has found; None before."""
+        """The topics found at the start; None before."""
         return None if self._shared is None else self._shared.topics
 
     @property
     def ends_all(self) -> bool:
-        """Whether an instance has failed and requested that all end, and the group's assignment contains that."""
+        """Whether the group's assignment contains a failed instance's request that all instances stop."""
         return self._coordinator is not None and self._coordinator.all_must_end
 
     @property
@@ -206,7 +206,7 @@ class InstanceMetadataReader:
         )
 
     def metadata_for_all(self) -> list[InstanceMetadata]:
-        """Return the instances of the application by the group's last assignment; none before the first one."""
+        """Return the instances of the application according to the group's last assignment; none before the first one."""
         return [] if self._coordinator is None else list(self._coordinator.instances)
 
     def key_metadata(self, name: str, key: bytes) -> KeyMetadata:
@@ -239,14 +239,14 @@ class InstanceMetadataReader:
         return Metrics() if self._shared is None else self._shared.metrics
 
     def restore_progress(self) -> list[RestoreProgress]:
-        """Return the progress of stores that are being restored, or updated as standbys."""
+        """Return the progress of stores that are being restored or updated as standbys."""
         return [progress for thread in list(self.threads) for progress in thread.restore_progress()]
 
     def task_offset_sums(self) -> dict[TaskId, int]:
         """Return the offset sum of each task with state here (TaskManager.taskOffsetSums).
 
-        Running tasks: RUNNING; other tasks of a thread, or on disk with a checkpoint: the sum of their offsets. A
-        checkpoint that can't be read counts as none.
+        It is RUNNING for running tasks, and the sum of offsets for other tasks of a thread, or on disk with a readable
+        checkpoint.
         """
         sums = {} if self._directory is None else sums_on_disk(self._directory)
         for thread in list(self.threads):

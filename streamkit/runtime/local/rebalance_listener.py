@@ -19,7 +19,7 @@ _WAIT_SECONDS = 5.0
 _FOREIGN_EXTRA_MS = 15_000
 _FOREIGN_RETRY_SECONDS = 1.0
 _KEPT = 50
-"""Rebalances that are kept for readers."""
+"""The number of rebalances that are kept for readers."""
 
 
 class Rebalance(NamedTuple):
@@ -31,7 +31,7 @@ class Rebalance(NamedTuple):
 
 
 class RebalanceListener:
-    """Connects the coordinator with the threads, which may change; called by the thread that waits for the application."""
+    """Connects the coordinator with the threads, which may change. The thread that waits for the application calls it."""
 
     def __init__(
         self, coordinator: Coordinator, threads: Callable[[], Sequence[StreamThread]], max_poll_ms: int, session_ms: int
@@ -44,7 +44,7 @@ class RebalanceListener:
         self._losing = False
         self._owned: frozenset[TaskId] = frozenset()
         self.rebalances: deque[Rebalance] = deque(maxlen=_KEPT)
-        """The last ones; any thread may read them."""
+        """The latest rebalances; any thread may read them."""
 
     @property
     def settled(self) -> bool:
@@ -58,7 +58,7 @@ class RebalanceListener:
     def poll(self) -> None:
         """Poll the group, and assign tasks to threads. Returns at once. Raises TransportError."""
         if self._losing and not self._threads_settled():
-            # Not before lost tasks are closed: with the metadata of the next generation their commits would be accepted.
+            # Not before lost tasks are closed, because the metadata of the next generation would make their commits valid.
             return
         self._losing = False
         try:
@@ -72,7 +72,7 @@ class RebalanceListener:
             self._foreign.note(error)
             return
         except FencedError as error:
-            log.warning("%s; joining again", error)
+            log.warning("%s; rejoining the group", error)
             self._lose()
             return
         except (RetriableTransportError, UnreachableError) as error:
@@ -125,7 +125,7 @@ class RebalanceListener:
             thread.lose()
 
     def _rejoin_lost(self) -> None:
-        """Request a rebalance for threads that have closed their tasks by themselves."""
+        """Request a rebalance for threads that have closed their tasks on their own."""
         lost = [thread for thread in self._threads() if thread.lost.is_set()]
         for thread in lost:
             thread.lost.clear()
@@ -133,7 +133,7 @@ class RebalanceListener:
             self._coordinator.rejoin()
 
     def _check_stalled(self) -> None:
-        """Leave when a thread no longer polls (max.poll.interval.ms): its heartbeats would keep partitions that no thread processes."""
+        """Leave if a thread no longer polls (max.poll.interval.ms): heartbeats would keep partitions that no thread processes."""
         if not self._coordinator.is_member:
             return
         now = monotonic()
@@ -158,12 +158,12 @@ class _ForeignMembers:
         return monotonic() >= self._next
 
     def note(self, error: ForeignMembersError) -> None:
-        """Note that the group has such members. Raises ForeignMembersError when it has had them for too long."""
+        """Note that the group has such members. Raises ForeignMembersError if it has had them for too long."""
         now = monotonic()
         if self._since is None:
             self._since = now
             seconds = self._limit_ms // 1000
-            log.warning("the group has members that are not streamkit's; waiting at most %d s for their end", seconds)
+            log.warning("the group has members that are not streamkit's; waiting up to %d s for them to end", seconds)
         elif now - self._since > self._limit_ms / 1000:
             raise error
         self._next = now + _FOREIGN_RETRY_SECONDS

@@ -25,24 +25,24 @@ log = logging.getLogger(__name__)
 
 BATCH = 10_000
 LOAD_FROM = 100_000
-"""Number of records from which `begin_load` is used, for which RocksDB opens its files twice."""
+"""The minimum number of records for which `begin_load` is used; with it, RocksDB opens its files twice."""
 _POLL_MS = 100
 
 
 @dataclass(eq=False)
 class Changelog:
-    """A store that follows its changelog: its positions and counts."""
+    """A store that follows its changelog, with positions and counts."""
 
     store: Store
     partition: TopicPartition
     path: Path | None = None
     """The directory of the store."""
     checkpoint: int | None = None
-    """The last offset that was applied to the store when it was opened."""
+    """The last offset that had been applied to the store when it was opened."""
     marked: bool = False
-    """Whether a control record follows the last record that this process wrote to it."""
+    """Whether a control record follows the last record that this process wrote to the changelog."""
     produced: int = 0
-    """Records that this process has written to it up to `position`."""
+    """The number of records that this process has written to the changelog up to `position`."""
     limit: int | None = None
     """Stop before this offset: the committed offset of a source topic that serves as the changelog."""
     restored: int = 0
@@ -51,7 +51,10 @@ class Changelog:
     position: int | None = None
     """The next offset to apply; None: not looked up."""
     end: int | None = None
-    """The offset up to which the store is restored; None: not looked up. Of a standby: the end of the log when looked up."""
+    """The offset up to which the store is restored; None: not looked up.
+
+    For a standby: the end of the log when it was looked up.
+    """
 
     loading: bool = False
     """Whether `begin_load` of the store is in force."""
@@ -65,11 +68,11 @@ class Changelog:
 
     @property
     def at_limit(self) -> bool:
-        """Whether no record may be applied before a further commit."""
+        """Whether no record may be applied before another commit."""
         return self.limit is not None and self.position is not None and self.position >= self.limit
 
     def begin(self, first: int, end: int) -> None:
-        """Set the bounds of the changelog. Raises TaskCorruptedError for a position that the log does not have."""
+        """Set the bounds of the changelog. Raises TaskCorruptedError if the log does not contain the position."""
         where = f"{self.partition.topic}-{self.partition.partition}"
         if self.position is None:
             known = self.checkpoint is not None and self.checkpoint >= 0
@@ -84,7 +87,7 @@ class Changelog:
         log.debug("restoring %s from %s to %s", where, self.position, self.end)
 
     def begin_load(self, executor: Executor) -> None:
-        """Prepare the store for many records, if there are; `executor` writes them while further ones are read."""
+        """Prepare the store for a bulk load if there are many records; `executor` writes them while others are read."""
         if not self.loading and (self.end or 0) - (self.position or 0) >= LOAD_FROM:
             self.loading = True
             self.store.begin_load(executor)
@@ -104,10 +107,10 @@ class Changelog:
     def wrote(self, total: int, *, lost: int, marks: bool) -> None:
         """Advance the position by the records that a commit wrote.
 
-        `total`: the number of records that this process has written to the changelog, of which the log rejected `lost` since
-        the last commit. Offsets follow from this number: only this task writes here, one commit after the other. Records
-        of other processes before they were fenced make the real offsets higher: then some records are read again. The
-        control record of this commit may be written after its response, so that it counts with the next one.
+        `total`: the number of records that this process has written to the changelog; `lost`: how many of them the log rejected
+        since the last commit. This number determines the offsets, since only this task writes here, one commit after the other.
+        Records that other processes wrote before they were fenced make the real offsets higher; some records are then read
+        again. The control record of this commit may be written after its response, so it counts with the next commit.
         """
         written = total - self.produced - lost
         self.produced = total
@@ -125,12 +128,12 @@ class Changelog:
             f"store {definition.name} holds {definition.kind.rows} with the key serde {definition.key_serde.spec} and the value "
             f"serde {definition.value_serde.spec}, and records {batch.offsets[0]} to {batch.offsets[-1]} of its changelog "
             f"{batch.topic}, partition {batch.partition}, have others ({error}): the store had another kind or other serdes "
-            "under this name. Give it another name, or set the application back with `streamkit reset-offsets`; `streamkit "
-            "diff OLD NEW` shows all that changes between two versions"
+            "under this name. Give it another name, or reset the application with `streamkit reset-offsets`; `streamkit "
+            "diff OLD NEW` shows all changes between two versions"
         )
 
     def apply(self, batch: RecordBatch, stop: int | None) -> int:
-        """Apply the records of a batch before the offset `stop`, durably; return how many."""
+        """Apply the records of a batch before the offset `stop` durably; return their number."""
         batch = batch.before(stop)
         if len(batch):
             try:
@@ -145,9 +148,9 @@ class Changelog:
 
 
 def restore(changelogs: Iterable[Changelog], consumer: Consumer, stopped: Callable[[], bool]) -> bool:
-    """Restore stores up to the present ends of their changelogs; False when `stopped` returned true before the end.
+    """Restore stores up to the current ends of their changelogs; return False if `stopped` returned true before.
 
-    Raises TaskCorruptedError where a checkpoint is outside of the log, TransportError.
+    Raises TaskCorruptedError if a checkpoint is outside the log, TransportError.
     """
     by_partition = {changelog.partition: changelog for changelog in changelogs}
     with ThreadPoolExecutor(1, thread_name_prefix="restore-writer") as writer:
@@ -176,7 +179,7 @@ def _restore(
                 changelog = by_partition[TopicPartition(batch.topic, batch.partition)]
                 changelog.apply(batch, changelog.end)
             for partition, changelog in pending.items():
-                # The end may be a control record of a transaction, which poll never returns.
+                # The last offset may be a transaction's control record, which poll never returns.
                 changelog.position = min(consumer.position(partition), changelog.end or 0)
             pending = {partition: changelog for partition, changelog in pending.items() if not changelog.complete}
     finally:
@@ -195,13 +198,13 @@ def log_restored(changelog: Changelog) -> None:
         log.info("restored %d %s of %s in %.2f s", changelog.restored, noun, place, changelog.seconds())
 
 
-# What became of the records at an offset that a partition does not have.
+# The fate of the records at an offset that a partition no longer has.
 
 DELETED = "by the topic's retention (retention.ms, retention.bytes) or on request (delete-records)"
 
 
 def describe_lost(consumer: Consumer, error: OffsetOutOfRangeError) -> str:
-    """Return what became of the records at the position of a partition, and its place; the error's text where no broker tells."""
+    """Describe what happened to the records at a partition's position; return the error's text if no broker answers."""
     partition = TopicPartition(error.topic, error.partition)
     try:
         first = consumer.beginning_offsets([partition])[partition]

@@ -17,11 +17,11 @@ class RestoreProgress:
 
     task: str
     active: bool
-    """Whether the task runs once it is restored; False: a standby, which follows its changelogs without an end."""
+    """Whether the task runs once it is restored; False: a standby, which follows its changelogs indefinitely."""
     store: str
     changelog: TopicPartition
     start: int
-    """The offset at which it began."""
+    """The offset at which the restore began."""
     position: int
     """The next offset to apply."""
     end: int
@@ -29,21 +29,21 @@ class RestoreProgress:
     restored: int
     """Records applied since `start`."""
     seconds: float
-    """Time since it began."""
+    """Time since the restore began."""
 
     @property
     def remaining(self) -> int:
-        """Return how many offsets are left; markers of transactions and compacted records count, too."""
+        """Return the number of remaining offsets, including transaction markers and compacted records."""
         return max(0, self.end - self.position)
 
     @property
     def rate(self) -> float:
-        """Return records a second since the start."""
+        """Return the records per second since the start."""
         return self.restored / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def eta_seconds(self) -> float | None:
-        """Return how long the rest takes at the rate so far; None when it is not known yet."""
+        """Return the remaining time at the rate so far; None if it is not known yet."""
         if not self.remaining:
             return 0.0
         done = self.position - self.start
@@ -58,11 +58,12 @@ class RestoreProgress:
 
 Event = Literal["start", "batch", "end", "suspend"]
 RestoreListener = Callable[[Event, RestoreProgress], None]
-"""Called by the updater's thread, so it must be quick; `suspend`: stopped before the end. Standbys have no end."""
+"""Called by the updater's thread, so it must be quick; `suspend`: the restore was stopped before its end. Standbys have no end.
+"""
 
 
 def progress_of(task: LocalTask, changelog: Changelog) -> RestoreProgress:
-    """Return the progress of a task with one of its changelogs."""
+    """Return a task's progress with one of its changelogs."""
     position = changelog.position or 0
     return RestoreProgress(
         task.name,

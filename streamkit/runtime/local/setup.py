@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def elapsed() -> int:
-    """Return the monotonic clock in milliseconds, for intervals: the time of day may be set back."""
+    """Return the monotonic clock in milliseconds, for intervals, because the time of day may be set back."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -93,14 +93,14 @@ class Settings:
 
 
 class Claims:
-    """The thread that owns each task: one at a time, so that a task moves only after it is closed (StateDirectory.lock)."""
+    """The owning thread of each task: one at a time, so a task moves only after it is closed (StateDirectory.lock)."""
 
     def __init__(self) -> None:
         self._owners: dict[TaskId, str] = {}
         self._lock = threading.Lock()
 
     def claim(self, task: TaskId, owner: str) -> bool:
-        """Take a free task; return whether the owner has it now."""
+        """Claim a task if it is free; return whether the owner has it now."""
         with self._lock:
             return self._owners.setdefault(task, owner) == owner
 
@@ -130,7 +130,7 @@ class Shared:
     until_idle: threading.Event = field(default_factory=threading.Event)
     """Set: threads commit as soon as they are idle."""
     paused: threading.Event = field(default_factory=threading.Event)
-    """Set: nothing is processed, restored or updated (KafkaStreams.pause)."""
+    """Set: no record is processed, restored or updated (KafkaStreams.pause)."""
     print_line: Callable[[str], None] = print
     """Prints a line of the `print` step."""
     restore_listener: Callable[[Event, RestoreProgress], None] | None = None
@@ -139,16 +139,16 @@ class Shared:
     coordinator: Coordinator | None = None
     """Set before threads start; None: threads commit without a membership."""
     telemetry: Telemetry | None = None
-    """Traces and metrics for OpenTelemetry; None where otel.enabled is not set."""
+    """Traces and metrics for OpenTelemetry; None if otel.enabled is not set."""
     programs: dict[int, Program] = field(default_factory=dict)
     cycles: CycleCollector = field(init=False)
-    """Collects tasks and producers that threads have closed."""
+    """Frees tasks and producers that threads have closed."""
 
     def __post_init__(self) -> None:
         self.cycles = CycleCollector(self.elapsed)
 
     def program(self, sub_topology: SubTopology) -> Program:
-        """Return the program of a sub-topology, compiled once a process."""
+        """Return the program of a sub-topology, compiled once per process."""
         found = self.programs.get(sub_topology.id)
         if found is None:
             compiled = compile_sub_topology(self.plan, sub_topology, measures_latency=True)
@@ -163,7 +163,7 @@ def log_warnings(config: Config) -> None:
 
 
 def state_directory(plan: Plan) -> StateDirectory:
-    """Open and lock the state directory; directories of tasks that are too old are deleted first (KIP-1259).
+    """Open and lock the state directory; task directories that are too old are deleted first (KIP-1259).
 
     Raises StateError, StateLockedError; ConfigError for an engine that is not installed.
     """
@@ -175,5 +175,7 @@ def state_directory(plan: Plan) -> StateDirectory:
     oldest = config.state_cleanup_dir_max_age_ms
     if oldest >= 0:
         for task in directory.clean((), time.time() - oldest / 1000):
-            log.info("the state of task %s is older than state.cleanup.dir.max.age.ms (%d), and deleted", task, oldest)
+            log.info(
+                "the state of task %s is older than state.cleanup.dir.max.age.ms (%d) and is deleted", task, oldest
+            )
     return directory

@@ -1,4 +1,4 @@
-"""Ends an application in order by SIGTERM and SIGINT."""
+"""Stops an application cleanly on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from types import FrameType
 def set_from_handler(event: threading.Event) -> None:
     """Set an event from the handler of a signal, in a separate thread.
 
-    A handler runs between two instructions of the main thread, which may have the lock of the event (Event.wait): it
-    would wait for itself.
+    A handler runs between two instructions of the main thread, which may hold the event's lock (Event.wait): it would deadlock.
     """
     try:
         threading.Thread(target=event.set, name="signal", daemon=True).start()
     except RuntimeError:
-        # No further thread can be started: the risk is small, and a signal without an effect is worse.
+        # No thread can be started. The risk is small, and ignoring the signal would be worse.
         event.set()
 
 

@@ -1,4 +1,4 @@
-"""Start positions of tasks: bounds of changelogs, committed offsets, and the reset policy where nothing is committed."""
+"""Start positions of tasks: bounds of changelogs, committed offsets, and the reset policy if nothing is committed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def reset_positions(
 ) -> dict[TopicPartition, int]:
     """Return EARLIEST, LATEST or an offset for each partition, by the topic's reset policy (StreamThread.resetOffsets).
 
-    lost: what became of the records at the offset that is committed; None where there is no such offset. Raises StreamkitError
-    for the policy none, TransportError.
+    lost: what happened to the records at the committed offset; None if there is no such offset. Raises StreamkitError for the
+    policy none, TransportError.
     """
     found: dict[TopicPartition, int] = {}
     times: dict[TopicPartition, int] = {}
@@ -27,12 +27,14 @@ def reset_positions(
         reset = _policy(shared, partition.topic)
         if reset.policy == "none":
             why = lost or f"no offset is committed for {partition.topic}-{partition.partition}"
-            raise StreamkitError(f"{why}, and its reset policy is none; `streamkit reset-offsets` sets where to begin")
+            raise StreamkitError(
+                f"{why}, and its reset policy is none; set a start offset with `streamkit reset-offsets`"
+            )
         if reset.policy == BY_DURATION:
             times[partition] = max(0, now - reset.duration_ms)
         else:
             found[partition] = LATEST if reset.policy == "latest" else EARLIEST
-    # Where all records are older, reading begins at the end.
+    # If all records are older, reading begins at the end.
     return {**found, **(consumer.offsets_for_times(times) if times else {})}
 
 
@@ -43,7 +45,7 @@ def _policy(shared: Shared, topic: str) -> OffsetReset:
         return entry.reset
     stem = topic.removeprefix(f"{plan.application}-")
     if stem != topic and stem in plan.internal_topics:
-        # Java uses the application's policy for internal topics, and so loses records, or never starts.
+        # Java uses the application's policy for internal topics, and therefore loses records or never starts.
         return OffsetReset()
     return parse_reset(plan.config.auto_offset_reset)
 
@@ -79,7 +81,7 @@ class StartPositions:
         return {partition: (firsts[partition], ends[partition]) for partition in partitions}
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return the application's committed offsets; waits for transactions that are about to commit some."""
+        """Return the application's committed offsets, after pending transactions that commit some have ended."""
         return self.consumer.committed(partitions) if partitions else {}
 
     def set_start(self, task: LocalTask) -> None:

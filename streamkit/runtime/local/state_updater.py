@@ -1,4 +1,4 @@
-"""Restores active tasks and updates standbys in a thread of its own (DefaultStateUpdater, StoreChangelogReader)."""
+"""Restores active tasks and updates standbys in a separate thread (DefaultStateUpdater, StoreChangelogReader)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ LOG_EVERY_MS = 10_000
 class StateUpdater:
     """A thread with its own consumer. It owns a task from `add` until `restored`, `failed` or `take` returns it.
 
-    Standbys wait while active tasks are restored. As in Java a checkpoint is written after a commit interval with enough
-    new records, and whenever a task is returned.
+    Standbys wait while active tasks are restored. As in Java, a checkpoint is written after a commit interval with enough new
+    records, and whenever a task is returned.
     """
 
     def __init__(self, name: str, shared: Shared):
@@ -50,12 +50,13 @@ class StateUpdater:
         self._tasks: dict[TaskId, LocalTask] = {}
         self._restored: list[LocalTask] = []
         self._failed: list[tuple[LocalTask, BaseException]] = []
-        # Changelogs that the consumer reads, and partitions whose records are discarded: they were returned, or are read again.
+        # Changelogs that the consumer reads, and partitions whose records are discarded, because they were returned or are read
+        # again.
         self._reading: dict[TopicPartition, Changelog] = {}
         self._discarded: set[TopicPartition] = set()
         self._last_checkpoint = self._last_limits = self._last_log = shared.elapsed()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        # Its thread starts with the first store that is loaded.
+        # Its thread starts with the first bulk load.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
 
     # -- From the stream thread, and for status ------------------------------------------------------------
@@ -71,7 +72,7 @@ class StateUpdater:
         self._wake.set()
 
     def restored(self) -> list[LocalTask]:
-        """Return the active tasks that are restored, with their start positions; they leave the updater."""
+        """Return the restored active tasks with their start positions; they leave the updater."""
         if not self._restored:
             return []
         with self._lock:
@@ -79,7 +80,7 @@ class StateUpdater:
         return done
 
     def put_back(self, tasks: Sequence[LocalTask]) -> None:
-        """Take back tasks of `restored` that could not be started."""
+        """Take back tasks from `restored` that could not be started."""
         with self._lock:
             self._restored = [*tasks, *self._restored]
 
@@ -92,7 +93,7 @@ class StateUpdater:
         return failed
 
     def take(self, ids: Collection[TaskId]) -> list[LocalTask]:
-        """Remove and return tasks in any state; the caller owns them, and calls `suspend` of each."""
+        """Remove and return tasks in any state; the caller owns them and calls `suspend` on each."""
         with self._lock:
             taken = [task for task in self._all_tasks() if task.id in ids]
             for task in taken:
@@ -108,7 +109,7 @@ class StateUpdater:
 
     @contextmanager
     def entered(self, timeout: float) -> Iterator[None]:
-        """Lock the stores of the updater, for a read. Raises StateError when it was busy for `timeout` seconds."""
+        """Lock the stores of the updater for a read. Raises StateError if it was busy for `timeout` seconds."""
         if not self._lock.acquire(timeout=timeout):
             raise StateError(f"the state updater was busy for {timeout:g} s")
         try:
@@ -117,7 +118,7 @@ class StateUpdater:
             self._lock.release()
 
     def stores(self, name: str) -> list[tuple[int, Store, bool]]:
-        """Return (partition, store, False) of a store in the updater's tasks; the caller has the lock."""
+        """Return (partition, store, False) for a store in the updater's tasks; the caller holds the lock."""
         tasks = [local_task.task for local_task in self._all_tasks()]
         return [(task.partition, task.stores[name], False) for task in tasks if name in task.stores]
 
@@ -150,13 +151,13 @@ class StateUpdater:
         while not self._stop.is_set():
             if not self.round():
                 if not self._tasks:
-                    # Without tasks, which is mostly so, no connection is kept.
+                    # Without tasks, which is the usual case, no connection is kept.
                     self._leave()
                 self._wake.wait(RETRY_SECONDS if self._tasks else None)
                 self._wake.clear()
 
     def round(self) -> bool:
-        """Run one round; return False where the thread should wait: for a task, the end of a pause, or after an error."""
+        """Run one round; return False if the thread should wait: for a task, for the end of a pause, or after an error."""
         try:
             return self._round()
         except OffsetOutOfRangeError as error:
@@ -195,7 +196,7 @@ class StateUpdater:
             self._apply(self._start_positions.consumer.poll(BATCH, POLL_MS))
         self._end_loads(tasks)
         self._finish_restored()
-        # All that was asked in this round was answered.
+        # All requests of this round succeeded.
         self._timeout.note_progress()
         self._checkpoint()
         self._log_progress()
@@ -225,7 +226,7 @@ class StateUpdater:
         bounds = self._start_positions.bounds([changelog.partition for task in fresh for changelog in task.changelogs])
         for task in fresh:
             try:
-                # A load opens the files of a store again: no query reads it meanwhile, and the task must still be here.
+                # A bulk load reopens the files of a store: no query may read it meanwhile, and the task must still be here.
                 with self._lock:
                     if self._tasks.get(task.id) is not task:
                         continue
@@ -271,11 +272,11 @@ class StateUpdater:
                 self._notify("batch", task, [changelog])
             for partition, changelog in self._reading.items():
                 if partition not in self._discarded:
-                    # Includes markers of transactions, which poll never returns.
+                    # Includes transaction markers, which poll never returns.
                     changelog.position = self._start_positions.consumer.position(partition)
 
     def _end_loads(self, tasks: list[LocalTask]) -> None:
-        """End the load of stores that are restored."""
+        """End the bulk load of restored stores."""
         loaded = [task for task in tasks if any(each.loading and each.complete for each in task.changelogs)]
         if loaded:
             with self._lock:
@@ -354,7 +355,7 @@ class StateUpdater:
             try:
                 changelog.end_load()
             except StateError as error:
-                # The error of the task, or its consequence; the store accepts no further commit.
+                # This is the task's error or a consequence; the store accepts no further commit.
                 log.debug("%s: %s", self.name, error)
 
     def _remove(self, task: LocalTask, event: Event) -> None:

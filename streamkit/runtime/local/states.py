@@ -73,7 +73,7 @@ def client_state(threads: list[ThreadState], global_ready: bool) -> ClientState:
     return _C.RUNNING if running and global_ready else _C.REBALANCING
 
 
-# Counters of stream threads: incremented once a batch, and published as a view at an interval.
+# Counters of stream threads: incremented once per batch, and published as a view at intervals.
 
 PUBLISH_SECONDS = 0.25
 
@@ -101,7 +101,7 @@ class TaskView:
     process_seconds: float
     """The time of processing, measured by batch."""
     metrics: tuple[MetricValue, ...] = ()
-    """Those of the user's code, and of the steps that call it."""
+    """The times of the user's code, and of the steps that call it."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class ThreadView:
     rejected: tuple[DroppedCount, ...] = ()
     """Records that the log rejected and the thread dropped, by topic."""
     totals: Mapping[str, float] = field(default_factory=dict)
-    """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and the like where Kafka Streams has a ratio."""
+    """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and the like if Kafka Streams has a ratio."""
 
 
 class ThreadCounters:
-    """The counters of one thread: only it adds, every thread may read `view`, which is replaced and never changed."""
+    """The counters of one thread: only that thread adds; any thread may read `view`, which is replaced and never changed."""
 
     def __init__(self) -> None:
         self.view = ThreadView()
@@ -144,7 +144,7 @@ class ThreadCounters:
         *,
         now: bool = False,
     ) -> None:
-        """Replace the view if it is due, or in any case with `now`; called once a round at most."""
+        """Replace the view if it is due or `now` is set; called at most once per round."""
         clock = time.monotonic()
         if clock < self._next and not now:
             return

@@ -16,7 +16,7 @@ from streamkit.state.definitions import Store, StoreSize
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """An input partition of a task; offsets, None where unknown."""
+    """An input partition of a task; unknown offsets are None."""
 
     topic: str
     partition: int
@@ -53,12 +53,12 @@ class TaskStatus:
     """Records written by topic, changelogs included."""
     produced_rates: Mapping[str, float]
     restored: int
-    """Changelog records applied while the task was restored, and while it was a standby."""
+    """Changelog records applied during the task's restore and while it was a standby."""
     stores: tuple[str, ...]
     latency: tuple[LatencyFigures, ...]
-    """End-to-end latencies at sources and terminal nodes that a record has reached lately."""
+    """Recent end-to-end latencies at sources and terminal nodes."""
     histograms: tuple[LatencyHistogram, ...]
-    """All of them since the task was created."""
+    """All end-to-end latencies since the task was created."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ThreadStatus:
 
 @dataclass(frozen=True)
 class RestoreStatus:
-    """A changelog that is being restored; counts are offsets, compacted records included."""
+    """A changelog that is being restored; counts are offsets, including compacted records."""
 
     task: str
     store: str
@@ -109,7 +109,7 @@ class TopicStatus:
     produced: int
     produced_rate: float
     lag: int | None
-    """Of the partitions that this instance reads; None where it reads none or the log does not respond."""
+    """Of the partitions that this instance reads; None if it reads none or the log does not respond."""
 
 
 @dataclass(frozen=True)
@@ -122,28 +122,29 @@ class StoreStatus:
     is_global: bool
     sub_topology: int
     tasks: tuple[str, ...]
-    """The tasks of this instance that have it."""
+    """The tasks of this instance that have the store."""
     parts: tuple[StorePart, ...]
     """The part of each of them."""
 
 
 @dataclass(frozen=True)
 class InputStatus:
-    """An input partition of the application, of this instance or another one; offsets, None where unknown."""
+    """An input partition of the application, of this instance or another one; unknown offsets are None."""
 
     topic: str
     partition: int
     task: str
     member: str | None
-    """The name of the group's member that owns it; None where none does, or the group does not exist."""
+    """The name of the group member that owns it; None if no member does, or the group does not exist."""
     state: str
-    """RUNNING or RESTORING of a task of this instance, ASSIGNED to a member, UNOWNED, or UNKNOWN without an answer of the log."""
+    """RUNNING or RESTORING for a task of this instance, ASSIGNED to a member, UNOWNED, or UNKNOWN if the log does not respond.
+    """
     committed: int | None
     position: int | None
     """The next offset to process, of this instance's tasks."""
     end: int | None
     lag: int | None
-    """Records up to the end: from the position of this instance's tasks, else from the last commit."""
+    """The number of records up to the end: from the position of this instance's tasks, else from the last commit."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class DropStatus:
 
     thread: str
     task: str | None
-    """None for records that the log rejected: those of a thread."""
+    """None for records that the log rejected, which are counted per thread."""
     reason: str
     dropped: int
     dead_letters: int
@@ -163,10 +164,10 @@ class DropStatus:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """The application's group; None of a member: nothing is known, because the log does not answer."""
+    """The application's group; None if it is unknown because the log does not respond."""
 
     members: tuple[str, ...] | None
-    """The names of the active members: process id of the state directory, host and process."""
+    """The names of the active members, each made of the process id of the state directory, the host and the process."""
     rebalancing: bool = False
 
 
@@ -176,7 +177,7 @@ class ApplicationStatus:
 
     application: str
     process: str
-    """The process id of the state directory, with which the names of group members begin; empty before the start."""
+    """The process id of the state directory, the prefix of this member's name in the group; empty before the start."""
     state: str
     paused: bool
     error: str | None
@@ -193,7 +194,7 @@ class ApplicationStatus:
 
     @property
     def shown_state(self) -> str:
-        """The state for people: PAUSED for a running instance that is paused."""
+        """The displayed state: PAUSED for a running instance that is paused."""
         return "PAUSED" if self.paused and self.state in ("RUNNING", "REBALANCING") else self.state
 
     @property
@@ -230,12 +231,12 @@ def total_lag(lags: Iterable[int | None]) -> int | None:
 # The stores of an instance: rows, bytes on disk, and positions in their changelogs.
 
 _SIZE_SECONDS = 5.0
-"""How long a size is used: an estimate of rows reads some of them."""
+"""How long a size is cached, since an estimate of rows reads some of them."""
 
 
 @dataclass(frozen=True)
 class StorePart:
-    """A store of one task, active or standby; None where a value is not known, or the store is in memory."""
+    """A store of one task, active or standby; a value is None if it is unknown or the store is in memory."""
 
     task: str
     bytes: int | None
@@ -244,11 +245,12 @@ class StorePart:
     """An estimate, except in memory."""
     changelog: str | None
     offset: int | None
-    """The offset up to which the store on disk has its changelog, exclusive; of a global store the sum over its partitions."""
+    """The exclusive changelog offset up to which the store on disk is complete; for a global store the sum over its partitions.
+    """
     end: int | None
     """The end offset of the changelog."""
     committed_ms: int | None
-    """When the offset last moved, since the epoch."""
+    """When the offset last changed, since the epoch."""
 
 
 class StoreParts:
@@ -269,7 +271,7 @@ class StoreParts:
     def of_global(
         self, store: Store, places: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> StorePart:
-        """Return the part of a global store that reads these partitions."""
+        """Return the size and position of a global store that reads these partitions."""
         return self._part("global", store, list(places), ends)
 
     def _part(
@@ -302,7 +304,7 @@ def _sum(numbers: list[int | None]) -> int | None:
     return sum(found) if found and len(found) == len(numbers) else None
 
 
-# A value that is expensive to read, and that many threads request.
+# A value that is expensive to read and that many threads request.
 
 T = TypeVar("T")
 
@@ -328,6 +330,6 @@ class Recent(Generic[T]):
             return self._value
 
     def freeze(self) -> None:
-        """Read no more, and return the last value from now on; waits for a read that is under way."""
+        """Stop reading and return the last value from now on; wait for a read in progress."""
         with self._lock:
             self._frozen = True

@@ -1,4 +1,4 @@
-"""Stream threads: consumer and producer, and the loop: poll, process, punctuate, commit (StreamThread)."""
+"""Stream threads: a consumer, a producer, and the loop: poll, process, punctuate, commit (StreamThread)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.1
 """How long a thread waits after a transient error."""
 _FEW_RECORDS = 1000
-"""Below so many records of a poll, the log had no more: their results do not wait for those of others."""
+"""If a poll returns fewer records, the log had no more: their results are sent without waiting for others."""
 
 
 class StreamThread:
@@ -52,7 +52,7 @@ class StreamThread:
         self.state = ThreadState.CREATED
         self.error: BaseException | None = None
         self.activity = 0
-        """Grows with everything that the thread does: unchanged between two reads means idle in between."""
+        """Grows with all work of the thread: if two reads are equal, the thread was idle in between."""
         self.idle = False
         """Whether the last round had no records and left nothing to commit; only `--until-idle` asks."""
         self.positions: dict[TopicPartition, int] = {}
@@ -89,7 +89,7 @@ class StreamThread:
         self._thread.start()
 
     def assign(self, active: Sequence[TaskId], standby: Sequence[TaskId] = ()) -> None:
-        """Assign the thread exactly these active tasks and standbys, from its next round on."""
+        """Assign exactly these active tasks and standbys to the thread, from its next round."""
         with self._lock:
             self._assigned = self._last_assignment = list(active), list(standby)
             self._settled.clear()
@@ -117,7 +117,7 @@ class StreamThread:
         return self._settled.is_set()
 
     def stores(self, name: str) -> list[tuple[int, Store, bool]]:
-        """Return (partition, store, True) of a store in the running tasks; the caller has the lock of the gate."""
+        """Return (partition, store, True) for a store in the running tasks; the caller holds the gate."""
         tasks = [local_task.task for local_task in self._tasks.running.values()]
         return [(task.partition, task.stores[name], True) for task in tasks if name in task.stores]
 
@@ -221,7 +221,7 @@ class StreamThread:
             self._fetching.balance()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
-            if not error.on_disk:  # else the line is that of the store
+            if not error.on_disk:  # otherwise the store has logged the line
                 log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._committer.restart()
             tasks.handle_corruption(error)
@@ -247,27 +247,27 @@ class StreamThread:
             # Fences a predecessor and ends its transaction before committed offsets are read.
             self._committer.begin()
         except (RetriableTransportError, UnreachableError):
-            # The outcome of the last transaction may stay unknown for long, and the group must not wait for this thread, unless
-            # there is something to commit. The offsets of an open transaction are not read (KIP-447).
+            # The outcome of the last transaction may stay unknown for a long time, and the group must not wait for this thread,
+            # unless there is something to commit. The offsets of an open transaction are not read (KIP-447).
             self._take_assignment()
             raise
         self._take_assignment()
 
     def _delay(self, error: TransportError) -> None:
-        """Wait: a failed read only delays; but tasks with uncommitted records must not be delayed without a limit."""
+        """Wait. A failed read only causes a delay, but tasks with uncommitted records must not be delayed indefinitely."""
         self._timeout.note_error(error, self._uncommitted())
         with self.gate.opened():
             self._stop.wait(RETRY_SECONDS)
 
     def _uncommitted(self) -> Iterator[str]:
-        """Return the names of the tasks that have processed what they have not committed."""
+        """Return the names of the tasks that have processed records without committing them."""
         return (task.name for task in self._tasks.running.values() if task.task.commit_needed)
 
     def _fenced(self, error: FencedError) -> None:
         """Close all active tasks: others may own them. The group assigns tasks again (TaskMigratedException)."""
         if not self._has_group():
             raise error
-        log.warning("%s: %s; its tasks are given up, the group assigns them again", self.name, error)
+        log.warning("%s: %s; its tasks are closed, and the group assigns them again", self.name, error)
         with self._lock:
             # The last assignment is no longer valid.
             self._assigned = None
@@ -290,14 +290,14 @@ class StreamThread:
         position = reset_positions(self._shared, self._consumer, [partition], lost)[partition]
         where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
         find = {EARLIEST: self._consumer.beginning_offsets, LATEST: self._consumer.end_offsets}.get(position)
-        # Before the partition is given up: a request may fail.
+        # First, because a request may fail: the partition is unassigned only afterwards.
         start = position if find is None else find([partition])[partition]
-        log.warning("%s; going on from %s", lost, where)
+        log.warning("%s; continuing from %s", lost, where)
         self._consumer.remove([partition])
         self._consumer.add({partition: start})
 
     def _process(self, polled_at: int) -> bool:
-        """Process, punctuate and commit until no record is left; return whether anything was done."""
+        """Process, punctuate and commit until no record is left; return whether there was any work."""
         worked = False
         iterations, committer, elapsed = self._iterations, self._committer, self._shared.elapsed
         tasks = list(self._tasks.running.values())
@@ -377,7 +377,7 @@ class StreamThread:
                 self._change_to(*wanted)
                 self._publish(now=True)
             except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError):
-                # Tried again in the next round, unless there is a newer assignment.
+                # The next round retries, unless there is a newer assignment.
                 with self._lock:
                     self._assigned = wanted if self._assigned is None else self._assigned
                 raise
@@ -394,7 +394,7 @@ class StreamThread:
         self._to(ThreadState.PARTITIONS_ASSIGNED)
 
     def _set_running(self) -> None:
-        """Change to RUNNING once all active tasks run; those that run already are processed before."""
+        """Change to RUNNING once all active tasks run; running tasks are processed before that."""
         if self.state is ThreadState.PARTITIONS_ASSIGNED and self._tasks.restored and not self._stop.is_set():
             self._to(ThreadState.RUNNING)
 
@@ -407,7 +407,7 @@ class StreamThread:
             self._send_rest()
         committer, consumer = getattr(self, "_committer", None), getattr(self, "_consumer", None)
         if committer is not None and consumer is not None:
-            # The last counts, which the status of an ended application and the last export of metrics show.
+            # The final counts, for the status of an ended application and the last export of metrics.
             self._publish(now=True)
         close_tasks = partial(self._tasks.close, clean=clean)
         for close in (close_tasks, *(resource.close for resource in (committer, consumer) if resource is not None)):
@@ -415,8 +415,8 @@ class StreamThread:
                 close()
             except BaseException as error:
                 if isinstance(error, FencedError) and self._has_group():
-                    # The group removed this member while the tasks were closed: their next owner begins at their last commit.
-                    log.warning("%s: %s; its tasks go on from their last commit", self.name, error)
+                    # The group removed this member while the tasks were closed; their next owner starts from their last commit.
+                    log.warning("%s: %s; its tasks continue from their last commit", self.name, error)
                 else:
                     self.error = self.error or error
         self._to(ThreadState.DEAD)
@@ -426,7 +426,7 @@ class StreamThread:
             for local_task in self._tasks.running.values():
                 self._committer.send(local_task)
         except Exception:
-            log.debug("%s: sending the rest failed", self.name, exc_info=True)
+            log.debug("%s: sending the remaining output failed", self.name, exc_info=True)
 
     def _to(self, state: ThreadState) -> None:
         check_transition(self.state, state)
@@ -462,7 +462,8 @@ class Fetching:
     def balance(self) -> None:
         """Pause partitions with enough buffered records, and resume the others (buffered.records.per.partition).
 
-        Once a round, not once a batch: queues are nearly always empty by now, and a pause costs a request.
+        It runs once per round, not once per batch, because queues are nearly always empty by now and a pause costs a
+        request.
         """
         limit = self._settings.buffered_records
         full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
@@ -480,9 +481,9 @@ MAX = 65_536
 
 @dataclass
 class Iterations:
-    """Doubles after each round, and halves after a punctuator, a commit, or half of max.poll.interval.ms.
+    """The number doubles after each round, and halves after a punctuator, a commit, or half of max.poll.interval.ms.
 
-    Java starts at 1 and adds 1; each round costs Python calls, so that the number starts higher and doubles.
+    Java starts at 1 and adds 1. Since each round costs Python calls, the number starts higher here and doubles.
     """
 
     max_poll_interval_ms: int
@@ -496,7 +497,7 @@ class Iterations:
             self.records = min(MAX, self.records * 2)
 
 
-# The stream threads of an instance, which may be added and removed while it runs (KafkaStreams.addStreamThread, removeStreamThread).
+# The stream threads of an instance, which may be added and removed at run time (KafkaStreams.addStreamThread, removeStreamThread).
 
 FailureResponse = Literal["replace_thread", "shutdown_client", "shutdown_application"]
 FailureHandler = Callable[[BaseException], str]
@@ -510,14 +511,14 @@ def failure_response(name: str) -> FailureResponse:
     for response in known:
         if name.lower().replace("-", "_") == response:
             return response
-    raise UsageError(f"{name!r} is no answer to a failing thread; expected {', '.join(known)}")
+    raise UsageError(f"{name!r} is no response to a failing thread; expected {', '.join(known)}")
 
 
 class Threads:
     """Creates threads with the lowest free number, and divides the cache among running ones."""
 
     def __init__(self, shared: Shared, process: str, cache_bytes: int, others: int):
-        """`cache_bytes`: of all threads; `others`: the number of shares for threads that are not in this set (the global thread)."""
+        """`cache_bytes`: of all threads; `others`: the number of shares for threads outside this set (the global thread)."""
         self.all: list[StreamThread] = []
         self.on_change: Callable[[StreamThread], None] = lambda thread: None
         """Called by each thread after its state changed."""
@@ -541,13 +542,14 @@ class Threads:
         (thread,) = self.add()
         thread.assign([])
         thread.start()
-        log.info("added %s; there are %d threads now", thread.name, len(self.alive()))
+        log.info("added %s; there are now %d threads", thread.name, len(self.alive()))
         return thread
 
     def end_one(self, timeout: float | None) -> StreamThread | None:
-        """End a thread, the last one that was created, and return it; None if there is none.
+        """End the most recently created thread and return it; None if there is none.
 
-        Raises StateError when it takes longer than `timeout` seconds: it is ending still, and its number stays taken.
+        Raises StateError if it takes longer than `timeout` seconds; the thread is then still ending, and its number stays
+        taken.
         """
         with self._lock:
             staying = [thread for thread in self.alive() if not thread.stopping]
@@ -556,15 +558,15 @@ class Threads:
             thread = staying[-1]
             thread.stop()
         if not thread.join(timeout):
-            raise StateError(f"{thread.name} did not end within {timeout:g} s; it is ending still")
+            raise StateError(f"{thread.name} did not end within {timeout:g} s; it is still ending")
         with self._lock:
             self.all = [each for each in self.all if each is not thread]
             self.split_cache()
-        log.info("removed %s; there are %d threads now", thread.name, len(self.alive()))
+        log.info("removed %s; there are now %d threads", thread.name, len(self.alive()))
         return thread
 
     def replace(self, dead: StreamThread) -> StreamThread:
-        """Create a thread with the name, transactional id and tasks of one that has ended."""
+        """Create a thread with the name, transactional id and tasks of an ended thread."""
         with self._lock:
             self.all = [each for each in self.all if each is not dead]
             fresh = self._make()

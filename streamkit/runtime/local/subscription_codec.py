@@ -1,6 +1,6 @@
 """The bytes of subscriptions and assignments (SubscriptionInfo, AssignmentInfo).
 
-A version, then compressed JSON: task ids repeat. Later versions may add names, which earlier ones ignore.
+The format is a version, then compressed JSON, because task ids repeat. Later versions may add names, which earlier ones ignore.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Subscription:
     server: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
-    """By task of which it has state: the sum of its changelogs' offsets; RUNNING for tasks that it runs."""
+    """For each task of which the member has state: the sum of its changelogs' offsets; RUNNING for tasks that it runs."""
     end: bool = False
-    """Whether it requests that all instances end."""
+    """Whether the member requests that all instances stop."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Assignment:
     probe_ms: int | None = None
     """Time after which the member requests a probing rebalance; None: never."""
     end: bool = False
-    """Whether all instances are to end, since one has requested it."""
+    """Whether all instances must stop, because one has requested it."""
     others: int = 0
-    """Where all are to end: the number of members that have not requested it themselves."""
+    """If all must stop: the number of members that have not requested it themselves."""
 
     @property
     def mine(self) -> InstanceMetadata:
-        """The member's own part; an empty one where the decision has no members."""
+        """The member's own part; empty if the decision has no members."""
         return self.instances[self.own] if self.instances else InstanceMetadata("")
 
 
@@ -138,7 +138,9 @@ def _unpack(data: bytes) -> dict[str, Document]:
         values: dict[str, Document] = json.loads(zlib.decompress(data[1:]))
         return values
     except (zlib.error, ValueError) as error:
-        raise TransportError("a member of the group says what can't be read; is it another application's?") from error
+        raise TransportError(
+            "a member of the group sent data that can't be decoded; does it belong to another application?"
+        ) from error
 
 
 # The instances of the application that have a task or key (StreamsMetadataState).
@@ -149,7 +151,7 @@ class InstanceMetadata:
     """An instance and its tasks (StreamsMetadata)."""
 
     server: str
-    """Its application.server; empty where it has none, so that no instance can query it."""
+    """Its application.server; empty if it has none, so that no instance can query it."""
     active: tuple[TaskId, ...] = ()
     standby: tuple[TaskId, ...] = ()
 
@@ -167,7 +169,7 @@ class KeyMetadata:
 def key_metadata(
     plan: Plan, topics: TopicsOnLog, store: str, key: bytes, instances: Iterable[InstanceMetadata]
 ) -> KeyMetadata:
-    """Return the location of a key, of a store that is not global, by the default partitioner.
+    """Return the location of a key of a non-global store, by the default partitioner.
 
     `key`: its bytes, without the window in window and session stores.
     """

@@ -15,22 +15,22 @@ from typing import IO, cast
 log = logging.getLogger(__name__)
 
 LIFELINE = "STREAMKIT_LIFELINE"
-"""The environment variable with the descriptor that a child watches, to end when the supervisor has ended in any way."""
+"""The environment variable with the file descriptor by which a child detects that the supervisor has ended."""
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 30.0
 HEALTHY_S = 60.0
-"""After this time without a failure an instance counts its failures from 0."""
+"""After this time without a failure, the failure count of an instance restarts at 0."""
 MAX_FAILURES = 5
-"""Failures in a row of one instance, above which all instances end: further restarts would fail too."""
+"""The number of consecutive failures of one instance after which all instances stop: further restarts would fail too."""
 USAGE = 2
 ENDS_ALL = 113
-"""The exit code of an instance where all instances have to end (`shutdown_application`)."""
+"""The exit code of an instance when all instances must stop (`shutdown_application`)."""
 _CHECK_S = 0.1
 _CHUNK = 65_536
 
 
 class Instance:
-    """One process of the application: its command line, further variables of its environment, and its failures in a row."""
+    """One process of the application: its command line, additional environment variables, and its consecutive failures."""
 
     def __init__(self, number: int, command: Sequence[str], environment: Mapping[str, str]):
         self.number = number
@@ -40,21 +40,21 @@ class Instance:
         self.failures = 0
         self.started = 0.0
         self.start_at: float | None = 0.0
-        """The time of the next start (time.monotonic); None: it runs, or is not started again."""
+        """The time of the next start (time.monotonic); None: it runs, or will not be restarted."""
         self.renewing = False
-        """Whether it was terminated in order to start again."""
+        """Whether it was terminated in order to restart."""
 
     @property
     def running(self) -> bool:
-        """Whether the process was started, and its end is not handled yet."""
+        """Whether the process was started and its end has not been handled yet."""
         return self.process is not None
 
 
 class Supervisor:
-    """Keeps instances running until all have ended by themselves, or `stop` is set.
+    """Keeps instances running until all have ended on their own, or `stop` is set.
 
-    `out`, `err`: binary streams for the instances' lines, each after the number of its instance; `environments`: further
-    variables of each one.
+    `out`, `err`: binary streams for the instances' lines, each prefixed with the number of its instance; `environments`:
+    additional variables of each instance.
     """
 
     def __init__(
@@ -74,9 +74,10 @@ class Supervisor:
         self._code = 0
 
     def run(self, stop: threading.Event, renew: threading.Event) -> int:
-        """Return the exit code: 0, or that of the failure because of which all instances end.
+        """Return the exit code: 0, or that of the failure that made all instances stop.
 
-        `stop` ends the instances in order; `renew` restarts one after the other. An exception (a second interrupt) kills them.
+        `stop` ends the instances cleanly; `renew` restarts them one after the other. An exception (a second interrupt)
+        kills them.
         """
         stopping = False
         try:
@@ -137,23 +138,23 @@ class Supervisor:
             instance.renewing, instance.start_at = False, 0.0
             return
         if code == 0 or stopping:
-            # It was terminated, by the signal itself where it had no handler yet, or it has ended by itself.
+            # It was terminated (by the signal itself if it had no handler yet), or it has ended on its own.
             if code not in (0, -signal.SIGTERM):
                 log.warning("instance %d ended with %s", instance.number, _reason(code))
             return
         lived = time.monotonic() - instance.started
         instance.failures = 1 if lived > HEALTHY_S else instance.failures + 1
         if code in (USAGE, ENDS_ALL) or instance.failures > MAX_FAILURES:
-            why = "asked all to end" if code == ENDS_ALL else f"ended with {_reason(code)}"
-            log.error("instance %d %s; all instances end", instance.number, why)
+            why = "requested that all instances stop" if code == ENDS_ALL else f"ended with {_reason(code)}"
+            log.error("instance %d %s; all instances stop", instance.number, why)
             self._code = code if code > 0 and code != ENDS_ALL else 1
             return
         pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (instance.failures - 1))
-        log.warning("instance %d ended with %s; it starts again in %g s", instance.number, _reason(code), pause)
+        log.warning("instance %d ended with %s; it restarts in %g s", instance.number, _reason(code), pause)
         instance.start_at = time.monotonic() + pause
 
     def _renew_next(self) -> None:
-        """Terminate the next instance in turn, to start it again, once the one before it runs again."""
+        """Terminate the next instance in turn, in order to restart it, once the previous one runs again."""
         if any(each.renewing for each in self._instances) or not self._turn:
             return
         instance = self._turn.pop(0)
@@ -192,7 +193,7 @@ class Supervisor:
                 pass
 
     def _pass_on(self, pipe: IO[bytes], prefixer: _LinePrefixer) -> bool:
-        """Read once; return whether there may be further data."""
+        """Read once; return whether there may be more data."""
         try:
             data = os.read(pipe.fileno(), _CHUNK)
         except BlockingIOError:
@@ -205,7 +206,7 @@ class Supervisor:
 
 
 class _LinePrefixer:
-    """Writes complete lines of one pipe to a stream, each after a prefix; very long lines are written in parts."""
+    """Writes complete lines of one pipe to a stream, each with a prefix; very long lines are written in parts."""
 
     def __init__(self, prefix: bytes, stream: IO[bytes]):
         self._prefix = prefix
@@ -213,7 +214,7 @@ class _LinePrefixer:
         self._rest = b""
 
     def take(self, data: bytes) -> None:
-        """Write the lines of data; empty data: the pipe is at its end."""
+        """Write the lines in `data`; empty data means the end of the pipe."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if self._rest and (not data or len(self._rest) > _CHUNK):
             lines.append(self._rest)
@@ -230,7 +231,7 @@ def watch_lifeline(stop: threading.Event) -> bool:
         return False
 
     def watch() -> None:
-        # Nothing is ever written: the read returns when the writing end is closed, also by the system after a kill.
+        # No process ever writes: the read returns when the write end is closed, also by the system after a kill.
         os.read(int(descriptor), 1)
         stop.set()
 

@@ -29,7 +29,7 @@ Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class Leader:
-    """Decides for a group; every member has one, and the group uses that of its leader."""
+    """Decides for a group; every member has one, and the group uses the one of its leader."""
 
     def __init__(
         self, topics: TopicsOnLog, changelogs: Mapping[TaskId, Collection[TopicPartition]], rules: Rules, ends: Ends
@@ -41,15 +41,15 @@ class Leader:
         self._ends = ends
 
     def decide(self, members: Mapping[str, Member]) -> dict[str, MemberAssignment]:
-        """Return the assignment of each member, with the complete decision as data."""
+        """Return the encoded assignment of each member, which contains the complete decision."""
         tasks = self._topics.tasks()
         subscriptions = {name: decode_subscription(member.metadata) for name, member in sorted(members.items())}
         totals = self._totals()
         instances = {name: self._instance(members[name], each, tasks, totals) for name, each in subscriptions.items()}
         decision = decide(instances, tasks, totals or dict.fromkeys(self._changelogs, FAR), self._rules)
         if decision.missing_standbys:
-            log.info("%d standbys have no instance left that could keep them", decision.missing_standbys)
-        # Without the ends only the instance that runs a task counts as caught up: a probing rebalance follows.
+            log.info("there is no instance left for %d standbys", decision.missing_standbys)
+        # Without the end offsets, only the instance that runs a task counts as caught up; a probing rebalance follows.
         return self._assignments(
             subscriptions, decision, probe=decision.probe or (totals is None and len(subscriptions) > 1)
         )
@@ -61,7 +61,7 @@ class Leader:
             name: InstanceMetadata(each.server, tuple(decision.active[name]), tuple(decision.standby[name]))
             for name, each in subscriptions.items()
         }
-        # Only instances with an address can be queried, so that the tasks of the others are not listed (as in Java).
+        # Only instances with an address can be queried, so the tasks of the others are not listed (as in Java).
         known = [name for name, each in subscriptions.items() if each.server]
         requests = [each.end for each in subscriptions.values()]
         end = any(requests), requests.count(False)
@@ -77,7 +77,7 @@ class Leader:
         return found
 
     def _totals(self) -> dict[TaskId, int] | None:
-        """Return the length of the changelogs of each stateful task; None where the log does not respond."""
+        """Return the length of the changelogs of each stateful task; None if the log does not respond."""
         partitions = [partition for each in self._changelogs.values() for partition in each]
         try:
             ends = self._ends(partitions) if partitions else {}
@@ -103,7 +103,7 @@ class Leader:
 
 
 def _lag(offset: int, totals: Mapping[TaskId, int] | None, task: TaskId) -> int | None:
-    """Return the lag of a task's state; None where it is not known (ClientState.computeTaskLags)."""
+    """Return the lag of a task's state; None if it is unknown (ClientState.computeTaskLags)."""
     if offset == RUNNING:
         return 0
     if totals is None or task not in totals:
@@ -118,7 +118,7 @@ def _lag(offset: int, totals: Mapping[TaskId, int] | None, task: TaskId) -> int 
 # instance of a task; lag selects the instance that runs it until the target has its state.
 
 FAR = 2**62
-"""The lag of an instance without state while the size of the state is not known: higher than every other."""
+"""The lag of an instance without state while the size of the state is unknown: higher than any other."""
 
 
 def decide(
@@ -155,7 +155,7 @@ def _target(instances: Mapping[str, Instance], tasks: list[TaskId]) -> dict[str,
     left = dict.fromkeys(sorted(tasks))
     for name in shares.owned:
         mine = instances[name].running
-        # Tasks that already warm up elsewhere first, so that successive rebalances move the same tasks; then in turn
+        # Tasks that already warm up elsewhere come first, so that successive rebalances move the same tasks; then in turn
         # from each sub-topology.
         for task in sorted(
             (task for task in mine if task in left),
@@ -164,7 +164,7 @@ def _target(instances: Mapping[str, Instance], tasks: list[TaskId]) -> dict[str,
             if shares.has_room(name, task):
                 shares.give(name, task)
                 del left[task]
-    # Tasks with state on an instance, before those without.
+    # Tasks with state on an instance come before tasks without.
     for task in sorted(task for task in left if task in owners):
         _give_to_best(instances, shares, task)
     emptiest = Emptiest(shares, spreads=True)
@@ -217,7 +217,7 @@ def _where_state_is(
     owners = _owners(instances)
     for task, name in sorted((task, name) for name, tasks in target.items() for task in tasks):
         lag = instances[name].lags.get(task, stateful[task])
-        # An instance without state of a task has the largest lag, so only those with some are compared.
+        # An instance without state of a task has the largest lag, so only instances with state are compared.
         known = {
             other: instances[other].lags[task] for other in owners.get(task, ()) if _is_able(instances[other], task)
         }
@@ -273,7 +273,7 @@ def _spread_stateless(instances: Mapping[str, Instance], active: dict[str, list[
 
 
 class Shares:
-    """The tasks of one kind by instance: per thread no two instances differ by more than one, where possible."""
+    """The tasks of one kind by instance: if possible, no two instances differ by more than one task per thread."""
 
     def __init__(self, threads: Mapping[str, int], tasks: Iterable[TaskId]):
         self.owned: dict[str, list[TaskId]] = {name: [] for name in sorted(threads)}
@@ -288,11 +288,11 @@ class Shares:
         }
 
     def has_room(self, name: str, task: TaskId | None = None) -> bool:
-        """Whether an instance may take one more, of this task's sub-topology where a task is given."""
+        """Whether an instance may take one more task; if a task is given, one of its sub-topology."""
         if task is not None and self._of_sub[name][task.sub_topology] >= self._sub_limit[name][task.sub_topology]:
             return False
         above = len(self.owned[name]) - self._floor * self._threads[name]
-        # An instance may have one extra task for each of its threads, as long as there are any.
+        # An instance may have one extra task for each of its threads, as long as extra tasks are left.
         return above < 0 or (above < self._threads[name] and self._extra > 0)
 
     def give(self, name: str, task: TaskId) -> None:
@@ -315,7 +315,7 @@ class Emptiest:
     """Assigns tasks without a preferred instance to the one with the lowest load; a heap, for groups of a thousand instances."""
 
     def __init__(self, shares: Shares, spreads: bool):
-        """`spreads`: whether instances that have their fair part of the task's sub-topology come last."""
+        """`spreads`: whether instances that have their fair share of the task's sub-topology come last."""
         self._shares = shares
         self._spreads = spreads
         self._heaps: dict[int, list[tuple[bool, float, float, str]]] = {}
@@ -394,7 +394,7 @@ def place_standbys(
 
 
 def _alike(instances: Mapping[str, Instance], name: str, chosen: Sequence[str], keys: Sequence[str]) -> int:
-    """Return how many rack tags an instance has in common with the instances that have the task already."""
+    """Return how many rack tags an instance shares with the instances that already have the task."""
     tags = instances[name].tags
     return sum(key in tags and any(instances[other].tags.get(key) == tags[key] for other in chosen) for key in keys)
 
@@ -410,10 +410,10 @@ class Instance:
     running: frozenset[TaskId] = frozenset()
     """The tasks that it owns now."""
     lags: Mapping[TaskId, int] = field(default_factory=dict)
-    """By stateful task of which it has state: its lag in changelog records; 0 for tasks that it runs."""
+    """For each stateful task of which the instance has state: its lag in changelog records; 0 for tasks that it runs."""
     tags: Mapping[str, str] = field(default_factory=dict)
     able: frozenset[TaskId] | None = None
-    """The tasks that it can run; None: all. Instances of another version may not have some."""
+    """The tasks that it can run; None: all. Instances of another version may lack some."""
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,12 @@ class TaskManager:
         self._committer = committer
 
     def offset_sums(self) -> dict[TaskId, int]:
-        """Return the offset sum of each stateful task (LocalTask.offset_sum); every thread may call it."""
+        """Return the offset sum of each stateful task (LocalTask.offset_sum); any thread may call it."""
         tasks = [*self.updater.tasks(), *list(self.running.values())]
         return {task.id: task.offset_sum() for task in tasks if task.changelogs}
 
     def tasks(self) -> list[LocalTask]:
-        """Return all tasks, running or in the updater; every thread may call it."""
+        """Return all tasks, running or in the updater; any thread may call it."""
         return [*list(self.running.values()), *self.updater.tasks()]
 
     @property
@@ -58,20 +58,21 @@ class TaskManager:
 
     @property
     def restored(self) -> bool:
-        """Whether all active tasks that were assigned run."""
+        """Whether all assigned active tasks run."""
         return len(self.running) == sum(self._wanted.values())
 
     # -- Assignment ---------------------------------------------------------------------------------------------------
 
     def change_to(self, active: Sequence[TaskId], standby: Sequence[TaskId]) -> None:
-        """Change to exactly these tasks. Raises TransportError before any task is closed; then it may be tried again.
+        """Change to exactly these tasks.
 
-        Raises StateError where files of a task can't be written; such a task is closed.
+        Raises TransportError before any task is closed, so the caller may retry. Raises StateError if files of a task can't
+        be written; such a task is closed.
         """
         wanted = {**dict.fromkeys(standby, False), **dict.fromkeys(active, True)}
         leaving = [task for task in self.running.values() if not wanted.get(task.id)]
         if leaving:
-            # Before a task is closed: a commit that fails with a transient error is tried again.
+            # Before a task is closed, so that a commit that fails with a transient error can be retried.
             self.commit()
             if self._committer.postponed:
                 raise RetriableTransportError("the group is about to change again")
@@ -82,7 +83,7 @@ class TaskManager:
         self.create_missing()
 
     def create_missing(self) -> None:
-        """Create the assigned tasks that are missing, unless another thread of the process still owns them."""
+        """Create missing assigned tasks, unless another thread of the process still owns them."""
         if self.settled:
             return
         here = {*self.running, *(task.id for task in self.updater.tasks())}
@@ -97,7 +98,7 @@ class TaskManager:
                 self.updater.add(task)
 
     def collect_restored(self) -> int:
-        """Start the tasks that the updater has restored, and handle failed ones; return how many were started.
+        """Start the tasks that the updater has restored and handle failed ones; return the number of started tasks.
 
         Raises the error of a failed task; a corrupted task is restored from the beginning instead.
         """
@@ -116,7 +117,7 @@ class TaskManager:
             for task in restored:
                 self._start(task)
         except BaseException:
-            # They start in a later round; what fails behind the first line of `_start` is a matter of a task that runs.
+            # They start in a later round. A failure after the first line of `_start` belongs to a running task.
             self.updater.put_back([task for task in restored if task.id not in self.running])
             raise
         return len(restored)
@@ -124,13 +125,13 @@ class TaskManager:
     # -- Commit -------------------------------------------------------------------------------------------------------
 
     def commit_if_due(self) -> bool:
-        """Commit when the interval has passed or a task has requested it; return whether anything was committed."""
+        """Commit if the interval has passed or a task has requested it; return whether anything was committed."""
         return self._checkpoint(self._committer.commit_if_due(self.running.values()))
 
     def commit(self) -> bool:
         """Commit all tasks; return whether there was anything to commit.
 
-        Under exactly-once they share a transaction, which makes the output of all of them visible.
+        Under exactly-once all tasks share a transaction, so their output becomes visible together.
         """
         return self._checkpoint(self._committer.commit(self.running.values()))
 
@@ -144,7 +145,7 @@ class TaskManager:
     def handle_corruption(self, error: TaskCorruptedError) -> None:
         """Close the running tasks without a commit, and restart them from their last commit (TaskManager.handleCorruption).
 
-        The stores on disk are as of that commit, unless the error reports damage. Raises it for a store that can't be
+        The stores on disk match that commit, unless the error reports damage. Raises the error for a store that can't be
         restored.
         """
         tasks = list(self.running.values())
@@ -156,7 +157,10 @@ class TaskManager:
         self.create_missing()
 
     def lose_all(self) -> None:
-        """Close all active tasks without a commit: others may own them already. Standbys stay (TaskManager.handleLostAll)."""
+        """Close all active tasks without a commit, since others may already own them.
+
+        Standbys stay (TaskManager.handleLostAll).
+        """
         self._wanted = {task_id: active for task_id, active in self._wanted.items() if not active}
         self._drop(list(self.running.values()))
         self._let_go(self.updater.take([task.id for task in self.updater.tasks() if task.active]), quietly=True)
@@ -184,7 +188,7 @@ class TaskManager:
         self._close_all(tasks, quietly=True)
 
     def _wipe_damaged(self, task_id: TaskId, error: TaskCorruptedError) -> bool:
-        """Delete the damaged store of a task, so that it is restored; all stores with changelogs where none is named.
+        """Delete the damaged store of a task so that it is restored, or all stores with changelogs if none is named.
 
         Returns whether the damaged store belongs to this task. Raises the error for a store without a changelog.
         """
@@ -243,7 +247,7 @@ class TaskManager:
         }
 
     def _start(self, task: LocalTask) -> None:
-        # First: a task that runs without its partitions would wait for ever.
+        # First, because a task that runs without its partitions would wait forever.
         self._consumer.add(task.start_positions)
         self.running[task.id] = task
         self.by_partition.update(dict.fromkeys(task.start_positions, task.task))
@@ -252,10 +256,10 @@ class TaskManager:
         self._committer.send(task)
 
     def _let_go(self, tasks: Sequence[LocalTask], *, quietly: bool = False) -> None:
-        """Close tasks that no longer run here, or let the updater follow those that stay in another role.
+        """Close tasks that no longer run here, and pass tasks that change their role to the updater.
 
-        One that fails is closed; if its store is damaged, it is restored. Raises the first other error after the last task, unless
-        `quietly`.
+        A task that fails is closed; if its store is damaged, it is restored. Raises the first other error after the last
+        task, unless `quietly`.
         """
         closing, errors = [], []
         for task in tasks:

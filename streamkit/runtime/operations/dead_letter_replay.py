@@ -1,4 +1,4 @@
-"""Writes dead letters back to the topics that their records came from, and stores which ones are written."""
+"""Writes dead letters back to the source topics of their records, and stores which ones were written."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from streamkit.transport.log_interface import CommittedOffset, Consumer, Produce
 BATCH = 1000
 FIRST_STEP = 50
 STEP_BYTES = 32_000_000
-"""Letters of the first step backwards from the ends of the topics, and the size of the later ones: they are sorted in memory."""
+"""The number of dead letters in the first step back from the ends of the topics, and in later ones; sorted in memory."""
 POLL_MS = 200
 MAX_METADATA = 4000
-"""Characters: a broker takes 4096 (offset.metadata.max.bytes)."""
+"""In characters; a broker accepts 4096 (offset.metadata.max.bytes)."""
 
 _FACTS = ("error", "message", "step", "topic", "partition", "offset", "timestamp", "failed_at")
 
@@ -31,14 +31,14 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 class Replay:
-    """Reads the dead letters of a plan, up to the ends that their topics have when it is created.
+    """Reads the dead letters of a plan, up to the ends of their topics at the time of its creation.
 
-    The consumer group `<application>-replay` stores the progress: its committed offset is the first letter that was not
-    written back, and the offset's metadata has the later ranges that were. Raises TopicError where no topic exists.
+    The consumer group `<application>-replay` stores the progress: its committed offset is the first dead letter that was not
+    written back, and the offset's metadata lists the later ranges that were. Raises TopicError if no topic exists.
     """
 
     def __init__(self, plan: Plan, transport: Transport, topics: list[str] | None = None, *, again: bool = False):
-        """`topics`: on the log, those of the plan by default; `again`: also letters that were written back before."""
+        """`topics`: names on the log, by default those of the plan; `again`: also dead letters that were written back before."""
         self._transport = transport
         self._group = f"{plan.application}-replay"
         self._again = again
@@ -55,9 +55,10 @@ class Replay:
         self._progress: dict[TopicPartition, _Progress] = {}
 
     def target(self, letter: DeadLetter) -> TopicPartition | None:
-        """Return the partition of a letter's record; partition -1: by its key, where the original one no longer exists.
+        """Return the partition of a dead letter's record.
 
-        None where there is nothing to write back: it was no record (a timer), or its topic does not exist.
+        Partition -1: the key selects it, because the original one no longer exists. None if the record can't be written back: a
+        timer was the cause, or its topic does not exist.
         """
         count = self._partitions.get(letter.topic or "")
         if letter.topic is None or count is None:
@@ -65,7 +66,7 @@ class Replay:
         return TopicPartition(letter.topic, letter.partition if 0 <= letter.partition < count else -1)
 
     def dead_letters(self, wanted: Filter) -> Iterator[DeadLetter]:
-        """Yield the dead letters that a filter selects; nothing is written."""
+        """Yield the dead letters that a filter selects, without writing."""
         consumer = self._consumer()
         try:
             for letter, fresh in self._scan(consumer):
@@ -77,7 +78,7 @@ class Replay:
     def newest(self) -> Iterator[DeadLetter]:
         """Yield the dead letters that were not written back, from the ends of the topics to their beginnings.
 
-        The letters of each step backwards are in the order of their timestamps, the newest first.
+        In each step backwards, the dead letters are ordered by timestamp, the newest first.
         """
         consumer = self._consumer()
         try:
@@ -95,9 +96,10 @@ class Replay:
             consumer.close()
 
     def execute(self, wanted: Filter, most: int | None = None) -> Iterator[DeadLetter]:
-        """Write letters back, at most `most`, and yield each afterwards; one transaction for each batch has records and offsets.
+        """Write back at most `most` dead letters, and yield each afterwards.
 
-        A letter without a target is skipped. Raises TransportError, ProductionError, StreamkitError.
+        Each batch is one transaction with records and offsets. A dead letter without a target is skipped. Raises
+        TransportError, ProductionError, StreamkitError.
         """
         consumer = self._consumer()
         producer = self._transport.producer(transactional_id=self._group, client_id=self._group)
@@ -142,7 +144,7 @@ class Replay:
         return self._transport.consumer(self._group, read_committed=True, client_id=self._group)
 
     def _scan(self, consumer: Consumer) -> Iterator[tuple[DeadLetter, bool]]:
-        """Yield every letter from the first one that was not written back, and whether it is still to be written."""
+        """Yield every dead letter from the first one that was not written back, and whether it remains to be written."""
         first, ends = self._open_ranges(consumer)
         for letter in self._letters(consumer, first, ends):
             yield letter, self._is_open(letter)
@@ -151,7 +153,7 @@ class Replay:
         return self._again or not self._progress[letter.place].done(letter.place_offset)
 
     def _open_ranges(self, consumer: Consumer) -> tuple[Offsets, Offsets]:
-        """Return, for each partition with letters to read, the first one that was not written back, and the end."""
+        """Return the first offset not written back and the end, for each partition with dead letters to read."""
         ends = consumer.end_offsets(self._places)
         first = consumer.beginning_offsets(self._places)
         committed = consumer.committed(self._places)
@@ -174,7 +176,7 @@ class Replay:
 
 
 def dead_letter_json(letter: DeadLetter, form: RecordJson, replay: Replay) -> dict[str, Json]:
-    """Return a letter as an object, its key and value in the JSON form of the topic that its record came from."""
+    """Return a dead letter as an object, with key and value in the JSON form of its source topic."""
     key, value = form.decode_source(letter.topic, letter.key, letter.value)
     return {
         "dead_letter": {"topic": letter.place[0], "partition": letter.place[1], "offset": letter.place_offset},
@@ -187,7 +189,7 @@ def dead_letter_json(letter: DeadLetter, form: RecordJson, replay: Replay) -> di
 
 
 class _Progress:
-    """The letters of one partition that were written back: all before `floor`, and ranges after it."""
+    """The dead letters of one partition that were written back: all before `floor`, and ranges after it."""
 
     def __init__(self, committed: CommittedOffset | None):
         self.floor = committed.offset if committed else 0
@@ -199,11 +201,11 @@ class _Progress:
         self._in_run = False
 
     def done(self, offset: int) -> bool:
-        """Return whether an earlier run has written a letter back."""
+        """Return whether an earlier run has written back a dead letter."""
         return offset < self.floor or any(first <= offset <= last for first, last in self._before)
 
     def note(self, offset: int, put_back: bool) -> None:
-        """Note a letter, in the order of offsets, and whether it is written back now."""
+        """Note a dead letter, in the order of offsets, and whether it is written back now."""
         self._last = offset
         self.changed = self.changed or put_back
         if not put_back and not self.done(offset):
@@ -216,7 +218,7 @@ class _Progress:
             self._in_run = True
 
     def committed(self) -> CommittedOffset:
-        """Return the offset to commit. Raises StreamkitError for more ranges than the metadata of an offset can have."""
+        """Return the offset to commit. Raises StreamkitError if the metadata of an offset can't hold all ranges."""
         later = [[first, last] for first, last in self._before if last > self._last]
         if self._first_open is None:
             return CommittedOffset(max(self.floor, self._last + 1), _encode(later, max(self.floor, self._last + 1)))

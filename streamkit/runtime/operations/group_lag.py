@@ -1,4 +1,4 @@
-"""The lag of an application's group behind its inputs, from the log: also while no instance runs."""
+"""The lag of an application's group behind its inputs, read from the log, even if no instance runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamkit.record import TaskId, TopicPartition
 from streamkit.transport.log_interface import Admin, Consumer, Transport
 
 COUNTED_ONE_BY_ONE = 1_000
-"""A lag of at most so many offsets is counted record by record."""
+"""A lag of at most this many offsets is counted record by record."""
 _POLL_MS, _IDLE_S = 200, 2.0
 _INSTANCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-(.+)")
 """The name of an instance in its group: the process id of its state directory, host and process."""
@@ -28,12 +28,15 @@ class PartitionLag:
     task: str
     """The task that reads it, such as 0_1."""
     member: str | None
-    """The name of the group's member that owns it; None where none does."""
+    """The name of the group member that owns it; None if no member does."""
     committed: int | None
-    """The next offset to read, None where nothing was committed."""
+    """The next offset to read, None if nothing was committed."""
     end: int
     lag: int
-    """Records up to the end; all records where nothing was committed. Offsets count where they are many, or not read."""
+    """The number of records up to the end, or of all records if nothing was committed.
+
+    Many or unread records are counted by offsets.
+    """
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,11 @@ class GroupLag:
 
     partitions: tuple[PartitionLag, ...]
     missing: tuple[str, ...]
-    """Topics that do not exist, internal ones of an application that never ran included."""
+    """Topics that do not exist, including internal topics of an application that never ran."""
     members: tuple[str, ...]
     """The names of the group's active members."""
     rebalancing: bool
-    """Whether members join, or wait for their assignment: partitions may have no owner meanwhile."""
+    """Whether members are joining or waiting for their assignment; partitions may have no owner meanwhile."""
 
     @property
     def total(self) -> int:
@@ -62,8 +65,8 @@ class GroupLag:
 class GroupReader:
     """Reads the lag of a group any number of times with the same connections; used by one thread at a time.
 
-    counts_records: whether small lags are counted by reading the records. Offsets also count the markers of transactions and
-    what compaction removed: a repartition topic ends with a marker that no commit passes.
+    counts_records: whether small lags are counted by reading the records. Offsets also count transaction markers and compacted
+    records, and a repartition topic ends with a marker that no commit passes.
     """
 
     def __init__(self, plan: Plan, transport: Transport, client_id: str, *, counts_records: bool = False):
@@ -135,7 +138,7 @@ class GroupReader:
 def readable(
     consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, list[int]]:
-    """Return the offsets of the records from `starts` to `ends`; partitions that could not be read so far are missing.
+    """Return the offsets of the records from `starts` to `ends`; partitions that could not be read completely are missing.
 
     Replaces the assignment of the consumer. Raises TransportError.
     """
@@ -165,7 +168,7 @@ def group_lag(plan: Plan, transport: Transport) -> GroupLag:
 
 
 def member_label(name: str) -> str:
-    """Return a short form of a member's name: host and process of an instance; others as they are.
+    """Return a short form of a member's name: host and process of an instance; other names are unchanged.
 
     >>> member_label("80c73875-9fb2-40b8-9f61-17d0aab6a926-host-18063")
     'host-18063'

@@ -42,7 +42,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step. count: of records, offsets or directories, None where there is none; reason: why it is refused."""
+    """One step. count: of records, offsets or directories, None if it has none; reason: why it is refused."""
 
     kind: str
     """drain, delete, copy, offsets or directories."""
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration does, in order. members: by group, those that are active; left: findings that remain for the user."""
+    """The steps of a migration, in order. members: the active ones by group; left: findings that the user must handle."""
 
     application: str
     steps: tuple[Step, ...]
@@ -77,7 +77,7 @@ class Migration:
 class Migrator:
     """The migration of a log from one version of an application to the next.
 
-    Both plans name the same log. renames: stores that are to be matched, new names by old ones. Raises UsageError.
+    Both plans name the same log. renames: the stores to match, new names by old ones. Raises UsageError.
     """
 
     def __init__(self, old: Plan, new: Plan, transport: Transport, renames: Mapping[str, str]):
@@ -86,9 +86,10 @@ class Migrator:
         self._transport, self._renames = transport, renames
 
     def prepare(self) -> Migration:
-        """Return the steps and their counts; nothing is changed. Rows that change are converted, to find those that do not.
+        """Return the steps and their counts without changing anything.
 
-        Raises UsageError, InvalidTopologyError, TransportError, StateError.
+        Rows that change are converted, to find rows that can't be. Raises UsageError, InvalidTopologyError, TransportError,
+        StateError.
         """
         with closing(self._transport.admin()) as admin:
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
@@ -97,10 +98,11 @@ class Migrator:
             return Migration(self.new.application, tuple(steps), self._members(admin), tuple(found.left(steps)))
 
     def execute(self) -> None:
-        """Take all steps that are not done. It may be repeated after a failure or a crash at any point.
+        """Execute all steps that are not done.
 
-        Raises ActiveGroupError, MigrationError where a step is refused, StateLockedError where a process on this machine
-        uses the state directory, TransportError, StateError, and what the old version raises while it drains topics.
+        It may be repeated after a failure or a crash at any point. Raises ActiveGroupError, MigrationError if a step is
+        refused, StateLockedError if a process on this machine uses the state directory, TransportError, StateError, and the
+        errors of the old version while it drains topics.
         """
         self._check(self.prepare())
         self._drain()
@@ -135,12 +137,12 @@ class Migrator:
             raise MigrationError("; ".join(f"{step.kind} {step.subject}: {step.reason}" for step in refused))
 
     def _members(self, admin: Admin) -> dict[str, tuple[str, ...]]:
-        """Return the active members of both groups, without the groups that have none."""
+        """Return the active members of both groups; groups without members are omitted."""
         found = {group: tuple(admin.group_members(group)) for group in (self.old.application, self.new.application)}
         return {group: members for group, members in found.items() if members}
 
     def _drain(self) -> None:
-        """Let the old version read its repartition topics to their ends, where the new one does not read them."""
+        """Let the old version read the repartition topics that the new one does not read, to their ends."""
         with closing(self._transport.admin()) as admin:
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
             unread = _Comparison(self.old, self.new, log, self._renames).unread()
@@ -148,7 +150,7 @@ class Migrator:
             self.run_old()
 
     def run_old(self) -> None:
-        """Run the old version until it is idle. Raises what it raises."""
+        """Run the old version until it is idle. Raises its errors."""
         Application(self.old, self._transport).run(until_idle=True, stop=threading.Event())
 
     @staticmethod
@@ -187,7 +189,7 @@ def _check_one_log(old: Plan, new: Plan) -> None:
 
 
 class _Comparison:
-    """Both versions beside what is on the log."""
+    """Both versions compared with the log."""
 
     def __init__(self, old: Plan, new: Plan, log: LogAccess, renames: Mapping[str, str]):
         self._on_log: OnLog
@@ -213,7 +215,7 @@ class _Comparison:
     # -- Repartition topics ---------------------------------------------------------------------------------------------
 
     def unread(self) -> dict[str, int]:
-        """Return the numbers of unread records by topic, of those on the log that the new version reads otherwise or not at all."""
+        """Return the number of unread records of each topic that the new version reads differently or not at all."""
         names = [self.old.form.log_name(each.name) for each in self._topics.gone]
         names += [self.old.form.log_name(one.name) for one, _ in self._topics.renamed]
         for one, other in self._topics.kept:
@@ -225,7 +227,7 @@ class _Comparison:
         return {name: self._on_log.unread[name] for name in (*names, *self.recreated()) if name in self._on_log.unread}
 
     def recreated(self) -> list[str]:
-        """Return the repartition topics of the log that need another number of partitions."""
+        """Return the existing repartition topics that need another number of partitions."""
         return [
             topic.name
             for topic in self._layout.repartitions
@@ -317,7 +319,7 @@ class _Comparison:
         yield Step("offsets", group, text if pending else "note that the offsets are committed", len(pending))
 
     def left(self, steps: Sequence[Step]) -> Iterator[Finding]:
-        """Yield the findings of `diff` that need an action that is no step."""
+        """Yield the findings of `diff` that need an action outside the steps."""
         refused = {step.subject for step in steps if step.state is State.REFUSED}
         solved = {each.new for each in self.moves if each.new not in refused}
         roots = {root for each in self.moves for root in self.new.form.stores[each.new].roots}
@@ -332,7 +334,7 @@ class _Comparison:
             yield each
 
 
-# Keeps the committed offsets of a group where the application, its repartition topics or its stores have other names.
+# Keeps the committed offsets of a group if the application, its repartition topics or its stores are renamed.
 
 Offsets = dict[TopicPartition, CommittedOffset]
 
@@ -341,8 +343,8 @@ Offsets = dict[TopicPartition, CommittedOffset]
 class OffsetMove:
     """The groups of both versions, the inputs of the old one, and new names.
 
-    inputs: partition counts by external topic; internals: by internal one; topics: the new repartition topics by the old
-    ones; stores: new names by old ones, for the times in the metadata of offsets.
+    inputs: partition counts by external topic; internals: partition counts by internal topic; topics: new repartition
+    topics by old ones; stores: new names by old ones, for the times in the metadata of offsets.
     """
 
     old_group: str
@@ -353,9 +355,9 @@ class OffsetMove:
     stores: Mapping[str, str]
 
     def pending(self, log: LogAccess) -> Offsets:
-        """Return the offsets to commit for the new group. Raises MigrationError where it has others."""
+        """Return the offsets to commit for the new group. Raises MigrationError if it has others."""
         inputs, internals = self._read(log, self.inputs), self._read(log, self.internals)
-        # A new repartition topic is read from its beginning; stream time and the times of stores go on.
+        # A new repartition topic is read from its beginning; stream time and the times of stores continue.
         begun = {
             TopicPartition(self.topics[place.topic].name, place.partition): CommittedOffset(0, each.metadata)
             for place, each in internals.items()
@@ -369,7 +371,7 @@ class OffsetMove:
         return {**found, **self._of_inputs(log, inputs, present)}
 
     def _of_inputs(self, log: LogAccess, inputs: Offsets, present: Offsets) -> Offsets:
-        """Return the offsets of inputs for another group, unless it has them or has read on from them."""
+        """Return the offsets of inputs for another group, unless it has them or has continued from them."""
         entry, offsets = log.journal.get(OFFSETS), _offsets(inputs)
         is_own = entry is not None and entry.form == self.form
         if entry is not None and is_own and entry.done and entry.source_ends == offsets:
@@ -407,19 +409,19 @@ class OffsetMove:
             return consumer.committed([place for place in places if place.topic in existing])
 
     def is_done(self, log: LogAccess) -> bool:
-        """Return whether nothing is pending, and the journal has that. Raises MigrationError where the new group has others."""
+        """Return whether nothing is pending and the journal has that. Raises MigrationError if the new group has other offsets."""
         entry = log.journal.get(OFFSETS)
         is_open = entry is not None and not entry.done and entry.form == self.form
         return not is_open and not self.pending(log)
 
     def begin(self, log: LogAccess) -> None:
-        """Note that another group has no offsets so far, so that it does not start. Raises TransportError."""
+        """Note that another group has no offsets yet, so that its application does not start. Raises TransportError."""
         entry = log.journal.get(OFFSETS)
         if self.old_group != self.new_group and (entry is None or entry.form != self.form):
             log.journal.put(OFFSETS, Entry(False, self.old_group, self.form))
 
     def run(self, log: LogAccess) -> None:
-        """Commit the pending offsets, and create the topics that need one. Raises MigrationError, TransportError."""
+        """Commit the pending offsets and create the topics that they need. Raises MigrationError, TransportError."""
         pending = self.pending(log)
         names = {place.topic for place in pending}
         log.admin.create_topics([topic for topic in self.topics.values() if topic.name in names])
@@ -438,14 +440,14 @@ def _offsets(found: Offsets) -> tuple[int, ...]:
 # Renames the directories of tasks whose sub-topology has another number, so that their state is not restored.
 
 _MOVING = ".moving-"
-"""The prefix of the name of a directory between its old and its new name: two directories may change places."""
+"""The prefix of a directory's temporary name between its old and new names, because two directories may swap names."""
 
 
 def find_moves(plan: Plan, directory: Path) -> dict[str, str]:
-    """Return the new names of task directories by their present ones. Raises StateError.
+    """Return the new names of task directories by their current ones.
 
-    The stores in a directory decide, so that a repeated migration moves nothing twice. A directory stays where it is if its
-    stores are none of the plan's, and if its new name is taken by one that stays.
+    Raises StateError. The stores in a directory determine its name, so a repeated migration moves nothing twice. A
+    directory stays if its stores are not in the plan, or if a directory that stays has its new name.
     """
     homes = {store: sub.id for sub in plan.sub_topologies if not sub.is_global for store in sub.stores}
     with translated(directory):
@@ -468,7 +470,7 @@ def move(directory: Path, moves: Mapping[str, str]) -> None:
             if not name.startswith(_MOVING):
                 between = directory / f"{_MOVING}{target}"
                 if between.exists():
-                    shutil.rmtree(between)  # the old version has restored the task since it was left there
+                    shutil.rmtree(between)  # the old version has restored the task since then
                 (directory / name).rename(between)
         for target in dict.fromkeys(moves.values()):
             if (directory / target).exists():

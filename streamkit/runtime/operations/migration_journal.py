@@ -27,9 +27,10 @@ _POLL_MS = 200
 
 @dataclass(frozen=True)
 class Entry:
-    """The progress of one copy. Offsets are the ends of partitions; `form`: the rows and partitions that it makes.
+    """The progress of one copy.
 
-    target_id None: the target has not been created. An id is empty where topics have no ids.
+    Offsets are the ends of partitions; `form`: the rows and partitions of the target. target_id None: the target has not
+    been created. An id is empty if topics have no ids.
     """
 
     done: bool
@@ -51,7 +52,7 @@ class Journal:
         self._entries = read_entries(plan.application, admin.topics([self.topic]), transport)
 
     def get(self, target: str) -> Entry | None:
-        """Return the entry of a target; None where there is none."""
+        """Return the entry of a target; None if there is none."""
         return self._entries.get(target)
 
     def copies_of(self, source: str) -> dict[str, Entry]:
@@ -59,7 +60,7 @@ class Journal:
         return {target: each for target, each in self._entries.items() if each.done and each.source == source}
 
     def put(self, target: str, entry: Entry) -> None:
-        """Write an entry, and return when the log has it. Raises TransportError."""
+        """Write an entry and wait until the log has it. Raises TransportError."""
         if not self._entries:
             self._admin.create_topics([NewTopic(self.topic, 1, {"cleanup.policy": "compact"}, self._replicas)])
         with closing(self._transport.producer()) as producer:
@@ -80,7 +81,7 @@ def read_entries(application: str, existing: Collection[str], transport: Transpo
 
 
 def check_migrated(plan: Plan, entries: Mapping[str, Entry]) -> None:
-    """Raise IncompatibleStateError where a migration has begun to write changelogs or offsets of this version and is incomplete."""
+    """Raise IncompatibleStateError if a migration has begun to write changelogs or offsets of this version but is incomplete."""
     own = {*internal_topics_on_log(plan).values(), OFFSETS}
     open_targets = sorted(name for name, entry in entries.items() if name in own and not entry.done)
     if open_targets:
@@ -102,7 +103,7 @@ def _read(transport: Transport, topic: str) -> Iterator[tuple[str, Entry]]:
                     fields = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
                     yield (key or b"").decode(), Entry(**fields)
                 except (ValueError, TypeError, AttributeError) as error:
-                    log.warning("a record of %s is no entry of a migration and is not used: %s", topic, error)
+                    log.warning("a record of %s is not a migration entry and is ignored: %s", topic, error)
 
 
 def read_up_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> Iterator[RecordBatch]:
@@ -115,5 +116,5 @@ def read_up_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> Iterat
             wanted = batch.before(ends[TopicPartition(batch.topic, batch.partition)])
             if len(wanted):
                 yield wanted
-        # Control records of transactions are at the end of a partition too, so that positions decide and not records.
+        # A partition may end with control records of transactions, so positions decide, not records.
         waiting = {place for place in waiting if consumer.position(place) < ends[place]}

@@ -15,7 +15,7 @@ def address(plan: Plan) -> str:
 
 
 def silence_of(plan: Plan) -> str | None:
-    """Return what was tried to reach the log, if no broker answers; None where one does, or may, or none is needed."""
+    """Return the failed attempts to reach the log, if no broker answers; None if one does, or may, or none is needed."""
     if address(plan).startswith("embedded"):
         return None
     from streamkit.transport.reachability import silence

@@ -22,7 +22,7 @@ from streamkit.state.layouts import LONG8
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 
 TRANSACTION_SECONDS = 60
-"""How long a copy waits for the end of an open transaction. The coordinator aborts those of a dead producer
+"""How long a copy waits for the end of an open transaction. The coordinator aborts transactions of a dead producer
 (transaction.timeout.ms, 10 s in Kafka Streams)."""
 _ID_SECONDS = 10
 _CHECK_SECONDS = 0.2
@@ -37,16 +37,16 @@ class LogAccess:
     journal: Journal
 
     def topic_id(self, topic: str) -> str:
-        """Return the id of a topic; empty where the log has none."""
+        """Return the id of a topic; empty if the log has no ids."""
         return self.admin.topic_ids([topic]).get(topic, "")
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic; none where it does not exist."""
+        """Return the partitions of a topic; none if it does not exist."""
         found = self.admin.topics([topic])
         return [TopicPartition(topic, number) for number in range(found[topic].partitions)] if topic in found else []
 
     def ends(self, places: Sequence[TopicPartition]) -> tuple[int, ...]:
-        """Return the ends of partitions, records of open transactions included."""
+        """Return the ends of partitions, including records of open transactions."""
         with closing(self.transport.consumer(None)) as consumer:
             found = consumer.end_offsets(places)
         return tuple(found[place] for place in places)
@@ -62,9 +62,9 @@ class LogAccess:
 class Copy:
     """A copy of the committed records of `source` into `target`, which is created for it.
 
-    form: the rows and partitions that it makes, as text. rows: those of the source, None where they are not known. group: read
-    up to the committed offsets of this group only, since others write to the source. replaces: the id of an existing target
-    that the copy may delete.
+    form: the rows and partitions of the target, as text. rows: the rows of the source, None if unknown. group: read only up to
+    the committed offsets of this group, since others write to the source. replaces: the id of an existing target that the copy
+    may delete.
     """
 
     source: str
@@ -76,7 +76,7 @@ class Copy:
     replaces: str | None = None
 
     def is_done(self, log: LogAccess) -> bool:
-        """Return whether the target has all records of the source. Raises MigrationError where it must not be written."""
+        """Return whether the target has all records of the source. Raises MigrationError if the target must not be written."""
         entry = log.journal.get(self.target.name)
         target = log.partitions(self.target.name)
         target_id = log.topic_id(self.target.name) if target else None
@@ -101,7 +101,7 @@ class Copy:
         return False
 
     def _check_source(self, log: LogAccess) -> None:
-        """Raise MigrationError where the source is the incomplete target of another copy, or not what the old version wrote last."""
+        """Raise MigrationError if the source is another copy's incomplete target, or not what the old version wrote last."""
         entry = log.journal.get(self.source)
         if entry is not None and entry.done:
             self._check_rows(log, entry)
@@ -111,7 +111,7 @@ class Copy:
                 f"{self.source} was copied to {further}, which has further records since: the OLD to give is the version that "
                 f"wrote them; if they are not to be kept, delete {further}"
             )
-        # `begin` notes neither id: what is in the topic is still complete.
+        # `begin` notes neither id, because the topic is still complete.
         if entry is None or entry.done or (not entry.source_id and entry.target_id is None):
             return
         if log.partitions(entry.source):
@@ -121,7 +121,7 @@ class Copy:
         raise MigrationError(f"a migration has not copied all records of {entry.source} to {self.source}: {todo}")
 
     def _check_rows(self, log: LogAccess, entry: Entry) -> None:
-        """Raise MigrationError where a migration has made rows of the source that the old version would misread."""
+        """Raise MigrationError if a migration has converted rows of the source that the old version would misread."""
         if self.rows is None or entry.target_id != log.topic_id(self.source):
             return
         made, read = map(rows_from_json, (json.loads(entry.form)["rows"], rows_to_json(self.rows)))
@@ -168,7 +168,10 @@ class Copy:
         log.journal.put(self.target.name, done)
 
     def check(self, log: LogAccess) -> None:
-        """Convert all records without writing them, if any may change. Raises MigrationError for one that does not convert."""
+        """Convert all records without writing them, if any may change.
+
+        Raises MigrationError for a record that does not convert.
+        """
         places = log.partitions(self.source)
         if self.conversion.copies_bytes and self._partitions(len(places)) is None:
             return
@@ -195,7 +198,7 @@ class Copy:
         return {place: committed[place].offset if place in committed else 0 for place in places}
 
     def _ends(self, log: LogAccess, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets to read up to, when no transaction is open any more."""
+        """Return the offsets to read up to, once no transaction is open."""
         deadline = time.monotonic() + TRANSACTION_SECONDS
         with closing(log.transport.consumer(self.group, read_committed=True)) as consumer:
             while True:
@@ -220,7 +223,7 @@ class Copy:
 
 
 def _continued(log: LogAccess, source: str, seen: set[str]) -> str | None:
-    """Return a topic that has further records since migrations made it from the present `source`; None where there is none."""
+    """Return a topic that migrations copied from this `source` and that has new records since then; None without one."""
     for name, entry in log.journal.copies_of(source).items():
         places = log.partitions(name)
         is_present = bool(places) and entry.target_id == log.topic_id(name) and entry.source_id == log.topic_id(source)
@@ -245,15 +248,15 @@ def new_id(log: LogAccess, topic: str, has_ids: bool) -> str:
 
 
 def staging_topic(changelog: str) -> str:
-    """Return the topic that has the rows of a changelog while they are replaced."""
+    """Return the topic that contains the rows of a changelog while it is replaced."""
     return f"{changelog.removesuffix('-changelog')}-staging-changelog"
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A copy of a changelog over itself: into a second topic first, which takes its place and is deleted.
+    """A copy of a changelog over itself: into a second topic, from which it is written again, and which is then deleted.
 
-    At each point one of the two topics is complete, and the journal shows which one.
+    At any point one of the two topics is complete, and the journal shows which one.
     """
 
     source: str
@@ -274,7 +277,7 @@ class Replacement:
         return first, Copy(self._staging.name, self.target, RowConversion(), self.form, replaces=replaces)
 
     def _check_form(self, log: LogAccess) -> None:
-        """Raise MigrationError where only the second topic is sure to be complete, and has rows of another form."""
+        """Raise MigrationError if only the second topic is known to be complete and it has rows of another form."""
         staged, entry = log.journal.get(self._staging.name), log.journal.get(self.source)
         is_other = staged is not None and staged.done and staged.form != self.form
         is_open = (entry is not None and not entry.done) or not log.partitions(self.source)
@@ -293,7 +296,7 @@ class Replacement:
         return first.is_done(log) and second.is_done(log)
 
     def is_done(self, log: LogAccess) -> bool:
-        """Return whether the changelog has the new form. Raises MigrationError where it must not be written."""
+        """Return whether the changelog has the new form. Raises MigrationError if it must not be written."""
         return self._is_replaced(log) and not log.partitions(self._staging.name)
 
     def begin(self, log: LogAccess) -> None:
@@ -337,9 +340,10 @@ _TIME = LONG8.size
 
 @dataclass(frozen=True)
 class RowConversion:
-    """How rows change. None: keys, or values, stay as they are.
+    """How rows change.
 
-    routing: returns the part of a changelog's key by which its record is partitioned; None: rows can't change partitions.
+    None: keys, or values, do not change. routing: returns the part of a changelog's key by which its record is partitioned;
+    None: rows can't change partitions.
     """
 
     key: Convert | None = None
@@ -348,12 +352,12 @@ class RowConversion:
 
     @property
     def copies_bytes(self) -> bool:
-        """Whether all bytes stay as they are."""
+        """Whether no byte changes."""
         return self.key is None and self.value is None
 
 
 def conversion_of(old: StoreDef, new: StoreDef, old_rows: RowForm, new_rows: RowForm) -> RowConversion:
-    """Return the conversion of the rows of a store. Raises MigrationError where there is none."""
+    """Return the conversion of the rows of a store. Raises MigrationError if there is none."""
     kind = old_rows.kind
     if not has_same_layout(old_rows, new_rows):
         reasons = [why for verdict, why in compare_rows(old_rows, new_rows) if verdict is Verdict.INCOMPATIBLE]
@@ -378,7 +382,7 @@ def conversion_of(old: StoreDef, new: StoreDef, old_rows: RowForm, new_rows: Row
 
 def _side(old: Serde, new: Serde) -> Convert | None:
     before, after = serde_form(old), serde_form(new)
-    # Serdes of one form differ where a registry has another subject for them: schema ids are not copied to other topics.
+    # Serdes of one form differ if a registry has another subject for them: schema ids are not copied to other topics.
     if old == new or (before != after and reads(before, after)[0] is Reads.YES):
         return None
     decode, encode = old.decode, new.encode
@@ -421,9 +425,10 @@ class Partitions:
 def converted(
     batch: RecordBatch, target: str, conversion: RowConversion, partitions: Partitions | None
 ) -> list[OutputTuple]:
-    """Return the rows for the target topic; tombstones stay tombstones. partitions None: rows stay in their partitions.
+    """Return the rows for the target topic; tombstones remain tombstones.
 
-    Raises MigrationError for a row that does not convert, or that is not in the partition of its key.
+    partitions None: rows stay in their partitions. Raises MigrationError for a row that does not convert or is not in the
+    partition of its key.
     """
     columns = zip(batch.keys, batch.values, batch.timestamps, batch.headers, strict=True)
     if conversion.copies_bytes and partitions is None:

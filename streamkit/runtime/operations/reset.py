@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """A partition of an input topic: the committed offset before (None: nothing) and after (None: it stays)."""
+    """A partition of an input topic: the committed offset before (None: none) and after (None: unchanged)."""
 
     place: TopicPartition
     role: str
@@ -72,11 +72,11 @@ class Reset:
     stored: tuple[str, ...]
     """Directories of tasks and global stores below `directory`."""
     skips: bool = False
-    """Whether one record is skipped: internal topics and local state stay."""
+    """Whether only one record is skipped, so that internal topics and local state stay."""
 
 
 def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) -> Reset:
-    """Return what a reset would change; nothing is changed. Raises UsageError, TransportError, StateError."""
+    """Return the changes of a reset without making them. Raises UsageError, TransportError, StateError."""
     directory = Path(plan.config.state_dir) / plan.application
     with closing(transport.admin()) as admin:
         counts = admin.partition_counts()
@@ -95,10 +95,10 @@ def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) ->
 
 
 def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = False) -> Reset:
-    """Return the change that skips the record at `TOPIC-PARTITION@OFFSET`; nothing is changed.
+    """Return the change that skips the record at `TOPIC-PARTITION@OFFSET`, without making it.
 
-    Raises UsageError for a place that the group does not read, ActiveGroupError while it has members (without `force`), and
-    TopicError where the record is not the next one of the group.
+    Raises UsageError for a position that the group does not read, ActiveGroupError while it has members (without `force`),
+    and TopicError if the record is not the next one of the group.
     """
     with closing(transport.admin()) as admin:
         place, offset = _place_to_skip(plan, text, admin.partition_counts())
@@ -121,8 +121,8 @@ def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = F
 def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = False) -> None:
     """Make the changes that `prepare` returned.
 
-    force: remove members from the group; without it, raises ActiveGroupError where there are some. Raises StateLockedError
-    when a process on this machine runs the application, TransportError, StateError. It may be repeated after a failure.
+    force: remove members from the group; without it, raises ActiveGroupError if there are any. Raises StateLockedError if a
+    process on this machine runs the application, TransportError, StateError. It may be repeated after a failure.
     """
     with locked_state(plan, reset.directory) as directory, closing(transport.admin()) as admin:
         _empty_group(admin, reset, force)
@@ -142,7 +142,7 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
 
 @contextmanager
 def locked_state(plan: Plan, path: Path) -> Iterator[StateDirectory | None]:
-    """Lock the state directory, if there is one: a process that has not joined the group yet must not run meanwhile either."""
+    """Lock the state directory, if there is one, so that no process that has not joined the group yet can run meanwhile."""
     if not path.is_dir():
         yield None
         return
@@ -188,7 +188,7 @@ def _place_to_skip(plan: Plan, text: str, counts: dict[str, int]) -> tuple[Topic
 
 
 def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: int, end: int) -> None:
-    """Raise TopicError unless the record at `offset` is the next that the group reads of a partition."""
+    """Raise TopicError unless the record at `offset` is the next one that the group reads in a partition."""
     where = f"{place.topic}-{place.partition}"
     if offset < start:
         raise TopicError(
@@ -216,7 +216,7 @@ def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: i
 
 
 def _roles(plan: Plan, choice: Choice, counts: dict[str, int]) -> dict[str, str]:
-    """Return the topics whose offsets change: those that are read get the target, those also written their end offsets."""
+    """Return the topics whose offsets change: topics that are read get the target, topics also written their end offsets."""
     internal = {plan.internal_name(name) for name in plan.internal_topics}
     read = [
         topic
@@ -246,7 +246,7 @@ def _named(plan: Plan, names: Sequence[str] | None, read: list[str], option: str
 
 
 def _internals(plan: Plan, choice: Choice, roles: dict[str, str], existing: list[str]) -> tuple[InternalTopic, ...]:
-    """Return the topics with the application's prefix and a suffix of Kafka Streams, those of former versions included."""
+    """Return the topics with the application's prefix and a suffix of Kafka Streams, including those of former versions."""
     prefix = f"{plan.application}-"
     known = {plan.internal_name(name) for name in plan.internal_topics}
     known.update(name for store in plan.stores if (name := plan.changelog_name(store)) is not None)
@@ -283,7 +283,7 @@ def _offsets(
 
 
 def _physical(plan: Plan, target: Target) -> Target:
-    """Return a target whose file may name topics by their entries too."""
+    """Return a target whose file may also name topics by their entries."""
     names = {topic.entry: topic.name for topic in plan.external_topics.values()}
     offsets = {TopicPartition(names.get(p.topic, p.topic), p.partition): n for p, n in target.offsets.items()}
     return Target(target.kind, target.number, offsets)

@@ -1,4 +1,4 @@
-"""Reads the state directory of an application that does not run: its stores, their content, and whether it is correct."""
+"""Reads the state directory of a stopped application: its stores, their contents, and whether they are correct."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamkit.transport.log_interface import Transport
 
 @dataclass(frozen=True)
 class KeptStore:
-    """A store on disk. None where something is not known."""
+    """A store on disk. Unknown values are None."""
 
     application: str
     task: str
@@ -38,15 +38,16 @@ class KeptStore:
     """Whether every row was read."""
     changelog: str | None = None
     offset: int | None = None
-    """The offset up to which the store has its changelog, exclusive; of a global store the sum over the topic's partitions."""
+    """The exclusive changelog offset up to which the store is complete; for a global store the sum over the topic's partitions.
+    """
     end: int | None = None
-    """The end offset of the changelog; None where the log was not read."""
+    """The end offset of the changelog; None if the log was not read."""
     committed_ms: int | None = None
-    """When the offset last moved, since the epoch."""
+    """When the offset last changed, since the epoch."""
     compared: bool = False
     """Whether the rows were compared with those of the changelog."""
     problem: str | None = None
-    """Why the state can't be used; None where it can."""
+    """Why the state can't be used; None if it can."""
 
 
 def kept_stores(
@@ -54,8 +55,8 @@ def kept_stores(
 ) -> list[KeptStore]:
     """Return the stores below a state directory, or below that of one application.
 
-    `verify`: read every row; with the plan and the log of an application also compare them with the changelog, up to the
-    store's offset. Raises UsageError where there is no state, StateLockedError where a process uses it, TransportError.
+    `verify`: read every row; with the plan and the log of an application, also compare them with the changelog, up to the
+    store's offset. Raises UsageError if there is no state, StateLockedError if a process uses it, TransportError.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a directory")
@@ -165,7 +166,7 @@ def _against_log(
 
 
 class _Silent:
-    """The services of a store that only restores: it logs and counts nothing."""
+    """The services of a store that is only restored: they log and count nothing."""
 
     topic = CurrentTopic()
 
@@ -177,10 +178,10 @@ class _Silent:
 
 
 def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | None:
-    """Return how the rows of a store differ from those of its changelog; None where they are equal.
+    """Return how the rows of a store differ from those of its changelog; None if they are equal.
 
-    The log deletes windows later or earlier than the store: of windows only rows that both have are compared. Of versions
-    the log keeps at least the last one of each key.
+    The log deletes windows later or earlier than the store, so only windows that both have are compared. Of versions the
+    log keeps at least the last one of each key.
     """
     if definition.type == "versioned":
         one, again = (create(definition, None, _Silent(), rows=each) for each in (rows, fresh))
@@ -203,7 +204,7 @@ def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | 
 def _side_by_side(
     left: Iterator[tuple[bytes, bytes]], right: Iterator[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield the values of each key that one of two sorted columns has; None where a column does not have it."""
+    """Yield both values of each key in either of two sorted columns; None if a column lacks the key."""
     one, other = next(left, None), next(right, None)
     while one is not None or other is not None:
         if other is None or (one is not None and one[0] < other[0]):

@@ -20,7 +20,7 @@ from streamkit.transport.log_interface import NewTopic
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the application: its plan, and its form with the partitions that the log has."""
+    """A version of the application: its plan, and its form with the partition counts on the log."""
 
     plan: Plan
     form: Form
@@ -41,8 +41,8 @@ class StoreMove:
 def matched_stores(old: Form, new: Form, renames: Mapping[str, str]) -> dict[str, str]:
     """Return the new names of stores by the old ones: those given in `renames`, then those that `diff` matches.
 
-    renames: an empty new name is that of a store that is not kept. A step whose store has another name and another serde keeps
-    its store too. Raises UsageError.
+    renames: an empty new name means that the store is not kept. A step keeps its store even if both its name and its serde
+    change. Raises UsageError.
     """
     given = {name: other for name, other in renames.items() if other}
     for name, form, what in (

@@ -1,4 +1,4 @@
-"""Positions in topics: the targets of a reset, as in kafka-streams-application-reset, and the part of a topic that is read."""
+"""Positions in topics: the targets of a reset, as in kafka-streams-application-reset, and the range of a topic to read."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def _row(where: str, row: Sequence[str]) -> tuple[TopicPartition, int]:
 def resolve(
     consumer: Consumer, target: Target, before: Mapping[TopicPartition, int | None]
 ) -> dict[TopicPartition, tuple[int | None, str]]:
-    """Return the new offset of each partition, and a remark where it differs from the target.
+    """Return the new offset of each partition, and a remark if it differs from the target.
 
-    before: the partitions with the committed offsets of the group. None as an offset: it does not change. Offsets outside
-    of a partition become its first or its end offset (StreamsResetter.checkOffsetRange). Raises UsageError for partitions of the
+    before: the partitions with the committed offsets of the group. An offset of None does not change. Offsets outside a
+    partition become its first or end offset (StreamsResetter.checkOffsetRange). Raises UsageError for partitions of the
     file that are not among these.
     """
     places = list(before)
@@ -114,11 +114,11 @@ def _wanted(target: Target, place: TopicPartition, committed: int | None, end: i
     return target.offsets.get(place), "" if place in target.offsets else NOT_NAMED
 
 
-# The part of a topic that is read: partitions, offsets and times.
+# The range of a topic to read: partitions, offsets and times.
 
 
 class Range(NamedTuple):
-    """A range: the start, and times (ms) that bound the records, `until` not included."""
+    """A range: the start, and times (ms) that bound the records; `until` is exclusive."""
 
     start: Target
     since: int | None = None

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 POLL_RECORDS = 1000
 POLL_MS = 200
 _FURTHER = 4
-"""The factor by which the search for the last records goes back further, where it has not found enough."""
+"""The factor by which the search for the last records goes back further if it has not found enough."""
 
 Offsets = Mapping[TopicPartition, int]
 
 
 class Row(NamedTuple):
-    """A record as it lies on the log."""
+    """A record as stored on the log."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 def record_json(found: Found, *, offsets: bool = False) -> dict[str, Json]:
-    """Return a record as an object; `error` has the reason where a side did not decode, which is {"base64": …} then."""
+    """Return a record as an object. If its key or value did not decode, that is {"base64": …}, and `error` has the reason."""
     row, decoded = found
     record: dict[str, Json] = {
         "topic": row.topic,
@@ -89,7 +89,7 @@ class Reading:
     def follow(self, first: Offsets, *, until_idle: bool = False, most: int | None = None) -> Iterator[list[Found]]:
         """Yield the selected records as they arrive, a list for each poll; with `until_idle` up to the current end."""
         self._consumer.assign(first)
-        # Where every record is selected, none is fetched that is not printed.
+        # If every record is selected, no record is fetched that is not printed.
         size = self._poll_records
         if most is not None and self._filter.is_open:
             size = min(size, most)
@@ -102,7 +102,7 @@ class Reading:
     def between(
         self, first: Offsets, ends: Offsets, enough: Callable[[TopicPartition], bool] = lambda place: False
     ) -> Iterator[list[Found]]:
-        """Yield the selected records before these ends; of a partition none after the poll that was enough."""
+        """Yield the selected records before these ends; a partition yields no more once a poll has returned enough."""
         left = {place: offset for place, offset in first.items() if offset < ends[place]}
         self._consumer.assign(left)
         while left and not self._stopped():
@@ -189,7 +189,7 @@ class RecordFilter:
         self.is_open = key is None and where is None and span.until is None
         """Whether it accepts nearly every record."""
         self.failed = 0
-        """Records for which the expression raised an error; they are left out."""
+        """The number of records for which the expression raised an error; they are skipped."""
         self.failure = ""
         """The reason of the first of these errors."""
 
@@ -242,7 +242,7 @@ class KeyCondition:
     """A key as text or JSON, compared decoded in each form that the topic's keys may have."""
 
     def __init__(self, forms: TopicForms, text: str):
-        """Raises SerdeError where no form has such a key."""
+        """Raises SerdeError if no form has such a key."""
         self._keys: dict[int, Document] = {}
         """The JSON form of the key by the id of each form."""
         reason = None
@@ -255,7 +255,7 @@ class KeyCondition:
             raise reason or SerdeError("the topic has no keys that can be compared")
 
     def matches(self, found: Decoded) -> bool:
-        """Return whether a record has the key; of a windowed key also the key alone."""
+        """Return whether a record has the key; for a windowed key, the key alone also matches."""
         wanted = self._keys.get(id(found.sides[0]), _NOTHING)
         if wanted is _NOTHING or found.key is None:
             return False
@@ -269,7 +269,7 @@ _NOTHING = object()
 
 
 def _text(value: Json) -> str:
-    """Return a JSON form as text that is equal for equal data, whatever the order of fields."""
+    """Return a JSON form as text that is equal for equal data, regardless of the order of fields."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -280,7 +280,7 @@ def _wanted_key(side: Side, text: str) -> Json:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        # A key that is no JSON is text.
+        # A key that is not JSON is text.
         value = text
     if side.is_windowed:
         is_complete = isinstance(value, dict) and {"key", "start"} <= value.keys() <= {"key", "start", "end"}
@@ -291,7 +291,7 @@ def _wanted_key(side: Side, text: str) -> Json:
 
 
 def _normal(serde: Serde | None, value: Json) -> Json:
-    """Return the JSON form of a value after a round trip through the serde. Raises SerdeError where it does not encode."""
+    """Return the JSON form of a value after a round trip through the serde. Raises SerdeError if it does not encode."""
     if serde is None:
         return value
     if serde.spec == "bytes" and isinstance(value, (str, int, float)):
@@ -303,7 +303,7 @@ def _normal(serde: Serde | None, value: Json) -> Json:
 
 
 class Decoded(NamedTuple):
-    """A record's key and value as objects; bytes where `problems` has a reason, by `key` and `value`."""
+    """A record's key and value as objects, or as bytes if `problems` has a reason under `key` or `value`."""
 
     key: Key
     value: Value
@@ -321,7 +321,7 @@ class TopicForms:
         self.pairs = _pairs(plan, topic)
 
     def read(self, key: bytes | None, value: bytes | None) -> Decoded:
-        """Return a record decoded. Raises RegistryError where the schema registry does not answer."""
+        """Return a decoded record. Raises RegistryError if the schema registry does not answer."""
         for sides in self.pairs:
             try:
                 return Decoded(
@@ -339,7 +339,7 @@ class TopicForms:
         return Decoded(parts[0][0], parts[1][0], (parts[0][1], parts[1][1]), problems)
 
     def _part(self, place: int, name: str, data: bytes | None, problems: dict[str, str]) -> tuple[Value, Side]:
-        """Return one side alone, raw where no form decodes it, with the reason of the first form."""
+        """Return the key or the value; if no form decodes it, its bytes and the reason of the first form."""
         for sides in self.pairs:
             try:
                 return None if data is None else sides[place].decode(data), sides[place]
@@ -360,7 +360,7 @@ def _pairs(plan: Plan, topic: str) -> list[tuple[Side, Side]]:
 
 
 def _internal(plan: Plan, topic: str) -> Iterator[tuple[Side, Side]]:
-    """Yield the form of a repartition, subscription or response topic, once for each node that reads or writes it."""
+    """Yield the form of a repartition, subscription or response topic for each node that reads or writes it."""
     for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
         if not isinstance(node, (SourceNode, SinkNode)) or not node.internal:
             continue
