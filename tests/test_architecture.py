@@ -268,7 +268,7 @@ print(native_client.missing())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.stdout.strip(), done.stderr) == (
-        "it was not built, which takes a C compiler and the headers of Python during the installation",
+        "it was not built; building it at installation needs a C compiler and the Python headers",
         "",
     )
 

@@ -17,8 +17,8 @@ def open_transport(
 ) -> Transport:
     """Return the transport that `bootstrap.servers` names: `embedded` (below state_dir), `embedded:DIR`, else Kafka.
 
-    settings: librdkafka's settings per role; the embedded log takes only the group's timeouts from them. creates False: an
-    embedded log that does not exist is read as an empty one, and not created. The transport connects on first use.
+    settings: librdkafka's settings per role; the embedded log uses only the group's time-outs. creates False: an embedded log
+    that does not exist is read as an empty one and is not created. The transport connects on first use.
     """
     if not bootstrap_servers.strip():
         raise ConfigError("bootstrap.servers is empty: give host:port, `embedded` or `embedded:DIR`")

@@ -43,17 +43,17 @@ class CommittedOffset:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """An active member of a group, and the partitions that it owns; none while it joins."""
+    """An active member of a group and the partitions that it owns; none while it joins."""
 
     id: str
     name: str
-    """The name that the member gave itself: of an instance the process id of its state directory, host and process."""
+    """The name that the member chose: for an instance, the process id of its state directory, host and process."""
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """The active members of a group; `rebalancing`: they join, or wait for their assignment."""
+    """The active members of a group; `rebalancing`: whether they are joining or waiting for their assignment."""
 
     members: tuple[GroupMember, ...] = ()
     rebalancing: bool = False
@@ -61,7 +61,7 @@ class GroupDescription:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that is open on a partition: committed reads of it go no further than `start`."""
+    """A transaction that is open on a partition, where committed reads stop at `start`."""
 
     partition: TopicPartition
     start: int
@@ -73,16 +73,16 @@ class OpenTransaction:
     state: str = ""
     """The coordinator's state of the last transaction of this transactional id."""
     hanging: bool = False
-    """Whether the coordinator has no open transaction on this partition: then it never writes the marker that ends it."""
+    """Whether the coordinator has no open transaction on this partition, so that it never writes the marker that ends it."""
 
     def is_same(self, other: OpenTransaction) -> bool:
-        """Return whether both are one transaction, whatever its coordinator has done in the meantime."""
+        """Return whether both are the same transaction, regardless of what its coordinator has done since."""
         fields = [(each.partition, each.start, each.producer_id, each.epoch) for each in (self, other)]
         return fields[0] == fields[1]
 
 
 class EndedTransaction(NamedTuple):
-    """A lost transaction, and how it was ended; committed None: it is still open, for `reason`."""
+    """A lost transaction and how it was ended; committed None: it is still open, because of `reason`."""
 
     transaction: OpenTransaction
     committed: bool | None
@@ -91,12 +91,12 @@ class EndedTransaction(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a coordinator has ended a transaction; `committed` None: unknown, for `reason`."""
+    """How a coordinator has ended a transaction; `committed` None: unknown, because of `reason`."""
 
     committed: bool | None
     reason: str = ""
     alive: bool = False
-    """Whether the transaction may still be ended by its coordinator."""
+    """Whether the coordinator may still end the transaction."""
 
 
 class Consumer(ABC):
@@ -108,22 +108,22 @@ class Consumer(ABC):
 
     @abstractmethod
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Assign further partitions; the positions of the others stay."""
+        """Assign additional partitions; the positions of the others do not change."""
 
     @abstractmethod
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions from the assignment; the positions of the others stay."""
+        """Remove partitions from the assignment; the positions of the others do not change."""
 
     @abstractmethod
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
-        """Return available records, at most max_records, in at least one batch a partition; an empty list after timeout_ms.
+        """Return at most max_records available records, in at least one batch per partition; an empty list after timeout_ms.
 
         Raises UnreachableError, TopicError (unknown topic), RetriableTransportError, OffsetOutOfRange as TopicError.
         """
 
     @abstractmethod
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until they are resumed; records that were fetched already are kept."""
+        """Return no records of these partitions until they are resumed; records already fetched are kept."""
 
     @abstractmethod
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -138,7 +138,7 @@ class Consumer(ABC):
         """Return the offsets after the last readable records (last stable offset under read_committed)."""
 
     def lags(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets between position and end as of the last fetch; partitions for which it is not known are missing."""
+        """Return the number of offsets between position and end as of the last fetch; unknown partitions are missing."""
         ends = self.end_offsets(partitions)
         return {partition: max(0, end - self.position(partition)) for partition, end in ends.items()}
 
@@ -148,7 +148,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offsets at or after these times (ms); the end offset where there is none."""
+        """Return the first offsets at or after these times (ms); the end offset if there is none."""
 
     @abstractmethod
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -160,7 +160,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def group_metadata(self) -> bytes:
-        """Return the group's name without a generation, for Producer.commit where there is no Membership."""
+        """Return the group's name without a generation, for Producer.commit if there is no Membership."""
 
     @abstractmethod
     def close(self) -> None:
@@ -174,13 +174,14 @@ class Producer(ABC):
     def send(self, rows: Sequence[OutputTuple]) -> None:
         """Queue rows in order; blocks while the queue is full.
 
-        The producer may do so after it has returned: the next call waits for it, also one without rows.
-        Timestamp 0 is written as 1 by Kafka (librdkafka takes 0 for the current time). Raises ProductionError for rows that failed earlier.
+        The producer may finish after `send` has returned; the next call waits for it, even a call without rows. Timestamp 0
+        is written to Kafka as 1 (librdkafka reads 0 as the current time). Raises ProductionError for rows that failed
+        earlier.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when all rows are acknowledged. Raises ProductionError with the first failure."""
+        """Wait until all rows are acknowledged. Raises ProductionError with the first failure."""
 
     @abstractmethod
     def hasten(self, seconds: float) -> bool:
@@ -210,11 +211,11 @@ class Producer(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Abort the transaction. Raises FencedError for a producer that another one has fenced: it can't be used any more."""
+        """Abort the transaction. Raises FencedError if another producer has fenced this one, which is then unusable."""
 
     @abstractmethod
     def close(self) -> None:
-        """Flush as far as possible, and close the connections."""
+        """Flush as far as possible and close the connections."""
 
 
 class Admin(ABC):
@@ -233,7 +234,7 @@ class Admin(ABC):
         """Return a topic's settings."""
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the ids of topics, which differ once a topic is deleted and created again; topics without an id are missing.
+        """Return the ids of topics, which change when a topic is deleted and created again; topics without an id are missing.
 
         Raises TransportError.
         """
@@ -245,7 +246,7 @@ class Admin(ABC):
 
     @abstractmethod
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics, and return when they no longer exist."""
+        """Delete topics and wait until they no longer exist."""
 
     @abstractmethod
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
@@ -253,14 +254,14 @@ class Admin(ABC):
 
     @abstractmethod
     def describe_group(self, group: str) -> GroupDescription:
-        """Return the active members of a group, none of one that does not exist. Raises TransportError."""
+        """Return the active members of a group; none if it does not exist. Raises TransportError."""
 
     def group_members(self, group: str) -> list[str]:
         """Return the ids of a group's active members."""
         return [member.id for member in self.describe_group(group).members]
 
     def open_transactions(self, partitions: Sequence[TopicPartition], group: str = "") -> list[OpenTransaction]:
-        """Return the transactions that are open on these partitions, and those of a group on the topic of its offsets.
+        """Return the transactions that are open on these partitions, and those of a group on the offsets topic.
 
         Raises TransportError.
         """
@@ -269,10 +270,11 @@ class Admin(ABC):
     def end_lost(
         self, transactional_id: str, partitions: Sequence[TopicPartition], group: str
     ) -> list[EndedTransaction]:
-        """End what brokers have lost of the transactions of an id that has none now, as its coordinator did.
+        """End the lost transactions of an id that has no live transaction now, as its coordinator did.
 
-        partitions, group: where to look, as for `open_transactions`. Returns what was open. Raises NotPermittedError where it may
-        not look, UnknownTopicError where brokers do not list the topic of the group's offsets, other TransportErrors as long as the coordinator or a partition can't tell.
+        partitions, group: where to look, as for `open_transactions`. Returns the transactions that were open. Raises
+        NotPermittedError if it has no right to look, UnknownTopicError if brokers do not list the offsets topic, other
+        TransportErrors while the coordinator or a partition leader can't answer.
         """
         return []
 
@@ -281,12 +283,12 @@ class Admin(ABC):
         raise TransportError("this log has no coordinators of transactions")
 
     def end_transaction(self, transaction: OpenTransaction, committed: bool) -> None:
-        """End a hanging transaction in its partition. Raises TransportError, also if it is not open or not hanging any more."""
+        """End a hanging transaction in its partition. Raises TransportError, also if it is no longer open or hanging."""
         raise TransportError("this log has no coordinators of transactions")
 
     @abstractmethod
     def remove_members(self, group: str) -> list[str]:
-        """Remove all members from a group and return their ids; a running member joins again."""
+        """Remove all members from a group and return their ids; a running member rejoins."""
 
     @abstractmethod
     def close(self) -> None:
@@ -295,7 +297,7 @@ class Admin(ABC):
 
 @dataclass(frozen=True)
 class Member:
-    """The subscription of a member, as the leader gets it: metadata, subscribed topics, and partitions that it still owns."""
+    """A member's subscription as sent to the leader: metadata, subscribed topics, and partitions that it still owns."""
 
     metadata: bytes
     topics: frozenset[str]
@@ -304,7 +306,7 @@ class Member:
 
 @dataclass(frozen=True)
 class MemberAssignment:
-    """The partitions that the leader assigns to a member, and data for the member that the transport does not read."""
+    """The partitions that the leader assigns to a member, and opaque data for the member."""
 
     partitions: tuple[TopicPartition, ...]
     data: bytes = b""
@@ -322,9 +324,9 @@ Describe = Callable[[], bytes]
 class Rebalance:
     """A new assignment of this member.
 
-    The member owns `partitions` from now on. It processes and commits those that are `revoked`, and stops them, before the
-    next Membership.poll, which reports to the group that they are free. `data` comes with the leader's decision, and may
-    name partitions that follow in a later Rebalance, when their owners have revoked them.
+    The member owns `partitions` from now on. Before the next Membership.poll, which tells the group that they are free, it
+    commits and stops the `revoked` partitions. `data` comes with the leader's decision, and may name partitions that follow
+    in a later Rebalance, once their owners have revoked them.
     """
 
     generation: int
@@ -337,7 +339,7 @@ class Rebalance:
 class Membership(ABC):
     """The membership of this process in a consumer group; a background thread sends heartbeats.
 
-    Used by one thread, except commit and group_metadata, which every thread may call.
+    Used by one thread, except commit and group_metadata, which any thread may call.
     """
 
     gated = False
@@ -346,7 +348,7 @@ class Membership(ABC):
     @property
     @abstractmethod
     def member_id(self) -> str:
-        """Return the member's id in the group; empty where it is not known yet."""
+        """Return the member's id in the group; empty if it is not known yet."""
 
     @abstractmethod
     def join(self, metadata: Describe, topics: Iterable[str]) -> None:
@@ -359,13 +361,13 @@ class Membership(ABC):
     def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
         """Take the next steps of the group protocol; return a changed assignment, or None after timeout_ms.
 
-        join False: remain a member, but start no rebalance now. Must be called more often than max_poll_interval_ms.
-        Raises FencedError once when the group has removed this member (its partitions are lost, its commits are
-        rejected); the next poll joins again.
+        join False: remain a member, but start no rebalance now. Must be called more often than every max_poll_interval_ms.
+        Raises FencedError once if the group has removed this member (its partitions are lost, its commits are rejected);
+        the next poll rejoins.
         """
 
     def rebalancing(self) -> bool:
-        """Return whether a join is due, or under way and without a Rebalance so far; used only where `gated`."""
+        """Return whether a join is due, or in progress without a Rebalance so far; used only if `gated`."""
         return False
 
     @abstractmethod
@@ -378,11 +380,11 @@ class Membership(ABC):
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit for the group, synchronously. Raises FencedError when the generation is stale."""
+        """Commit for the group, synchronously. Raises FencedError if the generation is stale."""
 
     @abstractmethod
     def give_up(self, reason: str) -> None:
-        """Leave the group for now: the other members get the partitions, and the next poll raises FencedError."""
+        """Leave the group temporarily: the other members get the partitions, and the next poll raises FencedError."""
 
     @abstractmethod
     def leave(self) -> None:
@@ -396,13 +398,13 @@ MEMBERSHIP = "membership"
 class Transport(ABC):
     """A log: creates consumers, producers and admins. Shared by threads.
 
-    `features`: which of TRANSACTIONS and MEMBERSHIP it supports; the use of another raises TransportError.
+    `features`: which of TRANSACTIONS and MEMBERSHIP it supports; using another feature raises TransportError.
     """
 
     creates_written_topics = False
-    """Whether an application creates the topics that it writes, because brokers do not."""
+    """Whether an application must create its output topics, because no broker does."""
     marks_commits = False
-    """Whether a transaction that commits takes one more offset in each partition that it wrote to (a control record)."""
+    """Whether the commit of a transaction takes one more offset in each partition that it wrote to (a control record)."""
     features: frozenset[str] = frozenset()
 
     @abstractmethod
@@ -420,14 +422,14 @@ class Transport(ABC):
         """Create an admin client."""
 
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
-        """Create a member of a group; `assign` is called while it is the leader. Raises TransportError where not supported."""
+        """Create a member of a group; `assign` is called while it is the leader. Raises TransportError if not supported."""
         raise TransportError(f"{type(self).__name__} offers no group membership")
 
     def prepare_membership(self) -> None:  # noqa: B027 - only Kafka has something to prepare
-        """Import the modules that `membership` needs; every thread may call it ahead of time."""
+        """Import the modules that `membership` needs; any thread may call it in advance."""
 
     def missing(self) -> str | None:
-        """Return the location of a log that does not exist yet, and that a read would create; None where it exists."""
+        """Return the location of a log that does not exist yet and that a read would create; None if it exists."""
         return None
 
     @abstractmethod
@@ -442,7 +444,7 @@ _MAGIC = b"CGMDv2:"
 
 
 class Generation(NamedTuple):
-    """A group, generation and member, which a commit of offsets names; generation -1 and no member: a commit without a check."""
+    """The group, generation and member that an offset commit names; generation -1 and no member: a commit without a check."""
 
     group: str
     number: int = NO_GENERATION
@@ -470,7 +472,7 @@ def decode_generation(data: bytes) -> Generation:
 
 
 def withhold(members: Mapping[str, Member], wanted: Mapping[str, MemberAssignment]) -> dict[str, MemberAssignment]:
-    """Remove from each wanted assignment the partitions that another member still owns, which must revoke them first.
+    """Remove from each wanted assignment the partitions that another member still owns and must revoke first.
 
     A member without a wanted assignment gets an empty one.
     """

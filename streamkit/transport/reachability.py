@@ -1,4 +1,4 @@
-"""Finds out why brokers can't be reached: connects to each of their addresses."""
+"""Finds out why brokers can't be reached by connecting to each of their addresses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 
 
 def connection_attempts(addresses: str, *, ask: bool = False) -> dict[str, str]:
-    """Return the result of a connection to each HOST:PORT of a list with commas, as text.
+    """Return the result of a connection to each HOST:PORT of a comma-separated list, as text.
 
-    ask: send a request of Kafka's protocol, which a broker without TLS answers; the result is ANSWERS then.
+    ask: send a request of Kafka's protocol; if a broker without TLS answers, the result is ANSWERS.
     """
     return {address: _attempt(address, ask) for each in addresses.split(",") if (address := each.strip())}
 
 
 def silence(addresses: str, *, tls: bool) -> str | None:
-    """Return what was tried, if no broker answers; None where one does, or may: over TLS it is only known to listen."""
+    """Return the failed attempts, if no broker answers; None if one does or may: over TLS a broker is only known to listen."""
     attempts = connection_attempts(addresses, ask=not tls)
     if any(result == ANSWERS or (tls and result.startswith(_ACCEPTS)) for result in attempts.values()):
         return None

@@ -1,9 +1,8 @@
-"""A log on disk without a broker: SQLite in one directory, for any number of threads and processes of one machine.
-
-Differences to Kafka: the records of a transaction are written when it commits, so that open and aborted ones are never
-read and the last stable offset is the end; records stay until delete_records or delete_topics, as retention and cleanup
-policy are stored but have no effect; a write is acknowledged before it is on the disk (a loss of power may lose the last
-writes, a killed process loses nothing).
+"""A log on disk without a broker: SQLite in one directory, for any number of threads and processes on one machine. Differences
+from Kafka: the records of a transaction are written when it commits, so open and aborted transactions are never read and the
+last stable offset is the end; records stay until delete_records or delete_topics, since retention and cleanup policy are stored
+but have no effect; a write is acknowledged before it is on disk (a power failure may lose the last writes, a killed process
+loses nothing).
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class EmbeddedTransport(Transport):
 
 
 class EmptyLog(EmbeddedTransport):
-    """The log of a directory that does not exist yet, for commands that create nothing: an empty one, deleted at the close."""
+    """The empty log of a directory that does not exist yet, for commands that create nothing; deleted on close."""
 
     def __init__(self, directory: Path):
         self._folder = TemporaryDirectory(prefix="streamkit-")

@@ -1,7 +1,7 @@
 """The SQLite file of the embedded log: tables, write transactions, and the translation of errors.
 
-SQLite has no checksum of its own in this file. Each row of `records` has two (log_tables), each row of the other tables has one
-(`crc`), which SQLite computes with every write and each read through the view `checked_…` compares; `tables` counts the rows.
+SQLite keeps no checksums in this file. Each row of `records` has two (log_tables). Each row of the other tables has one
+(`crc`), which SQLite computes on every write, and each read through the view `checked_…` compares; `tables` counts the rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CHECKED = {
         "name TEXT NOT NULL, generation INTEGER NOT NULL, state TEXT NOT NULL, leader TEXT NOT NULL, since INTEGER NOT NULL",
         "PRIMARY KEY (name)",
     ),
-    # The column keeps the name `patience`, which files of older releases have.
+    # The column keeps the name `patience` for files of older releases.
     "members": (
         "grp TEXT NOT NULL, id TEXT NOT NULL, metadata BLOB NOT NULL, topics TEXT NOT NULL, owned TEXT NOT NULL, "
         "heartbeat INTEGER NOT NULL, timeout INTEGER NOT NULL, patience INTEGER NOT NULL, joined INTEGER NOT NULL, "
@@ -58,7 +58,7 @@ _CHECKED = {
 }
 """The columns and the key of each table whose rows have one checksum."""
 _PARTLY_UPDATED = ("producers", "members")
-"""The tables with updates that keep some columns and have not read them: the new checksum must not cover damage in these."""
+"""The tables with updates that keep some columns without reading them: the new checksum must not hide damage in these."""
 _BATCHES = """CREATE TABLE batches (
   partition INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL, latest INTEGER NOT NULL,
   data BLOB NOT NULL, PRIMARY KEY (partition, last))"""
@@ -72,18 +72,18 @@ _RECORDS = (
 
 
 Row = tuple[Any, ...]
-"""Columns of a row, whose types are those of the table."""
+"""Columns of a row, with the types of the table."""
 
 
 class Damage(Exception):
-    """What was changed in the file since it was written; `Database` adds the file and raises DamagedLogError."""
+    """What has changed in the file since it was written; `Database` adds the file name and raises DamagedLogError."""
 
 
 _FOLDER = 0o700
 
 
 def _make_private(path: Path) -> None:
-    """Let the owner alone use the files of the log; SQLite gives new ones the permissions of the first.
+    """Restrict the files of the log to their owner; SQLite gives new files the permissions of the first.
 
     The file is not opened here: closing it would release the locks of all connections of this process (POSIX).
     """
@@ -132,7 +132,7 @@ def _statements(table: str) -> Iterator[str]:
 
 @cache
 def _schema() -> frozenset[tuple[str, str, str]]:
-    """Return the type, name and text of all parts of a file's schema."""
+    """Return the type, name and text of every part of a file's schema."""
     connection = sqlite3.connect(":memory:")
     for name in ("crc32c", "intact"):
         connection.create_function(name, -1, checksum, deterministic=True)
@@ -149,7 +149,7 @@ def _schema_of(execute: Execute) -> frozenset[tuple[str, str, str]]:
 
 
 def one(execute: Execute, table: str, columns: str, where: str, parameters: tuple[str | int, ...]) -> Row | None:
-    """Return the columns of the row of a table, None where it has none. Raises Damage."""
+    """Return the columns of the matching row of a table, None if there is none. Raises Damage."""
     row: Row | None = execute(f"SELECT {columns} FROM checked_{table} WHERE {where}", parameters).fetchone()
     if row is None:
         verify(execute, table)
@@ -164,7 +164,7 @@ def every(execute: Execute, table: str, columns: str) -> list[Row]:
 
 
 def verify(execute: Execute, table: str) -> None:
-    """Raise Damage unless a table has all its rows, as they were written, and its index leads to them."""
+    """Raise Damage unless a table has all its rows unchanged and its index finds them."""
     _check_number(execute, table, execute(f"SELECT count(*) FROM checked_{table}").fetchone()[0])
     problem = execute(f"PRAGMA integrity_check('{table}')").fetchone()[0]
     if problem != "ok":
@@ -178,7 +178,7 @@ def _check_number(execute: Execute, table: str, found: int) -> None:
 
 
 class Database:
-    """One connection of one thread to the log in a directory, which is created when it is missing."""
+    """One connection of one thread to the log in a directory, which is created if it is missing."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -200,7 +200,7 @@ class Database:
         is_first = self._is_first()
         if is_first:
             check_write_ahead_log(file)
-        # No implicit transactions; a client may be closed by another thread than the one that used it.
+        # No implicit transactions. Another thread than the one that used a client may close it.
         self._connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             self._connection.create_function("crc32c", -1, checksum, deterministic=True)
@@ -225,7 +225,7 @@ class Database:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _is_first(self) -> bool:
-        """Return whether no other connection has the log open; others wait until this one has checked it."""
+        """Return whether no other connection has the log open; later connections wait until this one has checked it."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -241,13 +241,13 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Execute]:
-        """Run a write transaction, which excludes all other processes; gives `execute`. An exception rolls it back."""
+        """Run a write transaction, which excludes all other processes; yield `execute`. An exception rolls it back."""
         with self._transaction("BEGIN IMMEDIATE") as execute:
             yield execute
 
     @contextmanager
     def read(self) -> Iterator[Execute]:
-        """Run statements that only read, all as of one commit; gives `execute`."""
+        """Run statements that only read, all as of one commit; yield `execute`."""
         with self._transaction("BEGIN") as execute:
             yield execute
 
@@ -260,7 +260,7 @@ class Database:
                 yield execute
                 execute("COMMIT")
             except BaseException:
-                # SQLite has rolled back by itself after some errors, a full disk among them.
+                # SQLite has already rolled back after some errors, such as a full disk.
                 if self._connection.in_transaction:
                     with suppress(sqlite3.Error):
                         execute("ROLLBACK")
@@ -309,7 +309,7 @@ class Database:
         except Damage as error:
             raise self._damaged(str(error)) from error
         except UnicodeDecodeError as error:
-            # SQLite's message has a name that was changed.
+            # SQLite's message contains a name that was changed.
             raise self._damaged(f"a text of its schema is not UTF-8: {error.object!r}"[:300]) from error
         except sqlite3.Error as error:
             text, code = str(error), getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
@@ -351,7 +351,7 @@ def _create(execute: Execute) -> None:
     execute(f"PRAGMA user_version = {_VERSION}")
 
 
-# Checks SQLite's write-ahead log after the end of a process: SQLite ends at a damaged page, and drops what follows in silence.
+# Checks SQLite's write-ahead log after the end of a process: SQLite stops at a damaged page and silently drops the rest.
 #
 # The file has a header of 32 bytes and frames of 24 bytes and a page, each with the checksum of all before it; a frame that ends a
 # transaction has the size of the database (https://www.sqlite.org/fileformat2.html#walformat). Its index, in a file beside it, has the
@@ -363,7 +363,7 @@ _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
 _INDEX = struct.Struct("=3I2BH8I")
 _BACKFILLED = 96
-"""Where the index has the number of frames that the database has too."""
+"""The position in the index of the number of frames that the database also contains."""
 _MASK = 0xFFFFFFFF
 
 
@@ -376,7 +376,7 @@ class _Index(NamedTuple):
 def check_write_ahead_log(file: Path) -> None:
     """Raise DamagedLogError if a transaction in the write-ahead log of a database cannot be read; no process may have it open.
 
-    After a start of the machine the last transactions may be incomplete: a warning tells it.
+    After a reboot the last transactions may be incomplete, which is logged as a warning.
     """
     path = file.with_name(f"{file.name}-wal")
     try:
@@ -395,7 +395,7 @@ def check_write_ahead_log(file: Path) -> None:
     text = f"the write-ahead log {path} is damaged after byte {place}: the transactions from there on cannot be read"
     backfilled = 0 if index is None else index.backfilled
     if size and complete >= backfilled and written < time() - clock_gettime(CLOCK_BOOTTIME):
-        log.warning("%s; the machine has started since they were written, and the log goes on without them", text)
+        log.warning("%s; the machine was restarted since they were written, and the log continues without them", text)
         return
     way_out = f", or go on without them: truncate -s {place} {path}" if index and complete >= backfilled else ""
     raise DamagedLogError(f"{text}; restore {file.parent} from a copy{way_out}")
@@ -429,7 +429,7 @@ def _sums(data: bytes, order: str, first: int, second: int) -> tuple[int, int]:
 
 
 def _expected_frames(data: bytes, size: int, complete: int, index: _Index | None) -> int:
-    """Return how many frames were committed: by the index, or by the frames themselves."""
+    """Return how many frames were committed, according to the index or to the frames themselves."""
     if not size:
         return 1 if index is None else index.frames
     salts = _HEADER.unpack_from(data)[4:6]
@@ -438,7 +438,7 @@ def _expected_frames(data: bytes, size: int, complete: int, index: _Index | None
     last = complete
     for number, start in enumerate(range(_HEADER.size, len(data) - size + 1, size), 1):
         _, commit, *found, _, _ = _FRAME.unpack_from(data, start)
-        # Frames of an earlier use of the file have another random number as their second salt.
+        # Frames from an earlier use of the file have another random number as their second salt.
         changed = sum((one ^ two).bit_count() for one, two in zip(found, salts, strict=True))
         if commit and changed <= 2:
             last = number
@@ -446,7 +446,7 @@ def _expected_frames(data: bytes, size: int, complete: int, index: _Index | None
 
 
 def _read_index(path: Path) -> _Index | None:
-    """Return what the index of the write-ahead log has; None if it is missing or incomplete."""
+    """Return the contents of the write-ahead log's index; None if it is missing or incomplete."""
     try:
         data = path.read_bytes()[: _BACKFILLED + 4]
     except FileNotFoundError:

@@ -49,7 +49,7 @@ from streamkit.transport.log_interface import (
 
 
 class EmbeddedConsumer(Consumer):
-    """Reads stored batches; records that were decoded beyond a poll's limit are returned by the next."""
+    """Reads stored batches; records decoded beyond a poll's limit are returned by the next poll."""
 
     def __init__(self, directory: Path, group: str | None):
         self._database = Database(directory)
@@ -142,12 +142,12 @@ class EmbeddedConsumer(Consumer):
                 batches = self._read_partition(partition, left)
             except TransportError:
                 if ready:
-                    # Their positions have advanced; the next poll begins with this partition, and raises its error.
+                    # Their positions have advanced; the next poll begins with this partition and raises its error.
                     break
                 raise
             if not batches:
                 continue
-            # Move the partition to the end of the dict, so that with small limits each one is read in turn.
+            # Move the partition to the end of the dict, so that small limits read each partition in turn.
             del self._positions[partition]
             self._positions[partition] = batches[-1].offsets[-1] + 1
             ready += batches
@@ -179,7 +179,7 @@ class EmbeddedConsumer(Consumer):
 
 
 class EmbeddedProducer(Producer):
-    """Writes the rows of each send at once; those of a transaction stay in memory until it commits."""
+    """Writes the rows of each send at once; rows of a transaction stay in memory until it commits."""
 
     def __init__(self, directory: Path, transactional_id: str | None):
         self._database = Database(directory)
@@ -315,7 +315,7 @@ class EmbeddedAdmin(Admin):
             check_new_topic(topic)
         with self._database.write() as execute:
             for topic in topics:
-                # A random id is never used again; SQLite would use that of a deleted row again.
+                # A random id is never reused; SQLite would reuse the id of a deleted row.
                 row = execute(
                     "INSERT INTO topics (id, name, partitions, config) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING "
                     "RETURNING id",

@@ -1,6 +1,6 @@
-"""Consumer groups on the embedded log: groups in the database, and the membership that takes part in one.
+"""Consumer groups on the embedded log: groups in the database, and membership in a group.
 
-A group is `joining` (every member sends its subscription again), then `assigning` (its leader decides), then `stable`. Each
+A group is `joining` (every member resends its subscription), then `assigning` (its leader decides), then `stable`. Each
 change of the members makes it `joining` again. The functions of groups run inside the caller's transaction.
 """
 
@@ -53,12 +53,12 @@ class Timeouts(NamedTuple):
 
 
 def now() -> int:
-    """Return the milliseconds of the monotonic clock, which all processes of the machine share."""
+    """Return the milliseconds of the monotonic clock, which all processes on the machine share."""
     return monotonic_ns() // 1_000_000
 
 
 def load(execute: Execute, name: str) -> Group:
-    """Return a group; an empty one when it has no row yet."""
+    """Return a group; an empty one if it has no row yet."""
     row = one(execute, "groups", "generation, state, leader, since", "name = ?", (name,))
     return Group(*row) if row else Group(0, STABLE, "", 0)
 
@@ -85,7 +85,7 @@ def start_join(execute: Execute, name: str) -> None:
 
 
 def finish_join(execute: Execute, name: str) -> None:
-    """Start the next generation when every member has joined it; the leader stays leader as long as it is a member."""
+    """Start the next generation once every member has joined it; the leader remains leader as long as it is a member."""
     group = load(execute, name)
     rows = _rows(execute, name, "joined")
     if group.state != JOINING or not rows or any(joined <= group.generation for _, joined in rows):
@@ -96,7 +96,7 @@ def finish_join(execute: Execute, name: str) -> None:
 
 
 def expire(execute: Execute, name: str) -> None:
-    """Remove members without a heartbeat, those that do not join in time, and a leader that does not decide in time."""
+    """Remove members without a heartbeat, members that do not join in time, and a leader that does not decide in time."""
     group, time = load(execute, name), now()
     gone = []
     for member, heartbeat, timeout, poll_timeout, joined in _rows(
@@ -105,7 +105,7 @@ def expire(execute: Execute, name: str) -> None:
         late = (group.state == JOINING and joined <= group.generation) or (
             group.state == ASSIGNING and member == group.leader
         )
-        # A heartbeat in the future was written before the machine's last start.
+        # A heartbeat in the future was written before the last reboot.
         if not 0 <= time - heartbeat <= timeout or (late and time - group.since > poll_timeout):
             gone.append(member)
     for member in gone:
@@ -113,7 +113,7 @@ def expire(execute: Execute, name: str) -> None:
 
 
 def remove(execute: Execute, name: str, member: str) -> None:
-    """Remove a member and start a rebalance of the others."""
+    """Remove a member and start a rebalance among the others."""
     execute("DELETE FROM members WHERE grp = ? AND id = ?", (name, member))
     start_join(execute, name)
     finish_join(execute, name)
@@ -184,7 +184,7 @@ def take_assignment(execute: Execute, name: str, member: str, generation: int) -
 def check_generation(execute: Execute, generation: Generation) -> None:
     """Raise FencedError unless the generation is the last one that its member has taken, or NO_GENERATION.
 
-    A member that has not joined yet may still commit: its partitions are not assigned again until it has joined.
+    A member that has not joined yet may still commit, because its partitions are not reassigned until it has joined.
     """
     if generation.number == NO_GENERATION:
         return
@@ -219,7 +219,7 @@ class EmbeddedMembership(Membership):
         self._assign = assign
         self._timeouts = Timeouts(*timeouts)
         self._database = Database(directory)
-        # Other threads commit than the one that polls, and one thread at a time may use a connection.
+        # The committing thread may differ from the polling one, and only one thread at a time may use a connection.
         self._commits = Database(directory)
         self._lock = threading.Lock()
         self._subscription: tuple[Describe, frozenset[str]] | None = None
@@ -291,7 +291,7 @@ class EmbeddedMembership(Membership):
         return Generation(self._group, self._generation, self._member_id)
 
     def _next_state(self) -> Rebalance | None:
-        """Join and decide where that is due; return the assignment of a new generation."""
+        """Join and decide if that is due; return the assignment of a new generation."""
         with self._database.read() as execute:
             group = load(execute, self._group)
             joined = self._joined(execute)
@@ -337,7 +337,7 @@ class EmbeddedMembership(Membership):
         with self._database.write() as execute:
             group = load(execute, self._group)
             joined = self._joined(execute)
-            # Since the read above the member may have been removed, or a new rebalance may have started.
+            # Since that read, the member may have been removed or a new rebalance may have started.
             if group.state != STABLE or joined is None or joined < group.generation:
                 return None
             assignment = take_assignment(execute, self._group, self._member_id, group.generation)
@@ -377,7 +377,7 @@ class _HeartbeatThread:
         while not self.stopped.wait(pause):
             try:
                 with database.write() as execute:
-                    # A member whose owner no longer polls must expire, although this thread runs.
+                    # A member whose owner no longer polls must expire even though this thread runs.
                     if monotonic() - self._polled < self._timeouts.poll / 1000:
                         execute(
                             "UPDATE members SET heartbeat = ? WHERE grp = ? AND id = ?",
@@ -385,6 +385,6 @@ class _HeartbeatThread:
                         )
                     expire(execute, self._group)
             except TransportError:
-                # The fault may be gone at the next heartbeat; otherwise the member's own calls report it.
+                # The error may be gone at the next heartbeat; otherwise the member's own calls report it.
                 continue
         database.close()

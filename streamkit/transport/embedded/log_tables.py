@@ -20,18 +20,18 @@ from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.transport.embedded.database import Damage, Execute, checksum, every, verify
 
 BATCHES = ("batches", "records")
-"""The tables of batches: those of version 1 of the file, and those with checksums."""
+"""The tables of batches: that of version 1 of the file, and the one with checksums."""
 MAX_BATCH = 5_000
-"""The most records in one stored batch; a read decodes complete batches."""
+"""The maximum number of records in one stored batch; a read decodes complete batches."""
 
 MAX_BATCH_BYTES = 4 << 20
-"""The most bytes of values in one stored batch of several records."""
+"""The maximum bytes of values in one stored batch of several records."""
 MAX_READ_BYTES = 16 << 20
 """The size of stored batches (bytes) after which a read ends."""
 
 
 class Bounds(NamedTuple):
-    """A partition's id in the database, its first offset and the one after its last."""
+    """A partition's id in the database, its first offset and its end offset."""
 
     id: int
     first: int
@@ -53,7 +53,7 @@ def bounds(execute: Execute, partition: TopicPartition) -> Bounds:
 
 
 class Router:
-    """Selects the partition of each row: the row's own, that of its key (murmur2), or for null keys the next one with each call."""
+    """Selects the partition of each row: its own, by its key (murmur2), or for null keys the next partition with each call."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -61,7 +61,7 @@ class Router:
     def group(
         self, rows: Iterable[OutputTuple], counts: dict[str, int]
     ) -> tuple[dict[TopicPartition, list[OutputTuple]], list[OutputTuple]]:
-        """Return the rows by partition, order kept, and those whose topic or partition does not exist."""
+        """Return the rows by partition, in order, and the rows whose topic or partition does not exist."""
         self._turn += 1
         groups: dict[TopicPartition, list[OutputTuple]] = {}
         unknown: list[OutputTuple] = []
@@ -134,8 +134,8 @@ def read(
 ) -> tuple[list[RecordBatch], RecordBatch | None]:
     """Return records from `position` on, and the decoded rest of the last stored batch.
 
-    At most max_records, and not much more than MAX_READ_BYTES. Raises OffsetOutOfRangeError for a position that the partition
-    does not have, TopicError for an unknown partition.
+    At most max_records, and not much more than MAX_READ_BYTES. Raises OffsetOutOfRangeError if the partition does not have the
+    position, TopicError for an unknown partition.
     """
     found = bounds(execute, place)
     if not found.first <= position <= found.next:
@@ -164,7 +164,7 @@ def read(
 
 
 def offset_for_time(execute: Execute, place: TopicPartition, time: int) -> int:
-    """Return the first offset whose time is at least `time`; the end offset when there is none."""
+    """Return the first offset whose time is at least `time`; the end offset if there is none."""
     found = bounds(execute, place)
     with closing(_stored(execute, place, found, found.first, "NULL")) as heads:
         for end, _, latest, _ in heads:
@@ -183,8 +183,8 @@ def _stored(
 ) -> Generator[tuple[int, int, int, bytes], None, None]:
     """Yield last offset, number of records, latest time and data of the batches from the one that has `position` to the end.
 
-    data: "data", or "NULL" to read none. Raises Damage if a batch is missing or was changed. The caller is in one transaction:
-    batches and bounds are of the same commit.
+    data: "data", or "NULL" to read none. Raises Damage if a batch is missing or was changed. The caller is in one transaction,
+    so batches and bounds belong to the same commit.
     """
     cursor = execute(
         f"SELECT last, count, latest, -1, -1, {data} FROM batches WHERE partition = ?1 AND last >= ?2 UNION ALL "

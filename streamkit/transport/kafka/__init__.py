@@ -28,7 +28,7 @@ Settings = Mapping[str, Mapping[str, str]]
 
 _BACKOFF, _BACKOFF_MAX = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
 _CLIENT = {
-    # As in Java's clients. With librdkafka's limit of 10 s it would use a restarted broker later.
+    # As in Java's clients. With librdkafka's limit of 10 s, it would return to a restarted broker later.
     _BACKOFF: "50",
     _BACKOFF_MAX: "1000",
 }
@@ -40,7 +40,7 @@ _CLIENT = {
 _CONSUMER = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    # The event at the end of a partition has the position past control records, which no record has.
+    # The event at the end of a partition has the position after control records; no record has it.
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
     "allow.auto.create.topics": "false",
@@ -57,7 +57,7 @@ _PRODUCER = {
     # Java's max.request.size; librdkafka's own default is 1,000,000.
     "message.max.bytes": "1048576",
     "batch.num.messages": "10000",
-    # Time in which an unknown topic may still appear: 30 s by default, but streamkit creates topics before it writes.
+    # The time for an unknown topic to appear: 30 s by default, but streamkit creates topics before it writes.
     "topic.metadata.propagation.max.ms": "5000",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "262144",
@@ -67,8 +67,8 @@ _PRODUCER = {
 class KafkaTransport(Transport):
     """A Kafka cluster.
 
-    settings: librdkafka's names, per role: common, consumer, main, restore, global, producer, admin; the more specific
-    role wins. `default.api.timeout.ms` (not a setting of librdkafka) limits every call that waits for a response.
+    settings: librdkafka's names, per role: common, consumer, main, restore, global, producer, admin; a more specific role takes
+    precedence. `default.api.timeout.ms` (not a librdkafka setting) limits every call that waits for a response.
     """
 
     marks_commits = True
@@ -121,7 +121,7 @@ class KafkaTransport(Transport):
             self._committed.clear()
 
     def _committed_of(self, group: str, read_committed: bool) -> CommittedOffsets:
-        """Return the reader of committed offsets that all consumers of a group share: it has its own connection and thread."""
+        """Return the reader of committed offsets that all consumers of a group share; it has its own connection and thread."""
         from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
         with self._lock:
@@ -140,7 +140,7 @@ class KafkaTransport(Transport):
         for role in ("common", *roles):
             own.update(self._settings.get(role, {}))
         if _BACKOFF in own:
-            # As in Java the backoff is constant unless its maximum is set too (postProcessReconnectBackoffConfigs).
+            # As in Java, the backoff is constant unless its maximum is set too (postProcessReconnectBackoffConfigs).
             own.setdefault(_BACKOFF_MAX, own[_BACKOFF])
         config = {"bootstrap.servers": self.bootstrap, **_CLIENT, **defaults, **own}
         if client_id:

@@ -142,14 +142,14 @@ class KafkaAdmin(Admin):
             try:
                 return self._described(group)
             except (RetriableTransportError, UnreachableError):
-                # A broker that has just started, or a coordinator that has just moved; kafka-python waits for neither.
+                # A broker may have just started, or a coordinator just moved; kafka-python waits for neither.
                 if monotonic() > deadline:
                     raise
             sleep(_PAUSE_SECONDS)
 
     def _described(self, group: str) -> GroupDescription:
-        # librdkafka ends the process when brokers answer no more while it looks for the coordinator (its issue 4605). It is
-        # asked only for a group of the new consumer protocol, which kafka-python lists but does not describe.
+        # librdkafka aborts the process if brokers stop answering while it looks for the coordinator (its issue 4605). It is
+        # used only for groups of the new consumer protocol, which kafka-python lists but can't describe.
         from streamkit.transport.kafka.python_client import classic_group, connected_admin, is_consumer_group
 
         if self._python_client is None:
@@ -208,14 +208,14 @@ class KafkaAdmin(Admin):
             self._python_client = None
 
     def _wait(self, done: str, names: set[str], *, there: bool) -> None:
-        """Return when this client's broker has the change, which brokers get a little later than the controller."""
+        """Wait until this client's broker has the change, which brokers receive a little later than the controller."""
         deadline = monotonic() + self._timeout
         while len(self.topics(names)) != (len(names) if there else 0):
             if monotonic() > deadline:
                 raise TopicError(f"topics were not {done} within {self._timeout:g} s: {', '.join(sorted(names))}")
 
     def _result(self, future: Future[Result], what: str, harmless: int | None = None) -> Result | None:
-        """Return the result of a request, None where it failed with the error code `harmless`."""
+        """Return the result of a request, None if it failed with the error code `harmless`."""
         try:
             return future.result(self._timeout * 2)
         except KafkaException as error:

@@ -40,15 +40,15 @@ Result = TypeVar("Result")
 # Records of a paused partition are buffered, up to this many; then librdkafka pauses the partition too, which drops the
 # records that it has fetched and fetches them again on resume.
 MAX_BUFFERED_RECORDS = 20_000
-# Seconds without a response of any broker after which poll raises: longer than a broker's restart.
+# Seconds without a response from any broker after which poll raises; longer than a broker's restart.
 UNREACHABLE_SECONDS = 60.0
 RETRY_SECONDS = 0.1
 REFRESH_SECONDS = 1.0
-# Seconds for which a topic may be unknown: the metadata of a broker that has just started is not complete.
+# Seconds for which a topic may be unknown, since the metadata of a broker that has just started is incomplete.
 INCOMPLETE_SECONDS = 3.0
 NO_GROUP = "streamkit-no-group"
 """librdkafka requires a group even for a consumer that never commits."""
-# With auto.offset.reset=error librdkafka reports the second in place of the first.
+# With auto.offset.reset=error, librdkafka reports the second instead of the first.
 OUT_OF_RANGE = {"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"}
 _TRANSIENT = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
 
@@ -67,7 +67,7 @@ class KafkaConsumer(Consumer):
         self._paused_in_client: set[TopicPartition] = set()
         self._buffered: dict[TopicPartition, deque[RecordBatch]] = {}
         self._late_events: list[Event] = []
-        """Events that came together with one that raised an error."""
+        """Events that arrived together with one that raised an error."""
         self._down_since: float | None = None
         try:
             self._client, link = create_consumer({**for_librdkafka(config), "error_cb": self._on_error}, logger)
@@ -152,7 +152,7 @@ class KafkaConsumer(Consumer):
         return max(position, self._ends.get(partition, 0))
 
     def lags(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        # From the last fetch, as in Java's client: a request would wait behind the fetch that the broker is delaying.
+        # From the last fetch, as in Java's client, because a request would wait behind the fetch that the broker is delaying.
         return {
             partition: 0
             for partition in partitions
@@ -193,7 +193,7 @@ class KafkaConsumer(Consumer):
         self._client.close()
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Request offsets by time, or by EARLIEST and LATEST, which are numbers of the protocol; one request for each broker."""
+        """Request offsets by time, or by EARLIEST and LATEST, which are numbers of the protocol; one request per broker."""
         if not times:
             return {}
         what = "offsets could not be looked up"
@@ -209,7 +209,7 @@ class KafkaConsumer(Consumer):
     ) -> list[KafkaPartition]:
         """Call a function that sends a request about partitions; repeat it after transient errors while time is left.
 
-        As Java's client does: the leader of a new topic or the coordinator of a group may not be ready yet.
+        Java's client does the same: the leader of a new topic or the coordinator of a group may not be ready yet.
         """
         began = monotonic()
         while True:
@@ -256,7 +256,8 @@ class KafkaConsumer(Consumer):
     def _note_events(self, events: list[Event], batches: list[RecordBatch]) -> None:
         """Note the ends of partitions; raise the first error that is not transient.
 
-        The records that came with it, and the events after it, are kept for the next polls: librdkafka reports each once.
+        The records that arrived with it and the events after it are kept for the next polls, since librdkafka reports each
+        event once.
         """
         self._down_since = None
         for number, event in enumerate(events, 1):
@@ -264,11 +265,11 @@ class KafkaConsumer(Consumer):
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends[place] = event.offset
             elif error.name() == "GROUP_AUTHORIZATION_FAILED" and self._group == NO_GROUP:
-                continue  # librdkafka looks up the coordinator of every group, which is not used here.
+                continue  # librdkafka looks up the coordinator of every group, but it is not used here.
             elif error.name() in UNKNOWN:
                 self._on_error(error)
             elif error.name() not in _TRANSIENT:
-                # librdkafka's position is past the records that came with the error.
+                # librdkafka's position is after the records that arrived with the error.
                 self._buffer(batches)
                 self._late_events = events[number:]
                 place_text = f"{place.topic} [{place.partition}]" if event.topic is not None else "records"
@@ -320,11 +321,11 @@ class KafkaConsumer(Consumer):
             self._down_since = monotonic()
             log.warning("the connection to %s is lost (%s); trying again", self._address, error.str())
         elif error.name() in UNKNOWN:
-            # librdkafka goes on once it exists: the metadata of a broker that has just started is not complete.
-            log.warning("the broker does not know a partition that is to be read: %s; waiting for it", error.str())
+            # librdkafka continues once it exists: the metadata of a broker that has just started is incomplete.
+            log.warning("the broker does not know a partition to read: %s; waiting for it", error.str())
 
     def _check_reachable(self) -> None:
-        """Raise UnreachableError when the brokers have been down for UNREACHABLE_SECONDS and still none responds."""
+        """Raise UnreachableError if the brokers have been down for UNREACHABLE_SECONDS and still none responds."""
         if self._down_since is None or monotonic() - self._down_since < min(UNREACHABLE_SECONDS, self._timeout * 4):
             return
         try:
@@ -339,11 +340,10 @@ def _kafka(partitions: Iterable[TopicPartition]) -> list[KafkaPartition]:
     return [KafkaPartition(partition.topic, partition.partition) for partition in partitions]
 
 
-# Reads columns through the native extension, from a queue of its own.
-#
-# Partitions are forwarded from the client's queue to that of the extension, so that nothing but records, ends of partitions
-# and errors of partitions is there. The client's own queue keeps what confluent-kafka serves: log lines, statistics, errors
-# of the client, tokens. Each `take` lets it serve them.
+# Reads columns through the native extension, from a separate queue.
+# Partitions are forwarded from the client's queue to the extension's queue, which contains only records, ends of partitions and
+# errors of partitions. The client's own queue keeps the events that confluent-kafka serves: log lines, statistics, errors of
+# the client, tokens. Each `take` lets it serve them.
 
 SLICE_SECONDS = 0.1
 """The longest wait for records before the client's own queue is served again."""
@@ -357,16 +357,16 @@ class NativeReader:
         self._consume = cast("Callable[[int, float], list[ConsumedMessage]]", client.consume)
         self._link = link
         self._unproven: set[TopicPartition] = set()
-        """Partitions of which nothing came so far: the end of an earlier assignment may still take them back."""
+        """Partitions that have returned nothing so far: the end of an earlier assignment may still cancel their forwarding."""
 
     def forward(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forward partitions before they are assigned: librdkafka then leaves them where they are."""
+        """Forward partitions before they are assigned, so that librdkafka keeps the forwarding."""
         for partition in partitions:
             self._link.forward(*partition)
         self._unproven.update(partitions)
 
     def forget(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forward these partitions no more."""
+        """Stop forwarding these partitions."""
         self._unproven.difference_update(partitions)
 
     def take(self, max_records: int, seconds: float) -> Taken:
@@ -407,13 +407,13 @@ def _taken(groups: Sequence[_native.Group], events: Sequence[_native.Event]) -> 
     return batches, found
 
 
-# Columns of librdkafka's messages: the hottest code of the project, therefore one comprehension for each column.
+# Columns of librdkafka's messages: the hottest code of the project, hence one comprehension per column.
 
 NO_TIMESTAMP = -1
 
 
 class Event(NamedTuple):
-    """An error, or the end of a partition, among the records; `topic` is None where it is the client's."""
+    """An error or the end of a partition among the records; `topic` is None for an error of the client."""
 
     topic: str | None
     partition: int
@@ -426,7 +426,7 @@ Taken = tuple[list[RecordBatch], list[Event]]
 
 
 class Reader(Protocol):
-    """Takes what a client has fetched."""
+    """Takes records and events that a client has fetched."""
 
     def forward(self, partitions: Sequence[TopicPartition]) -> None:
         """Prepare for partitions that are about to be assigned."""
@@ -438,11 +438,11 @@ class Reader(Protocol):
         """Return available records and events; wait for the first one of either. Raises KafkaException."""
 
     def close(self) -> None:
-        """Free what the reader has, before the client is closed."""
+        """Free the reader's resources before the client is closed."""
 
 
 class ConsumedMessage(Protocol):
-    """confluent_kafka.Message with the types of a record; only an event (see `error`) has None in place of some."""
+    """confluent_kafka.Message with the types of a record; only an event (see `error`) has None in some of them."""
 
     def topic(self) -> str: ...
     def partition(self) -> int: ...
@@ -469,7 +469,7 @@ class MessageReader:
         self._assigned.difference_update(partitions)
 
     def take(self, max_records: int, seconds: float) -> Taken:
-        # With a timeout consume() waits for all max_records; therefore take available records, then wait for one.
+        # With a time-out, consume() waits for all max_records, so take available records first, then wait for one.
         messages = self._consume(max_records, 0)
         if not messages and seconds > 0:
             messages = self._consume(1, seconds)
@@ -479,13 +479,13 @@ class MessageReader:
         return split(messages, only) if messages else ([], [])
 
     def close(self) -> None:
-        """Do nothing: the client has everything."""
+        """Do nothing, since the client owns all resources."""
 
 
 def split(messages: Sequence[ConsumedMessage], only: TopicPartition | None = None) -> Taken:
-    """Return the records among messages as one batch a partition, in the order of first appearance, and the events.
+    """Return the records among messages as one batch per partition, in the order of first appearance, and the events.
 
-    only: the one partition that is assigned; None where there are several.
+    only: the only assigned partition; None if there are several.
     """
     batches = _to_batches(messages) if only is None else [_batch(*only, messages)]
     # Events, and few records, have no timestamp.
@@ -510,7 +510,7 @@ def _to_batches(messages: Sequence[ConsumedMessage]) -> list[RecordBatch]:
     groups: dict[tuple[str, int], list[ConsumedMessage]] = {}
     last: tuple[str, int] | None = None
     add: Callable[[ConsumedMessage], None] = list[ConsumedMessage]().append
-    # Messages come in runs of one partition: most rounds are a comparison and an append.
+    # Messages arrive in runs of one partition, so most iterations are a comparison and an append.
     for place, message in zip(zip(topics, numbers, strict=True), messages, strict=True):
         if place != last:
             last, add = place, groups.setdefault(place, []).append
@@ -520,7 +520,7 @@ def _to_batches(messages: Sequence[ConsumedMessage]) -> list[RecordBatch]:
 
 def _batch(topic: str, partition: int, messages: Sequence[ConsumedMessage]) -> RecordBatch:
     first, last = messages[0].offset(), messages[-1].offset()
-    # Offsets ascend: where the first and the last fit the count, there is no gap. An error of the client has no offset.
+    # Offsets ascend: if the first and the last match the count, there is no gap. An error of the client has no offset.
     gapless = first is not None and last is not None and last - first + 1 == len(messages)
     return RecordBatch(
         topic,

@@ -1,4 +1,4 @@
-"""Translation of librdkafka's errors to those of streamkit, by the names of their codes."""
+"""Translates librdkafka's errors to those of streamkit, by the names of their codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamkit.errors import (
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-# librdkafka logs to stderr unless it gets a logger; without a handler Python's handler of last resort would print there too.
+# librdkafka logs to stderr unless it has a logger; without a handler, Python's handler of last resort would print there too.
 logger = logging.getLogger("streamkit.kafka")
 logger.addHandler(logging.NullHandler())
 
@@ -47,14 +47,14 @@ _TOPIC = {
     "TOPIC_AUTHORIZATION_FAILED",
 }
 LOST_SEQUENCE = {
-    # After requests without a response, one with a later sequence number arrived first.
+    # After requests without a response, a request with a later sequence number arrived first.
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
     # The broker no longer has the state of the producer.
     "INVALID_PRODUCER_ID_MAPPING",
     "UNKNOWN_PRODUCER_ID",
     "TRANSACTION_ABORTABLE",
 }
-"""Errors that end a transaction but not the application, which starts again from the last commit (StreamsProducer, KIP-691)."""
+"""Errors that end a transaction but not the application, which restarts from the last commit (StreamsProducer, KIP-691)."""
 _RETRIABLE = {
     *LOST_SEQUENCE,
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -94,9 +94,10 @@ class Refusals:
 
 
 def call(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """Call a function of librdkafka. Raises KafkaException.
+    """Call a function of librdkafka.
 
-    The binding sometimes throws a fatal error as a KafkaError, which is not an exception: only a bare clause catches it.
+    Raises KafkaException. The binding sometimes raises a fatal error as a KafkaError, which is not an exception; only a
+    bare clause catches it.
     """
     try:
         return function(*arguments)

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROTOCOL = "streamkit"
-"""The name of the assignor in the group; members of one group must have the same one (Kafka Streams calls its `stream`)."""
-# Since version 1 of the consumer protocol subscriptions have the partitions that a member owns (KIP-429).
+"""The name of the assignor in the group; all members of a group must use the same one (Kafka Streams calls its `stream`)."""
+# Since version 1 of the consumer protocol, subscriptions contain the partitions that a member owns (KIP-429).
 _VERSION = 1
 _LEAVE_MS = 5_000
 
 
 class KafkaMembership(Membership):
-    """A member of a classic, cooperative group (KIP-429), static where group.instance.id is set (KIP-345)."""
+    """A member of a classic, cooperative group (KIP-429), static if group.instance.id is set (KIP-345)."""
 
     gated = True
 
@@ -105,8 +105,8 @@ class KafkaMembership(Membership):
                 if not (join and self._coordinator.need_rejoin()):
                     self._keep_alive()
                     return None
-                # In its own thread and without a time-out: kafka-python drops the result of an attempt whose caller no
-                # longer waits for it.
+                # In a separate thread and without a time-out, because kafka-python drops the result of an attempt whose caller
+                # no longer waits.
                 self._join_thread = _JoinThread(self._coordinator.ensure_active_group)
             if not self._join_thread.finished(timeout_ms):
                 return None
@@ -150,9 +150,9 @@ class KafkaMembership(Membership):
         return frozenset(TopicPartition(*each) for each in self._coordinator._subscription.assigned_partitions())
 
     def _claimed(self) -> frozenset[TopicPartition]:
-        """The owned partitions in this member's subscription: none once the group has removed it, as others own them now.
+        """The owned partitions in this member's subscription: none once the group has removed it, since others own them now.
 
-        kafka-python would still claim them when the member is removed between a join and its assignment.
+        kafka-python would still claim them if the member is removed between a join and its assignment.
         """
         if not self._is_lost():
             return self._owned()
@@ -163,7 +163,7 @@ class KafkaMembership(Membership):
         try:
             self._coordinator.poll_heartbeat()
         except Exception:
-            # The heartbeats ended with an error; a join starts them again.
+            # The heartbeats ended with an error; a join restarts them.
             self._coordinator.request_rejoin()
             raise
         stable = self._coordinator.group_metadata().state is MemberState.STABLE
@@ -177,7 +177,7 @@ class KafkaMembership(Membership):
         return self._number != NO_GENERATION and (now.generation_id == NO_GENERATION or now.member_id != self._member)
 
     def _check_lost(self) -> None:
-        # Without a generation the loss has been raised already; kafka-python reports it again at the next join.
+        # Without a generation, the loss has already been raised; kafka-python reports it again at the next join.
         lost = self._number != NO_GENERATION and (self._lost_partitions.happened or self._is_lost())
         self._lost_partitions.happened = False
         if lost:
@@ -248,7 +248,7 @@ class _Assignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-pytho
 
 
 class _LostPartitions(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python has no types
-    """Notes that partitions were lost: kafka-python calls it at the next join, when `_is_lost` may no longer be true."""
+    """Notes that partitions were lost. kafka-python calls it at the next join, when `_is_lost` may no longer be true."""
 
     def __init__(self) -> None:
         self.happened = False
@@ -312,7 +312,7 @@ _NUMBERS = {
     "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
     "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
 }
-# The response to a heartbeat announces a rebalance: with Kafka's 3 s a task that moves would pause for that long.
+# The response to a heartbeat announces a rebalance: with Kafka's 3 s, a moving task would pause for that long.
 _HEARTBEAT_MS = 500
 
 
@@ -349,16 +349,15 @@ def _heartbeat(settings: Mapping[str, str]) -> int:
 
 
 # Committed offsets with their metadata, through kafka-python.
-#
-# confluent-kafka can't read metadata: it treats what another client has written as a C string, and reads memory after its
-# end up to a zero byte. It writes such a byte after each metadata itself, which is removed here.
+# confluent-kafka can't read metadata: it treats the metadata of another client as a C string, and reads memory after its end up
+# to a zero byte. It writes such a byte after its own metadata, which is removed here.
 
 
 class CommittedOffsets:
-    """Reads a group's offsets without a membership. Every thread may call it; it connects on first use."""
+    """Reads a group's offsets without a membership. Any thread may call it; it connects on first use."""
 
     def __init__(self, settings: Mapping[str, str], timeout: float, group: str, read_committed: bool):
-        """`read_committed`: wait for transactions that have sent offsets and not ended (KIP-447)."""
+        """`read_committed`: wait for transactions that have sent offsets and have not ended (KIP-447)."""
         self._address = settings["bootstrap.servers"]
         self._timeout_ms = int(timeout * 1000)
         # Only the membership may use the static member's id.
@@ -381,7 +380,7 @@ class CommittedOffsets:
             try:
                 found = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
             except BaseException:
-                # kafka-python would give a late answer to the next read of these partitions, whose offsets may be newer.
+                # kafka-python would return a late answer to the next read of these partitions, whose offsets may be newer.
                 coordinator._offset_fetch_futures.pop(frozenset(wanted), None)
                 raise
         return {

@@ -35,10 +35,12 @@ Result = TypeVar("Result")
 
 _FULL_QUEUE_WAIT = 0.05
 _MANY_ROWS = 256
-"""Rows from which a thread of the extension hands them over, while the next records are processed."""
+"""The number of rows from which a thread of the extension enqueues them, while the next records are processed."""
 _SECONDS_AFTER_LOSS = 3.0
-"""Seconds for the offsets of a transaction, or its abort, once a broker was lost: librdkafka may wait for the former
-coordinator without a limit, while a new producer ends the transaction at once."""
+"""Seconds for the offsets of a transaction, or its abort, after a broker was lost.
+
+librdkafka may wait indefinitely for the former coordinator, while a new producer ends the transaction at once.
+"""
 _LOG_LEVEL = 6
 """The level of librdkafka's lines about lost connections."""
 # The errors after which Java's default production handler retries. It also waits for a missing topic, without a limit.
@@ -87,7 +89,7 @@ class KafkaProducer(Producer):
         self._failure: StreamkitError | None = None
         self._failed_rows: list[OutputTuple] = []
         self._sending: tuple[OutputTuple, ...] = ()
-        """The rows that the extension's thread has."""
+        """The rows that the extension's thread is sending."""
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
         settings: dict[str, object] = {**for_librdkafka(config), **reports}
         if self._transactional:
@@ -123,7 +125,7 @@ class KafkaProducer(Producer):
             self._hand_over(self._link, rows, *self._link.finish())
 
     def _hand_over(self, link: _native.Producer, rows: Sequence[OutputTuple], place: int, code: int) -> None:
-        """Hand over the rows from the one on that librdkafka has refused; `code`: its error, or 0."""
+        """Enqueue the rows starting at the one that librdkafka refused; `code`: its error, or 0."""
         while code:
             if code == KafkaError._QUEUE_FULL:
                 self._run_callbacks(self._client.poll, _FULL_QUEUE_WAIT)
@@ -138,14 +140,14 @@ class KafkaProducer(Producer):
         iterator = iter(rows)
         while True:
             try:
-                # A try around the loop costs nothing: the variables have the row that failed, and the iterator continues after it.
+                # A try around the loop costs nothing: the variables hold the failed row, and the iterator continues after it.
                 for topic, key, value, timestamp, headers, partition in iterator:
                     if headers and (text := _unwritable_name(headers)):
                         row = topic, key, value, timestamp, headers, partition
                         self._note_failure(row, KafkaError(KafkaError._INVALID_ARG, text))
                         continue
                     # produce(topic, value, key, partition, callback, on_delivery, timestamp, headers): positional
-                    # arguments are faster. librdkafka takes 0 for the current time, so event time 0 becomes 1.
+                    # arguments are faster. librdkafka reads 0 as the current time, so event time 0 becomes 1.
                     produce(
                         topic,
                         value,
@@ -177,14 +179,14 @@ class KafkaProducer(Producer):
 
     def flush(self) -> None:
         self._finish_sending()
-        # The queue is empty after delivery.timeout.ms at the latest: rows that were not delivered fail then.
+        # The queue is empty after delivery.timeout.ms at the latest, when undelivered rows fail.
         while self._run_callbacks(self._client.flush, 1.0):
             self._raise_failure()
         self._raise_failure()
 
     def hasten(self, seconds: float) -> bool:
         self._finish_sending()
-        # While it runs, librdkafka takes linger.ms for 0.
+        # While it runs, librdkafka treats linger.ms as 0.
         left = self._run_callbacks(self._client.flush, seconds)
         self._raise_failure()
         return not left
@@ -227,20 +229,20 @@ class KafkaProducer(Producer):
         try:
             self._call(self._client.abort_transaction, "the transaction could not be aborted", seconds)
         except ProductionError as error:
-            # The records that failed are aborted anyway.
+            # The failed records are aborted anyway.
             raise RetriableTransportError(f"the transaction could not be aborted: {error}") from error
         finally:
             self._clear_failure()
 
     def close(self) -> None:
         self._drop_sending()
-        # The client of an unusable one may not return from any call.
+        # The client of an unusable producer may never return from a call.
         if not self._unusable:
             # A fenced producer raises this from every call, and an earlier call has raised it to the owner.
             with suppress(KafkaException, SystemError):
                 if not self._transactional:
                     self._client.flush(self._timeout)
-            # Also after a flush that raised: the rows that are left would fail as the client is destroyed.
+            # Also after a flush that raised: the remaining rows would fail when the client is destroyed.
             with suppress(KafkaException, SystemError):
                 self._client.purge()
                 self._client.poll(0)
@@ -248,7 +250,7 @@ class KafkaProducer(Producer):
             self._link.close()
 
     def _drop_sending(self) -> None:
-        """Wait until the extension's thread has no rows; those that librdkafka refused are lost."""
+        """Wait until the extension's thread has no rows; rows that librdkafka refused are lost."""
         if self._sending and self._link is not None:
             self._sending = ()
             self._link.finish()
@@ -260,9 +262,9 @@ class KafkaProducer(Producer):
         except (KafkaException, SystemError) as error:
             found = error if isinstance(error, KafkaException) else error.__cause__
             if not isinstance(found, KafkaException):
-                # Fenced, too: a callback of another call got the fatal error, and this call has none to raise.
+                # Fenced as well: a callback of another call received the fatal error, and this call has none to raise.
                 kind = FencedError if self._transactional else RetriableTransportError
-                raise kind("the producer failed for good") from error
+                raise kind("the producer failed permanently") from error
             raise translate(found, "records could not be written", self._address) from error
 
     def _call(self, function: Callable[[*Arguments], object], what: str, *arguments: *Arguments) -> None:
@@ -287,9 +289,9 @@ class KafkaProducer(Producer):
                 raise translated from error
 
     def _call_in_thread(self, function: Callable[[*Arguments], object], what: str, *arguments: *Arguments) -> None:
-        """Call and wait at most twice the time-out; for offsets _SECONDS_AFTER_LOSS once a broker was lost.
+        """Call and wait at most twice the time-out; for offsets, _SECONDS_AFTER_LOSS after a broker was lost.
 
-        When a broker restarts before librdkafka notices that it was down, the call that waits for it may never return,
+        If a broker restarts before librdkafka notices that it was down, the call that waits for it may never return,
         despite its own time-out. Raises ProducerLostError.
         """
         if self._unusable:
@@ -312,7 +314,7 @@ class KafkaProducer(Producer):
         else:
             thread.join(2 * self._timeout)
         if not outcome:
-            # The thread keeps a reference to the client: its destruction would wait for the same call.
+            # The thread keeps a reference to the client, whose destruction would wait for the same call.
             self._unusable = True
             raise ProducerLostError(f"{what}: no answer in {monotonic() - began:.0f} s")
         if outcome[0] is not None:
@@ -333,7 +335,7 @@ class KafkaProducer(Producer):
         self._note_undelivered()
         if self._failure is None or isinstance(translated, FencedError):
             return translated
-        # The error of the record gives the reason; that of the transaction is a consequence.
+        # The error of the record is the reason; the error of the transaction is a consequence.
         failure, self._failure = self._failure, None
         return failure
 
@@ -349,7 +351,7 @@ class KafkaProducer(Producer):
         if error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             kind, time = message.timestamp()
             known = time if kind != TIMESTAMP_NOT_AVAILABLE else None
-            # In a delivery report the partition is -1 where none was chosen; the bytes are those of the row.
+            # In a delivery report the partition is -1 if none was chosen; the bytes are those of the row.
             place = message.partition()
             number = place if place is not None and place >= 0 else None
             row = message.topic(), message.key(), message.value(), known, message.headers(), number
@@ -362,7 +364,7 @@ class KafkaProducer(Producer):
         self._failure = self._failure or self._production_error(row[0], error, cause)
 
     def _note_undelivered(self) -> None:
-        """Note the rows that the extension wrote and that were not delivered."""
+        """Note the rows that the extension sent but that were not delivered."""
         if self._link is not None:
             for row, code in self._link.failures():
                 self._note_failure(row, KafkaError(code))
@@ -373,7 +375,7 @@ class KafkaProducer(Producer):
 
     def _production_error(self, topic: str | None, error: KafkaError, cause: Exception | None = None) -> StreamkitError:
         fenced = error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
-        # The calls that end a transaction raise what a fatal error means.
+        # The calls that end a transaction raise the meaning of a fatal error.
         fenced = fenced or (self._transactional and error.code() == KafkaError._FATAL)
         hint = f" (broker {self._address})" if error.code() == KafkaError._MSG_TIMED_OUT else ""
         if error.name() in UNKNOWN:
@@ -401,7 +403,7 @@ class KafkaProducer(Producer):
 
 
 def _unwritable_name(headers: Headers | None) -> str | None:
-    """Return the reason if a header's name could not be read back: clients of librdkafka read names up to a null character."""
+    """Return the reason if a header's name could not be read back: librdkafka's clients read names only up to a null character."""
     for name, _ in headers or ():
         if "\0" in name:
             return f"the name of header {name!r} contains a null character"

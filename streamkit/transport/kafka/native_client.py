@@ -1,8 +1,8 @@
 """The optional extension `streamkit._native`: whether it is in use, and clients that are created with it.
 
-The extension is a plug-in of the librdkafka that confluent-kafka brings. A client that is created with it has a link to the
-extension; everything else about the client stays with confluent-kafka. Where anything is not as expected, streamkit uses
-confluent-kafka alone, and logs the reason once.
+The extension is a plug-in of the librdkafka bundled with confluent-kafka. A client created with it has a link to the extension;
+confluent-kafka keeps everything else about the client. If anything is not as expected, streamkit uses confluent-kafka alone and
+logs the reason once.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Client = TypeVar("Client")
 Link = TypeVar("Link")
 
 _PLUGINS = "plugin.library.paths"
-_NOT_BUILT = "it was not built, which takes a C compiler and the headers of Python during the installation"
+_NOT_BUILT = "it was not built; building it at installation needs a C compiler and the Python headers"
 
 
 class _Use:
-    """Whether new clients are created with the extension: until one could not be."""
+    """Whether new clients are created with the extension, which ends at the first failure."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self.refused = ""
 
     def end(self, reason: str) -> None:
-        """Create no further clients with the extension; log the reason once."""
+        """Stop creating clients with the extension; log the reason once."""
         with self._lock:
             if self.refused:
                 return
@@ -74,9 +74,10 @@ def create_producer(
 
 
 def made(make: Callable[[], Client]) -> Client:
-    """Return a new client of librdkafka; where the process has no key for thread-local storage left, after a pass of the collector.
+    """Return a new librdkafka client, after a garbage collection if the process has no key for thread-local storage left.
 
-    A client holds a key until it is freed, and closed clients are cycles with their callbacks, which Python's collector reaches rarely.
+    A client holds a key until it is freed, and closed clients form cycles with their callbacks, which Python rarely
+    collects.
     """
     try:
         return make()
@@ -86,7 +87,7 @@ def made(make: Callable[[], Client]) -> Client:
 
 
 def missing() -> str:
-    """Return why clients are created without the extension; empty where they have it. Raises ConfigError."""
+    """Return why clients are created without the extension; empty if they have it. Raises ConfigError."""
     chosen = switch()
     if chosen not in (AUTO, OFF):
         raise ConfigError(f"{SWITCH} takes {AUTO} or {OFF}, not {chosen!r}")
@@ -94,7 +95,7 @@ def missing() -> str:
 
 
 def _create(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
-    """Create a client; return it, and whether with the extension as its plug-in."""
+    """Create a client; return it and whether it has the extension as its plug-in."""
     return made(lambda: _create_once(make, settings))
 
 
@@ -103,10 +104,10 @@ def _create_once(make: Callable[[dict[str, object]], Client], settings: Settings
         from streamkit import _native
 
         try:
-            # No topology has this setting (streamkit.config.clients): it would load native code.
+            # No topology may use this setting (streamkit.config.clients), because it would load native code.
             return make({**settings, _PLUGINS: str(_native.__file__)}), True
         except KafkaException as error:
-            # Its text names the plug-in or the setting; other errors are those of the user's settings.
+            # Its text names the plug-in or the setting; other errors come from the user's settings.
             if "plugin" not in str(error):
                 raise
             _use.end(f"librdkafka refuses it ({error})")

@@ -28,13 +28,13 @@ class Token(NamedTuple):
 
 
 def token_file(config: Mapping[str, str]) -> str | None:
-    """Return the path of the file with the token (`file:///…` in place of a server's address), or None."""
+    """Return the path of the token file (`file:///…` in place of a server's address), or None."""
     url = config.get(URL, "")
     return url.removeprefix(_FILE).removeprefix("//") if url.startswith(_FILE) else None
 
 
 def read_token(path: str) -> Token:
-    """Return the token of a file, which is read each time, since its issuer replaces it. Raises ConfigError."""
+    """Return the token in a file, which is read each time because its issuer replaces it. Raises ConfigError."""
     try:
         text = Path(path).read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -45,7 +45,7 @@ def read_token(path: str) -> Token:
 
 
 def for_librdkafka(config: Mapping[str, str]) -> dict[str, object]:
-    """Return settings with a callback in place of the file with the token, which librdkafka can't read itself."""
+    """Return settings with a callback in place of the token file, which librdkafka can't read itself."""
     path = token_file(config)
     if path is None:
         return dict(config)
@@ -106,7 +106,7 @@ def _fetch(config: Mapping[str, str]) -> Token:
             found = json.load(response)
         return Token(str(found["access_token"]), time.time() + float(found.get("expires_in", _LIFE_SECONDS)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        # The response may contain the token: the message has only the kind of the error.
+        # The response may contain the token, so the message has only the kind of error.
         raise TransportError(f"no token from {url}: {_reason(error)}") from error
 
 
@@ -120,11 +120,11 @@ def _credential(config: Mapping[str, str], part: str) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error)
-    return "the answer has no access_token"
+    return "the response has no access_token"
 
 
 def _unsecured(text: str) -> Token:
-    """Make a token without a signature (RFC 7515, appendix A.5), from librdkafka's `principal=NAME lifeSeconds=N`."""
+    """Create a token without a signature (RFC 7515, appendix A.5), from librdkafka's `principal=NAME lifeSeconds=N`."""
     given = dict(part.split("=", 1) for part in text.split() if "=" in part)
     now = time.time()
     life = float(given.get("lifeSeconds", _LIFE_SECONDS))
@@ -136,7 +136,7 @@ def _unsecured(text: str) -> Token:
 
 
 def _expiry(token: str) -> float:
-    """Return when a JSON web token expires; an hour from now where it does not state that."""
+    """Return when a JSON web token expires; an hour from now if it does not state this."""
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

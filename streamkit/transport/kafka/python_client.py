@@ -93,13 +93,13 @@ def _identify(context: ssl.SSLContext, config: Mapping[str, str]) -> None:
     certificate, key = config.get("ssl.certificate.location"), config.get("ssl.key.location")
     password = config.get("ssl.key.password", "")
     if config.get("ssl.certificate.pem"):
-        # Python loads a client certificate only from a file; this one is deleted before the call returns.
+        # Python loads a client certificate only from a file; this temporary one is deleted before the call returns.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file, _config_errors("ssl.certificate.pem"):
             file.write(f"{config['ssl.certificate.pem']}\n{config.get('ssl.key.pem', '')}\n")
             file.flush()
             context.load_cert_chain(file.name, password=password)
     elif certificate:
-        # Without a password OpenSSL would prompt for that of an encrypted key at the terminal.
+        # Without a password, OpenSSL would prompt for one at the terminal if the key is encrypted.
         with _config_errors(f"ssl.certificate.location: {certificate}, ssl.key.location: {key or certificate}"):
             context.load_cert_chain(certificate, key, password)
 
@@ -169,7 +169,7 @@ def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]
 
 
 def connected_admin(config: Mapping[str, str], timeout: float) -> KafkaAdminClient:
-    """Return a client of kafka-python for what librdkafka has no call for, or none that works. Raises TransportError."""
+    """Return a kafka-python client for requests that librdkafka does not support, or not correctly. Raises TransportError."""
     from kafka import KafkaAdminClient
 
     limits = {"request_timeout_ms": int(timeout * 1000), "bootstrap_timeout_ms": int(timeout * 1000)}
@@ -178,7 +178,7 @@ def connected_admin(config: Mapping[str, str], timeout: float) -> KafkaAdminClie
 
 
 def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:
-    """Return the members of a group, None if no group of the classic protocol has this name. Raises TransportError."""
+    """Return the members of a group, None if no group of the classic protocol has its name. Raises TransportError."""
     from kafka.errors import GroupIdNotFoundError, NoError, for_code
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
@@ -204,7 +204,7 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
 
 
 def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool:
-    """Return whether brokers list a group of this name of the protocol of KIP-848. Raises TransportError."""
+    """Return whether brokers list a group of the KIP-848 protocol under this name. Raises TransportError."""
     with translated(f"group {group} could not be found", address):
         coordinators = admin._manager.run(admin._find_coordinator_ids, [group])
         listed = admin.list_groups([coordinators[group]])
@@ -254,6 +254,6 @@ def _translate(error: kafka_errors.KafkaError, what: str, address: str) -> Strea
         return UnreachableError(f"{what}: no Kafka broker answers at {address} ({inner})")
     if isinstance(inner, _NOT_PERMITTED):
         return NotPermittedError(text)
-    # The id of a leader that is not known, as just after a restart.
+    # The id of an unknown leader, as just after a restart.
     is_retriable = inner.retriable or isinstance(inner, kafka_errors.UnknownBrokerIdError)
     return RetriableTransportError(text) if is_retriable else TransportError(text)

@@ -1,4 +1,4 @@
-"""Finds open transactions, tells how they ended at their coordinator, and writes markers that brokers have lost (KIP-664)."""
+"""Finds open transactions, determines how their coordinator ended them, and writes markers that brokers have lost (KIP-664)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _FETCH_BYTES = 4 << 20
 _FETCH_VERSION = 12
 """The last version of a fetch that names topics, not their ids."""
 _MARKER_VERSION = 1
-"""The last version that accepts a marker of the producer's present epoch; the next one demands a higher epoch."""
+"""The last version that accepts a marker with the producer's current epoch; the next one requires a higher epoch."""
 _FIRST_LOOK, _FURTHEST_LOOK = 1000, 500_000
-"""Offsets in front of an open transaction among which the last marker of its producer is looked for: at first, and at most."""
+"""How many offsets before an open transaction are searched for its producer's last marker: at first, and at most."""
 
 
 def open_transactions(
     config: Mapping[str, str], partitions: Sequence[TopicPartition], group: str, timeout: float
 ) -> list[OpenTransaction]:
-    """Return the transactions open on partitions and on that of a group's offsets. Raises TransportError."""
+    """Return the transactions open on partitions and on the partition of a group's offsets. Raises TransportError."""
     with _connected(config, timeout, "open transactions could not be listed") as admin:
         found = _open_transactions(admin, partitions)
         if group:
@@ -51,7 +51,7 @@ def end_lost(
     group: str,
     timeout: float,
 ) -> list[EndedTransaction]:
-    """End the lost transactions of an id that has none now, as its coordinator did (Admin.end_lost). Raises TransportError."""
+    """End the lost transactions of an id that has no live one, as its coordinator did (Admin.end_lost). Raises TransportError."""
     with _connected(config, timeout, f"lost transactions of {transactional_id} could not be looked for") as admin:
         places = [*partitions, *(_offset_partitions(admin, group) if group else ())]
         found = _open_of_id(admin, transactional_id, places)
@@ -81,8 +81,8 @@ def _open_of_id(
 ) -> list[tuple[OpenTransaction, ProducerState]]:
     """Return the open transactions of one id.
 
-    Only its coordinator is asked, which refuses to tell while it starts. A list of all coordinators' transactions lacks those of
-    a coordinator that does not know yet that it is one.
+    Only its coordinator is asked, which refuses to answer while it starts. A list of all coordinators' transactions lacks
+    those of a coordinator that does not know yet that it is one.
     """
     from kafka.errors import TransactionalIdNotFoundError
 
@@ -93,13 +93,13 @@ def _open_of_id(
     producers = [each for each in _open_producers(admin, partitions) if each[1].producer_id == before.producer_id]
     if not producers:
         return []
-    # In this order: what the coordinator does not know after the look at the partitions, it never ends.
+    # In this order: a transaction that the coordinator does not know after the partitions were read is never ended by it.
     now = admin.describe_transactions([transactional_id])[transactional_id]
     return [(_transaction(partition, producer, transactional_id, now), producer) for partition, producer in producers]
 
 
 def _end_all(admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, ProducerState]]) -> list[EndedTransaction]:
-    """Write the markers of lost transactions of one producer, as far as it is known how they ended."""
+    """Write the markers of one producer's lost transactions, as far as their outcome is known."""
     history, ended = _history(admin, found[0][0]), []
     for each, state in found:
         known = _outcome(admin, history, each)
@@ -110,7 +110,7 @@ def _end_all(admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, Pro
 
 
 def outcome(config: Mapping[str, str], found: OpenTransaction, timeout: float) -> Outcome:
-    """Return how a lost transaction ended at its coordinator, as its log and the partition tell. Raises TransportError."""
+    """Return how the coordinator ended a lost transaction, according to its log and the partition. Raises TransportError."""
     with _connected(config, timeout, f"the log of the coordinators, {TOPIC}, could not be read") as admin:
         return _outcome(admin, _history(admin, found), found)
 
@@ -124,7 +124,7 @@ def _outcome(admin: KafkaAdminClient, history: History, found: OpenTransaction) 
 
 
 def end(config: Mapping[str, str], found: OpenTransaction, committed: bool, timeout: float) -> None:
-    """Write the marker of a transaction that is still lost. Raises TransportError, also if it is not lost any more."""
+    """Write the marker of a transaction that is still lost. Raises TransportError, also if it is no longer lost."""
     place = f"{found.partition.topic}-{found.partition.partition}"
     with _connected(config, timeout, f"the transaction in {place} could not be ended") as admin:
         now = [
@@ -148,8 +148,8 @@ def _connected(config: Mapping[str, str], timeout: float, what: str) -> Iterator
 def _open_transactions(
     admin: KafkaAdminClient, partitions: Sequence[TopicPartition]
 ) -> list[tuple[OpenTransaction, ProducerState]]:
-    # In this order: a transaction of which the coordinator knows nothing although its records were there before has lost its end,
-    # or ends in this moment. Then it is gone at the next look.
+    # In this order: if the coordinator does not know a transaction whose records were seen before, its end is lost, or it is
+    # ending at this moment. In the latter case it is gone at the next check.
     producers = _open_producers(admin, partitions)
     if not producers:
         return []
@@ -204,9 +204,9 @@ def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
 
 
 def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartition]:
-    """Return the partitions of the topic of offsets; none where the application has no right to see it.
+    """Return the partitions of the offsets topic; none if the application has no right to see it.
 
-    Raises UnknownTopicError where brokers do not list it: they do not know all topics just after a restart.
+    Raises UnknownTopicError if brokers do not list it: they do not know all topics just after a restart.
     """
     from kafka.errors import KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
 
@@ -214,7 +214,7 @@ def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartiti
     code = described["error_code"]
     if code == UnknownTopicOrPartitionError.errno:
         with suppress(KafkaError):
-            # New brokers create it for the first group whose coordinator is looked up.
+            # New brokers create the topic for the first group whose coordinator is looked up.
             admin.describe_groups([group])
     if code not in (NoError.errno, TopicAuthorizationFailedError.errno):
         raise UnknownTopicError(f"{_OFFSETS}: brokers do not list this topic now ({for_code(code).__name__})")
@@ -222,7 +222,7 @@ def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartiti
 
 
 def _history(admin: KafkaAdminClient, found: OpenTransaction) -> History:
-    """Return what the coordinators' log has of a producer; with an unknown transactional id all of the log is read."""
+    """Return the entries of a producer in the coordinators' log; if the transactional id is unknown, the whole log is read."""
     history = History(found.producer_id)
     numbers = sorted(_leaders(admin, TOPIC))
     if found.transactional_id:
@@ -239,7 +239,7 @@ def _history(admin: KafkaAdminClient, found: OpenTransaction) -> History:
 
 
 def _last_marker(admin: KafkaAdminClient, found: OpenTransaction) -> Marker | None:
-    """Return the last marker of a transaction's producer in front of the transaction; None if none is there."""
+    """Return the last marker of a transaction's producer before the transaction; None if there is none."""
     first, _ = _bounds(admin, found.partition)
     first = max(first, found.start - _FURTHEST_LOOK)
     end, width = found.start, _FIRST_LOOK
@@ -270,7 +270,7 @@ def _bounds(admin: KafkaAdminClient, place: TopicPartition) -> tuple[int, int]:
 def _batches(
     admin: KafkaAdminClient, place: TopicPartition, start: int | None = None, end: int | None = None
 ) -> Iterator[DefaultRecordBatch]:
-    """Read a partition between two offsets, by default all that it has now, control batches included."""
+    """Read a partition between two offsets, by default all its current records, including control batches."""
     from kafka.errors import NoError, for_code
     from kafka.protocol.consumer import FetchRequest
     from kafka.record import MemoryRecords
@@ -293,12 +293,12 @@ def _batches(
             raise error()
         before = start
         for batch in MemoryRecords(answer.records or b""):
-            # The first one may begin before what was asked for.
+            # The first batch may begin before the requested offset.
             if batch.last_offset >= start and batch.base_offset < end:
                 yield batch
             start = max(start, batch.next_offset)
         if start == before:
-            # The last record of a log is never compacted away: this leader does not have all of it yet.
+            # The last record of a log is never compacted away, so this leader does not have the complete log yet.
             raise RetriableTransportError(f"{place.topic}-{place.partition}: offset {start} of {end} can't be read now")
 
 
@@ -315,7 +315,7 @@ def _write_marker(admin: KafkaAdminClient, found: OpenTransaction, committed: bo
                 producer_epoch=found.epoch,
                 transaction_result=committed,
                 topics=[topic],
-                # Of a producer without a marker here the partition has -1, which brokers refuse in a request.
+                # For a producer without a marker in the partition this is -1, which brokers refuse in a request.
                 coordinator_epoch=max(0, state.coordinator_epoch),
             )
         ],
@@ -366,11 +366,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Decision:
-    """The end that a coordinator has decided for a transaction."""
+    """The outcome that a coordinator has decided for a transaction."""
 
     committed: bool
     epoch: int
-    """The epoch of its records; the lowest that is possible if the beginning of the transaction is not in the log."""
+    """The epoch of its records; the lowest possible one if the beginning of the transaction is not in the log."""
     partitions: frozenset[TopicPartition]
     at_ms: int
 
@@ -385,12 +385,12 @@ class Marker:
 
 @dataclass
 class History:
-    """What the log has of one producer id."""
+    """The log's entries for one producer id."""
 
     producer_id: int
     decisions: list[Decision] = field(default_factory=list)
     unended: frozenset[TopicPartition] = frozenset()
-    """The partitions of the transaction that its coordinator still has to end."""
+    """The partitions of the transaction that its coordinator must still end."""
     _epoch: int | None = None
 
     def add(self, entry: Entry) -> None:
@@ -411,10 +411,10 @@ class History:
 
 
 def outcome_of(decisions: list[Decision], marker: Marker | None) -> Outcome:
-    """Return how a transaction ended that is open in a partition.
+    """Return how a transaction that is open in a partition ended.
 
-    `decisions`: those of its producer for the partition; the last one has no marker there. `marker`: the last one of the producer
-    in front of the open transaction; transactions that were decided before it have ended there.
+    `decisions`: its producer's decisions for the partition; the last one has no marker there. `marker`: the producer's last
+    marker before the open transaction; transactions decided before it have ended there.
     """
     if not decisions:
         return Outcome(None, "the log of its coordinator has no transaction of this producer with this partition")
@@ -424,7 +424,7 @@ def outcome_of(decisions: list[Decision], marker: Marker | None) -> Outcome:
         return Outcome(None, "this producer has committed and aborted here, and its last marker is gone")
     ended = [each for each in decisions if each.at_ms <= marker.at_ms]
     rest = [each for each in decisions if each.at_ms > marker.at_ms]
-    # The times are of two brokers: where they contradict the rest of what is known, they prove nothing.
+    # The times come from two brokers: if they contradict the other facts, they prove nothing.
     if not ended or not rest or ended[-1].committed != marker.committed:
         return Outcome(None, "the times of the partition and of its coordinator's log do not fit together")
     if len({each.committed for each in rest}) > 1:
@@ -433,14 +433,14 @@ def outcome_of(decisions: list[Decision], marker: Marker | None) -> Outcome:
 
 
 def partition_of(transactional_id: str, partitions: int) -> int:
-    """Return the partition of the log that has a transactional id."""
+    """Return the partition of the log that contains a transactional id."""
     code = java_hash(transactional_id)
-    # As Java's integers have a sign; it has no positive number for the lowest one, and takes 0.
+    # Java's integers are signed; the lowest one has no positive counterpart, and Java uses 0 for it.
     return (0 if code == 1 << 31 else min(code, (1 << 32) - code)) % partitions
 
 
 def decode(value: bytes) -> Entry | None:
-    """Return the entry of a record's value; None for one of a version that is not known (0 and 1 are)."""
+    """Return the entry in a record's value; None for an unknown version (0 and 1 are known)."""
     reader = _Reader(value)
     (version,) = reader.take(">h")
     if version not in (0, 1):
@@ -455,7 +455,7 @@ def decode(value: bytes) -> Entry | None:
 
 
 class _Reader:
-    """Reads the fields of a record's value one after the other."""
+    """Reads the fields of a record's value one by one."""
 
     def __init__(self, data: bytes):
         self._data = data
@@ -486,7 +486,7 @@ class _Reader:
         return found
 
     def _length(self, tagged: bool, form: str) -> int:
-        # Nothing is written as 0 there, and as -1 here.
+        # A missing value is written as 0 there and as -1 here.
         return max(0, self._varint() - 1 if tagged else self.take(form)[0])
 
     def _bytes(self, length: int) -> bytes:
