@@ -49,8 +49,9 @@ Place = tuple[Position, str]
 class Rule:
     """A rule for valid topologies.
 
-    code: its name; summary: what it finds; why: the consequence of breaking it; bad, good: a topology that breaks it, and one that does not;
-    is_mistake: what it finds is certainly wrong, so that `validate` reports it without `--strict` too.
+    code: its name; summary: what it finds; why: the consequence of breaking it; bad, good: a topology that breaks it,
+    and one that does not; is_mistake: what it finds is certainly wrong, so that `validate` reports it without
+    `--strict` too.
     """
 
     code: str
@@ -176,7 +177,7 @@ _UNUSED_RULES = (
     Rule(
         "unused-pipeline",
         "A pipeline whose records go nowhere.",
-        "It reads and computes for nothing; mostly its `to` was forgotten.",
+        "Its work is wasted; usually its `to` was forgotten.",
         _UNUSED_HEAD
         + "topics: {in: {value: string}}\npipelines:\n  loud:\n    stream: in\n    steps: [map_values: value.upper()]\n",
         _UNUSED_HEAD
@@ -187,7 +188,7 @@ _UNUSED_RULES = (
     Rule(
         "unused-topic",
         "A topic that no pipeline reads or writes.",
-        "It is left over, or the one that was meant is misspelt elsewhere.",
+        "It is left over, or its name is misspelt elsewhere.",
         _UNUSED_HEAD
         + "topics: {in: {value: string}, out: {value: string}, old: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _UNUSED_HEAD
@@ -197,7 +198,7 @@ _UNUSED_RULES = (
     Rule(
         "unused-function",
         "A function that no expression calls.",
-        "It is left over, or an expression repeats what it does.",
+        "It is left over, or an expression repeats its code.",
         _UNUSED_HEAD
         + "functions: {double: {params: [n], expr: n * 2}}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _UNUSED_HEAD
@@ -208,7 +209,7 @@ _UNUSED_RULES = (
     Rule(
         "unused-store",
         "A store that no processor uses.",
-        "The file promises state that is never made.",
+        "The file declares state that is never created.",
         _UNUSED_HEAD
         + "stores: {seen: {type: key_value}}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _UNUSED_HEAD
@@ -275,7 +276,8 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
                 if _makes(node) and updates and chosen.get(name) is None and _reaches_sink(sub.nodes, node):
                     yield (
                         node.origin.position,
-                        f"{node.origin.step} writes only the last update of a key per commit, since its store is cached;"
+                        f"{node.origin.step} writes only the last update of a key per commit, since its store is "
+                        f"cached;"
                         f" write 'caching' of the store, or {_CACHE} in 'config'",
                     )
 
@@ -332,8 +334,8 @@ _STATE_RULES = (
     Rule(
         "unnamed-state",
         "A store with a changelog, or a repartition topic, with a generated name.",
-        "Generated names count the steps before them: a step that is added later gives the state another name, and an "
-        "application that is upgraded begins with empty state (KIP-1111 makes it an error in Kafka Streams).",
+        "Generated names count the steps before them: adding a step gives the state another name, and the upgraded "
+        "application starts with empty state (KIP-1111 makes it an error in Kafka Streams).",
         _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
         "    steps: [group_by_key, count, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
         _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
@@ -342,9 +344,9 @@ _STATE_RULES = (
     ),
     Rule(
         "implicit-cache",
-        "A table whose updates are written to a topic, where nothing says whether it is cached.",
-        "By default the record cache holds updates back until a commit, every 30 seconds, and then only the last one of a "
-        "key is written. A consumer of the topic may expect every update, and `try` shows every one.",
+        "A table whose updates are written to a topic without a setting for its cache.",
+        "By default the record cache holds updates back until a commit, every 30 seconds, and then writes only the "
+        "last update of each key. A consumer of the topic may expect every update, and `try` shows every update.",
         _STATE_HEAD
         + "pipelines:\n  counts:\n    stream: in\n    steps: [group_by_key, count: counts, to_stream]\n    to: out\n"
         "  other: {stream: more, to: in}\n",
@@ -355,7 +357,7 @@ _STATE_RULES = (
     ),
     Rule(
         "shared-repartition",
-        "Steps that repartition the same stream, each through a topic of its own.",
+        "Steps that repartition the same stream, each through a separate topic.",
         "Every record is written and read once for each of them.",
         _STATE_HEAD
         + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  keyed:\n    stream: in\n    steps: [select_key: value]\n"
@@ -363,10 +365,9 @@ _STATE_RULES = (
         "  two:\n    from: keyed\n    steps: [group_by_key: {name: two}, count: twos, to_stream]\n    to: out\n"
         "  other: {stream: more, to: in}\n",
         _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  keyed:\n    stream: in\n"
-        "    steps: [select_key: value, repartition: {name: keyed, value_serde: string}]\n"
-        "  one:\n    from: keyed\n    steps: [group_by_key, count: ones, to_stream]\n    to: out\n"
-        "  two:\n    from: keyed\n    steps: [group_by_key, count: twos, to_stream]\n    to: out\n"
-        "  other: {stream: more, to: in}\n",
+        "    steps: [select_key: value, repartition: {name: keyed, value_serde: string}]\n  one:\n    from: keyed\n   "
+        " steps: [group_by_key, count: ones, to_stream]\n    to: out\n  two:\n    from: keyed\n    steps: "
+        "[group_by_key, count: twos, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
         _shared,
     ),
 )
@@ -415,7 +416,8 @@ def _difference(parent: PlanNode, sink: SinkNode) -> str | None:
         if given.size == declared.size:
             return None
         return (
-            f"windows of {given.size} ms are written to {sink.target}, whose entry has size: {declared.size}ms; records hold only "
+            f"windows of {given.size} ms are written to {sink.target}, whose entry has size: {declared.size}ms; "
+            f"records hold only "
             "the start of their window, so that readers of the entry take another end"
         )
     kinds = {SessionWindowedSerde: "sessions", TimeWindowedSerde: "windows of one size"}
@@ -436,9 +438,12 @@ def _short_graces(subject: Subject) -> Iterable[Place]:
             topic = _repartition_above(sub.nodes, node) if grace < width else None
             if topic is not None and not _has_one_task(subject.plan, topic):
                 found[node.origin] = (
-                    f"{node.origin.step} has a grace of {grace:,} ms, less than its windows of {width:,} ms, and reads the "
-                    f"repartition topic {topic}: while the partitions before it catch up at different speeds, those ahead make "
-                    "the records of the others late, and late records are dropped; write a grace as long as one may be ahead"
+                    f"{node.origin.step} has a grace of {grace:,} ms, less than its windows of {width:,} ms, and "
+                    f"reads the "
+                    f"repartition topic {topic}: while the partitions before it catch up at different speeds, those "
+                    f"ahead make "
+                    "the records of the others late, and late records are dropped; write a grace as long as one may "
+                    "be ahead"
                 )
         for origin, message in found.items():
             yield origin.position, message
@@ -494,8 +499,8 @@ _WINDOW_RULES = (
     Rule(
         "window-size",
         "A topic of windowed keys whose declared `size`, or kind of window, is not that of the windows written to it.",
-        "A record holds the start of its window only. A reader of the topic by the entry gets windows with another end; Kafka "
-        "Streams does not check it either.",
+        "A record contains only the start of its window. A reader that uses the entry gets windows with another end; "
+        "Kafka Streams does not check this either.",
         _WINDOW_HEAD
         + "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
         + _PIPELINE,
@@ -507,10 +512,12 @@ _WINDOW_RULES = (
     ),
     Rule(
         "short-grace",
-        "A windowed aggregation, or a join of streams, behind a repartition, whose `grace` is shorter than its windows.",
-        "A repartition topic has the records of all partitions before it, as they arrive. After a standstill one of these is read "
-        "hours ahead of another: stream time is that of the first, and the records of the other are late and dropped, in Kafka "
-        "Streams too. The grace decides how far ahead a partition may be, and one partition needs none; `status` shows the share of late records by task.",
+        "A windowed aggregation, or a stream-stream join, after a repartition, whose `grace` is shorter than its "
+        "windows.",
+        "A repartition topic contains the records of all upstream partitions in order of arrival. After downtime, "
+        "one of these may be read hours ahead of another. Stream time follows the first, and records of the other "
+        "are late and dropped; Kafka Streams behaves the same. The grace limits how far ahead a partition may be; "
+        "with a single partition none is needed. `status` shows the share of late records by task.",
         _LATE % "10s",
         _LATE % "1h",
         _short_graces,
@@ -520,7 +527,10 @@ _WINDOW_RULES = (
 
 # Rules about calls of Python: models that are asked for one record at a time, and look-ups that wait too long.
 
-_CALL_HEAD = "streamkit: 1\napplication: example\ntopics: {in: {value: json}, out: {value: json}}\npipelines:\n  copy:\n    stream: in\n"
+_CALL_HEAD = (
+    "streamkit: 1\napplication: example\ntopics: {in: {value: json}, out: {value: json}}\npipelines:\n  copy:\n    "
+    "stream: in\n"
+)
 _PREDICTIONS = ("predict", "predict_proba", "decision_function")
 """Methods of models that take many rows, in scikit-learn and in the libraries that follow its interface."""
 
@@ -540,7 +550,8 @@ def _single_predictions(subject: Subject) -> Iterable[Place]:
             if method is not None:
                 yield (
                     node.origin.position,
-                    f"{ref.attribute} calls {method}() for one record at a time; with 'batch: 512' it gets lists of keys and values",
+                    f"{ref.attribute} calls {method}() for one record at a time; with 'batch: 512' it gets lists of "
+                    f"keys and values",
                 )
 
 
@@ -553,25 +564,27 @@ def _long_lookups(subject: Subject) -> Iterable[Place]:
         if longest > limit // 2:
             yield (
                 step.position,
-                f"a call of enrich may take {longest:,} ms with its retries, more than half of max.poll.interval.ms ({limit:,} ms)",
+                f"a call of enrich may take {longest:,} ms with its retries, more than half of max.poll.interval.ms "
+                f"({limit:,} ms)",
             )
 
 
 _CALL_RULES = (
     Rule(
         "single-prediction",
-        "A function that asks a model for one record at a time, on a stream.",
-        "A call of `predict` costs about as much for one row as for hundreds; with `batch` the function gets lists, and the order and "
-        "the results stay. The rule reads the source of modules beside the file.",
+        "A function on a stream that calls a model for one record at a time.",
+        "A call of `predict` costs about as much for one row as for hundreds; with `batch` the function gets lists, "
+        "and the order and the results do not change. The rule reads the source of modules beside the file.",
         _CALL_HEAD + '    steps: [map_values: {call: "scoring:score"}]\n    to: out\n',
         _CALL_HEAD + '    steps: [map_values: {call: "scoring:scores", batch: 512}]\n    to: out\n',
         _single_predictions,
     ),
     Rule(
         "long-lookup",
-        "An `enrich` whose calls may take more than half of `max.poll.interval.ms`: `timeout` times the calls, and the pauses between them.",
-        "While it waits, the thread does not poll. When the service does not answer, the instance leaves the group, and its tasks "
-        "go to another one, where the same happens.",
+        "An `enrich` whose calls may take more than half of `max.poll.interval.ms`: `timeout` times the calls, and "
+        "the pauses between them.",
+        "While it waits, the thread does not poll. If the service does not answer, the instance leaves the group, "
+        "and its tasks move to another instance, where the same happens.",
         _CALL_HEAD + '    steps: [enrich: {call: "scoring:look_up", timeout: 1m, retries: 5}]\n    to: out\n',
         _CALL_HEAD + '    steps: [enrich: {call: "scoring:look_up", timeout: 5s, retries: 5}]\n    to: out\n',
         _long_lookups,
@@ -592,7 +605,8 @@ def _no_grace(subject: Subject) -> Iterable[Place]:
         if (step.operator == "window" or joined) and "grace" not in step.options:
             yield (
                 step.position,
-                f"{step.operator} has no 'grace': a record that comes after its window's end is dropped; write how long to"
+                f"{step.operator} has no 'grace': a record that comes after its window's end is dropped; write how "
+                f"long to"
                 " wait for it, or 'grace: 0'",
             )
 
@@ -627,7 +641,8 @@ def _timestamps_without_default(subject: Subject) -> Iterable[Place]:
             if field is not None:
                 yield (
                     expression.position,
-                    f"'timestamp' reads {field}, and a record without it goes to deserialization.exception.handler, which"
+                    f"'timestamp' reads {field}, and a record without it goes to deserialization.exception.handler, "
+                    f"which"
                     " ends the application by default; write a default, such as get(value, 'FIELD', timestamp)",
                 )
 
@@ -654,8 +669,9 @@ _HABIT_RULES = (
     Rule(
         "timestamp-default",
         "A `timestamp` of a topic that reads a field of JSON without a default.",
-        "A record without the field has no time, and goes to `deserialization.exception.handler`: by default the application ends there. "
-        "A default is the record's own `timestamp`, for example, or `-1`, which drops and counts the record.",
+        "A record without the field has no time and goes to `deserialization.exception.handler`, which by default "
+        "ends the application. Possible defaults are the record's own `timestamp`, or `-1`, which drops and counts "
+        "the record.",
         _HABITS_HEAD
         + "topics: {in: {value: json, timestamp: value.at}, out: {value: json}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _HABITS_HEAD
@@ -666,8 +682,8 @@ _HABIT_RULES = (
     Rule(
         "no-grace",
         "A window, or a join of streams, without `grace`.",
-        "The default is none: what arrives after the end of its window is dropped, also when only another partition was "
-        "quicker. `grace: 0` says that it is meant so.",
+        "The default is none: records that arrive after the end of their window are dropped, even if only another "
+        "partition was read faster. `grace: 0` states that this is intended.",
         _HABITS_HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
         "    steps: [group_by_key, window: {tumbling: 1m}, count: counts, to_stream]\n    to: out\n",
         _HABITS_HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
@@ -676,8 +692,8 @@ _HABIT_RULES = (
     ),
     Rule(
         "plain-secret",
-        "A password or key that stands in the file.",
-        "Topology files are kept in repositories and shown to people; what they hold is no secret.",
+        "A password or key that is written in the file.",
+        "Topology files are kept in repositories and shown to people, so their contents are not secret.",
         _HABITS_HEAD
         + "config: {sasl.password: hunter2}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _HABITS_HEAD
@@ -687,7 +703,7 @@ _HABIT_RULES = (
     Rule(
         "debug-print",
         "A `print` step.",
-        "It is a help while a topology is written; in production it costs more than the rest of the pipeline.",
+        "It helps while you write a topology; in production it costs more than the rest of the pipeline.",
         _HABITS_HEAD
         + "topics: {in: {}, out: {}}\npipelines:\n  copy:\n    stream: in\n    steps: [print: here]\n    to: out\n",
         _HABITS_HEAD + "topics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",

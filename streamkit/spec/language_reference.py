@@ -214,7 +214,7 @@ class Shown:
 STEPS: dict[str, tuple[Shown, ...]] = {
     "map_values": (
         Shown(
-            "A function over batches: a class that is made with arguments, and takes and gives columns.",
+            "A function over batches: a class that is created with arguments, and takes and returns columns.",
             topology="""streamkit: 1
 application: scores
 topics:
@@ -367,7 +367,7 @@ pipelines:
     ),
     "window": (
         Shown(
-            "Sessions: clicks at most 30 s apart belong together, a session that grew replaces the one before.",
+            "Sessions: clicks at most 30 s apart belong together; a session that grows replaces the previous one.",
             topology="""streamkit: 1
 application: visits
 topics:
@@ -392,7 +392,7 @@ pipelines:
 """,
         ),
         Shown(
-            "Hopping windows that come out when they have closed.",
+            "Hopping windows whose results are emitted once they have closed.",
             topology="""streamkit: 1
 application: rush
 topics:
@@ -419,7 +419,7 @@ pipelines:
     ),
     "suppress": (
         Shown(
-            "At most one update of a row in 10 s.",
+            "At most one update of a row every 10 s.",
             topology="""streamkit: 1
 application: calm-prices
 topics:
@@ -465,7 +465,7 @@ pipelines:
 """,
         ),
         Shown(
-            "A foreign key: each row of the left table finds its row of the right one by `on`.",
+            "A foreign key: each row of the left table finds its row in the right table by `on`.",
             topology="""streamkit: 1
 application: orders-with-customers
 topics:
@@ -491,7 +491,7 @@ pipelines:
 """,
         ),
         Shown(
-            "A global table is found by any expression, wherever its rows lie.",
+            "Rows of a global table are found by any expression, regardless of their partition.",
             topology="""streamkit: 1
 application: in-euros
 topics:
@@ -516,7 +516,7 @@ pipelines:
     ),
     "group_by": (
         Shown(
-            "On a table, a row that moves to another group is taken from its old one.",
+            "On a table, a row that moves to another group is removed from its old group.",
             topology="""streamkit: 1
 application: residents
 topics:
@@ -547,7 +547,8 @@ pipelines:
 
 ENDS: tuple[Shown, ...] = (
     Shown(
-        "A global store that a processor keeps, and a read-only store on a topic (one shard a task); a step looks into both.",
+        "A global store that a processor keeps, and a read-only store on a topic (one shard a task); a step looks "
+        "into both.",
         topology="""streamkit: 1
 application: priced-orders
 topics:

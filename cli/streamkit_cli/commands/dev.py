@@ -333,7 +333,8 @@ _POM = """\
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version></dependency>
     <!-- Kafka logs through SLF4J 1.7; without a binding its log would be empty. -->
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-    </dependencies> </project>
+  </dependencies>
+</project>
 """
 _PROPERTIES = """\
 process.roles=broker,controller

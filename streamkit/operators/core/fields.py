@@ -179,9 +179,9 @@ COLUMN_FORMS = ("arrow", "pandas", "numpy")
 """The libraries whose columns a function over batches may take."""
 WITH = Field("with", Arguments(), "Arguments of the callable by name.")
 BATCH = Field(
-    "batch", Integer(1), "The callable takes [lists](calls.md#functions-over-batches) of up to so many records."
+    "batch", Integer(1), "The callable takes [lists](calls.md#functions-over-batches) of up to this many records."
 )
-AS = Field("as", Choice(COLUMN_FORMS), "With `batch`: values come as columns, named by their fields.")
+AS = Field("as", Choice(COLUMN_FORMS), "With `batch`: values are passed as columns, named by their fields.")
 BATCH_CALL = (
     Field(
         "call", Callable_(("key", "value")), "In place of an expression: `module:Name`, a callable of key and value."
@@ -192,9 +192,9 @@ BATCH_CALL = (
 )
 """The fields of a step that may call a function over batches in place of an expression."""
 
-NAME = Field("name", Text(kafka_name=True), "The name of the step's node in place of a generated one.")
-KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; the file's default where absent.")
-VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; the file's default where absent.")
+NAME = Field("name", Text(kafka_name=True), "The name of the step's node, instead of a generated one.")
+KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; by default that of the file.")
+VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; by default that of the file.")
 STORE = Field(
     "store", StoreField(), "The [store](stores.md) that holds the result; without it no Materialized is passed."
 )

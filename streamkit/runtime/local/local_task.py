@@ -272,7 +272,7 @@ class TaskTimeout:
     def note_progress(self, waiting: Iterable[str] = ()) -> None:
         """Note a round without an error; of the blocked tasks, only those in `waiting` are still blocked.
 
-        Any other task has made progress or moved away; if it returns, its time-out begins again.
+        Every other task has made progress or moved away; if it returns, its time-out begins again.
         """
         self._failing_since = None
         if self._since:

@@ -354,7 +354,7 @@ def _heartbeat(settings: Mapping[str, str]) -> int:
 
 
 class CommittedOffsets:
-    """Reads a group's offsets without a membership. Any thread may call it; it connects on first use."""
+    """Reads a group's offsets without a membership. Every thread may call it; it connects on first use."""
 
     def __init__(self, settings: Mapping[str, str], timeout: float, group: str, read_committed: bool):
         """`read_committed`: wait for transactions that have sent offsets and have not ended (KIP-447)."""

@@ -35,15 +35,15 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
         Field(
             "initial",
             Expr((), ()),
-            "The result before the first value. It reads no key and no value: constants and functions only.",
+            "The result before the first value. It can't read a key or value, only use constants and functions.",
             required=True,
         ),
-        Field("add", _EXPRESSION, "The new result, of `key`, `value` and `aggregate`, the result so far."),
+        Field("add", _EXPRESSION, "The new result, from `key`, `value` and `aggregate`, the result so far."),
         Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
         Field(
             "merge",
             Expr(("key", "left", "right"), ("key", "left", "right")),
-            "For sessions: the result of two sessions that become one.",
+            "For sessions: the combined result of two sessions that become one.",
         ),
         STORE,
         VALUE_SERDE,
@@ -51,9 +51,9 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
     )
     accepts = ("grouped_stream", "grouped_table", "windowed_stream", "cogrouped", "windowed_cogroup")
     summary = (
-        "Combines the values of each group into a result that begins as `initial`. `add` takes in a value; on a grouped "
-        "table `subtract` takes one out; with session windows `merge` combines the results of two sessions. After "
-        "`cogroup`, which has an `add` for each input, only `initial` (and `merge`) are given here."
+        "Combines the values of each group into a result that starts as `initial`. `add` adds a value; on a grouped "
+        "table, `subtract` removes one; with session windows, `merge` combines the results of two sessions. After "
+        "`cogroup`, which has an `add` for each input, give only `initial` (and `merge`)."
     )
     example = Example(
         topology="""streamkit: 1

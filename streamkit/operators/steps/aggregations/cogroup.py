@@ -114,15 +114,15 @@ class CogroupOperator(Operator[GroupedStream]):
         Field(
             "add",
             Expr(AGGREGATE_NAMES, ("key", "value", "aggregate")),
-            "The new result of the pipeline's own records, of `key`, `value` and `aggregate`.",
+            "The new result for the pipeline's own records, from `key`, `value` and `aggregate`.",
             required=True,
         ),
-        Field("inputs", CogroupInputs(), "Further grouped pipelines, each with its own `add`."),
+        Field("inputs", CogroupInputs(), "Other grouped pipelines, each with its own `add`."),
     )
     accepts = ("grouped_stream",)
     summary = (
-        "Aggregates several grouped streams into one result per key, each with an `add` of its own. The `aggregate` step "
-        "follows, perhaps after a `window`, and gives what the result begins as. All groups need the same keys."
+        "Aggregates several grouped streams into one result per key, each with its own `add`. The step `aggregate` "
+        "follows, possibly after a `window`, and gives the initial result. All groups need the same keys."
     )
     example = Example(
         topology="""streamkit: 1

@@ -30,8 +30,8 @@ class CountOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
     fields = (STORE, NAME)
     accepts = ("grouped_stream", "grouped_table", "windowed_stream")
     summary = (
-        "Counts the records of each group, per window if the group is windowed; on a grouped table, the rows that are in "
-        "the group at present. The result is a table of `long` values."
+        "Counts the records of each group, per window if the group is windowed; on a grouped table, the current rows "
+        "of the group. The result is a table of `long` values."
     )
     example = Example(
         topology="""streamkit: 1

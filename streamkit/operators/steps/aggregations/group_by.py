@@ -66,20 +66,20 @@ class GroupByOperator(Operator[Stream | Table]):
     main = "key"
     fields = (
         Field("key", Expr(), "The key of the group.", required=True),
-        Field("value", Expr(), "On tables: the value that is aggregated; the row's value where absent."),
-        Field("key_serde", SerdeField(), "The serde of the group's key; the file's default where absent."),
+        Field("value", Expr(), "On tables: the value to aggregate; by default the row's value."),
+        Field("key_serde", SerdeField(), "The serde of the group's key; by default that of the file."),
         Field(
             "value_serde",
             SerdeField(),
-            "The serde of the value; that of the stream (with `value`: the default) where absent.",
+            "The serde of the value; by default that of the stream (with `value`: that of the file).",
         ),
         NAME,
     )
     accepts = ("stream", "table")
     summary = (
-        "Groups records by a new key for the aggregation that follows, which repartitions. On a table, the aggregation "
-        "takes a row's old value out of its group and puts the new one into its own. `name` names the repartition topic, "
-        "which aggregations of the same group then share."
+        "Groups records by a new key for the next aggregation, which repartitions. On a table, the aggregation "
+        "removes a row's old value from its group and adds the new one to its new group. `name` names the "
+        "repartition topic, which aggregations of the same group then share."
     )
     example = Example(
         topology="""streamkit: 1
@@ -140,15 +140,14 @@ class GroupByKeyOperator(Operator[Stream]):
 
     name: ClassVar[str] = "group_by_key"
     fields = (
-        Field("key_serde", SerdeField(), "The serde of keys in a repartition topic; that of the stream where absent."),
+        Field("key_serde", SerdeField(), "The serde of keys in a repartition topic; by default that of the stream."),
         Field(
-            "value_serde", SerdeField(), "The serde of values in a repartition topic; that of the stream where absent."
+            "value_serde", SerdeField(), "The serde of values in a repartition topic; by default that of the stream."
         ),
         NAME,
     )
     summary = (
-        "Groups records by the key that they have for the aggregation that follows, which repartitions only where keys "
-        "have changed."
+        "Groups records by their current key for the next aggregation, which repartitions only if keys have changed."
     )
     example = Example(
         topology="""streamkit: 1

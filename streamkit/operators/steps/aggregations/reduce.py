@@ -30,16 +30,16 @@ class ReduceOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
     name: ClassVar[str] = "reduce"
     main = "add"
     fields = (
-        Field("add", _EXPRESSION, "The new result, of `aggregate` (the result so far) and `value`.", required=True),
+        Field("add", _EXPRESSION, "The new result, from `aggregate` (the result so far) and `value`.", required=True),
         Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
         STORE,
-        Field("value_serde", SerdeField(), "The serde of the result; that of the stream where absent."),
+        Field("value_serde", SerdeField(), "The serde of the result; by default that of the stream."),
         NAME,
     )
     accepts = ("grouped_stream", "grouped_table", "windowed_stream")
     summary = (
         "Combines the values of each group into one of the same type. The first value becomes the result unchanged; "
-        "each further one is combined with it by `add`. On a grouped table, `subtract` takes out a row's old value."
+        "`add` combines each further value with it. On a grouped table, `subtract` removes a row's old value."
     )
     example = Example(
         topology="""streamkit: 1

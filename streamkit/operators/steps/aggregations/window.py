@@ -29,22 +29,23 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
     fields = (
         Field("tumbling", Duration(1), "Windows of this size, one after the other."),
         Field("hopping", Duration(1), "Windows of this size, a new one every `advance`."),
-        Field("advance", Duration(1), "How far apart hopping windows begin."),
+        Field("advance", Duration(1), "The interval between the starts of hopping windows."),
         Field("sliding", Duration(0), "A window for each set of records at most this far apart."),
-        Field("session", Duration(0), "A window for each burst of records with pauses of at most this."),
+        Field("session", Duration(0), "A window for each burst of records with gaps of at most this."),
         Field(
             "grace",
             Duration(0),
-            "How long a window still takes late records. Time is that of the task: where a repartition merges partitions that catch up, those ahead make the records of the others late.",
+            "How long after its end a window accepts late records, in the task's stream time. If a repartition "
+            "merges partitions that are catching up, partitions that are ahead make the records of the others late.",
             default=0,
         ),
-        Field("emit", Choice(("on_update", "on_close")), "When results come out.", default="on_update"),
+        Field("emit", Choice(("on_update", "on_close")), "When results are emitted.", default="on_update"),
     )
     accepts = ("grouped_stream", "cogrouped")
     summary = (
-        "Cuts the records of each group by time, so that the aggregation that follows has a result per key and window: "
-        "`tumbling`, `hopping`, `sliding` or `session`. Results come out with every update, or with `emit: on_close` once, "
-        "when the window and its `grace` are over."
+        "Divides the records of each group by time, so that the next aggregation has one result per key and window: "
+        "`tumbling`, `hopping`, `sliding` or `session`. Results are emitted with every update, or with `emit: "
+        "on_close` once, when the window and its `grace` have ended."
     )
     example = Example(
         topology="""streamkit: 1

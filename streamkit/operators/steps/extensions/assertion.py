@@ -46,9 +46,9 @@ class AssertOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Forwards the records for which the condition holds; any other is an error of the step with `message`, and "
-        "`on_error` decides what happens then: the application ends (the default), the record is dropped, or it goes to a "
-        "dead-letter topic with the message in its headers."
+        "Forwards the records for which the condition is true. Every other record is an error of the step with "
+        "`message`, and `on_error` decides what happens: the application ends (the default), the record is dropped, "
+        "or it goes to a dead-letter topic with the message in its headers."
     )
     example = Example(
         topology="""streamkit: 1

@@ -67,22 +67,25 @@ class DeduplicateOperator(Operator[Stream]):
     is_extension = True
     fields = (
         Field("by", Expr(), "The id of a record.", required=True),
-        Field("within", Duration(1), "How long after a record others with its id are duplicates.", required=True),
+        Field(
+            "within", Duration(1), "How long after a record other records with its id are duplicates.", required=True
+        ),
         Field("id_serde", SerdeField(), "The serde of ids in the store; equal ids have equal bytes.", default="json"),
         Field("store", STORE.kind, "The [store](stores.md) of the ids: `name`, `type`, `logging`, `config`."),
         NAME,
     )
     summary = (
-        "Forwards the first record of each id and drops those with the same id whose timestamps are less than `within` "
-        "later; a record that is `within` or more after the one that passed is a first one again. First is what the task "
-        "reads first. No two records of one id that pass have timestamps less than `within` apart.\n\n"
-        "A record whose id is null passes. A record that is `within` or more behind stream time is late: it is dropped and "
-        "counted (`dropped-records`), whatever its id, because ids of that time may be forgotten; a late record less than "
-        "that behind is a duplicate if its id has passed. Keys and values, null too, are not looked at and stay as they are.\n\n"
-        "Records are compared within their partition. Where the stream's keys have changed it repartitions first, so that "
-        "records of a key meet; if `by` is not the key, records with the same id must have the same key, or come after "
-        "`select_key`. The store has a row for each id with the timestamp of the record that passed, for at most "
-        "2 × `within` of stream time; it has a changelog and no cache."
+        "Forwards the first record of each id and drops records with the same id whose timestamps are less than "
+        "`within` later; a record that is `within` or more after the forwarded one counts as the first again. The "
+        "first record is the one that the task reads first. No two forwarded records of one id have timestamps less "
+        "than `within` apart.\n\nA record whose id is null is forwarded. A record that is `within` or more behind "
+        "stream time is late: it is dropped and counted (`dropped-records`) regardless of its id, because ids of that "
+        "time may have been deleted; a record that is less late is a duplicate if its id has been forwarded. Keys and "
+        "values, including null, are not examined and do not change.\n\nRecords are compared within their partition. "
+        "If the stream's keys have changed, it repartitions first, so that records of a key meet; if `by` is not the "
+        "key, records with the same id must have the same key, or follow `select_key`. The store has a row for each "
+        "id with the timestamp of the forwarded record, for at most 2 × `within` of stream time; it has a changelog "
+        "and no cache."
     )
     example = Example(
         topology="""streamkit: 1

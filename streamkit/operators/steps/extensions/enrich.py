@@ -92,11 +92,11 @@ class EnrichOperator(Operator[Stream]):
     fields = (
         Field("call", Callable_(("argument",)), "The function or class that looks up: `module:Name`.", required=True),
         WITH,
-        Field("by", Expr(), "What the function gets, and what the cache knows results by; the value where absent."),
+        Field("by", Expr(), "The argument of the function and the key of the cache; by default the value."),
         Field(
             "value",
             Expr((*STREAM_NAMES, "result"), ("key", "value", "result")),
-            "The new value; the result where absent.",
+            "The new value; by default the result.",
         ),
         Field("concurrency", Integer(1), "How many calls may run at once in a stream thread.", default=64),
         Field("timeout", Duration(1), "How long one call may take.", default="30s"),
@@ -104,22 +104,23 @@ class EnrichOperator(Operator[Stream]):
         Field(
             "backoff",
             Duration(0),
-            "The time before the first repetition; it doubles for each further one.",
+            "The time before the first retry; it doubles for each further one.",
             default="100ms",
         ),
         Field(
-            "batch", Integer(1), "The function takes a list of up to so many arguments, and returns as many results."
+            "batch", Integer(1), "The function takes a list of up to this many arguments, and returns as many results."
         ),
-        Field("cache", CacheField(), "Results that are kept in memory: at most `size`, each for `ttl`."),
+        Field("cache", CacheField(), "Results to keep in memory: at most `size`, each for `ttl`."),
         VALUE_SERDE,
         NAME,
     )
     summary = (
-        "Calls a function with a part of each record and joins its result with the record: a look-up in a service, a database or "
-        "a model elsewhere. The function is `async`, or an ordinary one, which runs in a thread; or a class whose objects are "
-        "called. The calls for the records of a run are made in parallel. Records go on in their order, each when it and all before "
-        "it have their results, and are committed after that. See [enrich](calls.md#functions-that-look-up).\n\n"
-        "Kafka Streams has no such step; the node is named `STREAMKIT-ENRICH-…`."
+        "Calls a function with a part of each record and joins its result with the record: a look-up in a service, a "
+        "database or a remote model. The function is `async`, or an ordinary function, which runs in a thread, or a "
+        "class whose objects are called. The calls for the records of a run are made in parallel. Records continue in "
+        "order, each once it and all before it have their results, and are committed after that. See "
+        "[enrich](calls.md#functions-that-look-up).\n\nKafka Streams has no such step; the node is named "
+        "`STREAMKIT-ENRICH-…`."
     )
     example = Example(
         topology="""streamkit: 1

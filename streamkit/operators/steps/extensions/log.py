@@ -49,18 +49,19 @@ class LogOperator(Operator[Stream]):
         Field(
             "message",
             Expr(),
-            "What is logged: text as it is, other values as JSON or as Python shows them.",
+            "The message: text is logged unchanged, other values as JSON or in Python's notation.",
             required=True,
         ),
         Field("level", Choice(tuple(LEVELS)), "The level of the line.", default="info"),
-        Field("limit", Integer(), "How many lines a second a task logs at most.", default=LIMIT),
+        Field("limit", Integer(), "The maximum number of lines that a task logs per second.", default=LIMIT),
         NAME,
     )
     summary = (
-        "Logs a line for each record, which begins with the name of the node, and forwards the record unchanged. `run` writes "
-        "it to its log (logger `streamkit.steps`), `try`, `test` and Spark to stderr. A task logs at most `limit` lines in a "
-        "second of the wall clock; the message of a further record is not computed, and the next line of a later second "
-        "begins with how many were left out. A line has at most 10,000 characters, and line breaks in it are written as `\\n`."
+        "Logs a line for each record, which begins with the name of the node, and forwards the record unchanged. "
+        "`run` writes it to its log (logger `streamkit.steps`), `try`, `test` and Spark to stderr. A task logs at "
+        "most `limit` lines in a second of the wall clock; for further records the message is not computed, and the "
+        "next line begins with the number of omitted lines. A line has at most 10,000 characters, and "
+        "line breaks in it are written as `\\n`."
     )
     example = Example(
         topology="""streamkit: 1

@@ -52,17 +52,18 @@ class SampleOperator(Operator[Stream]):
     is_extension = True
     main = "rate"
     fields = (
-        Field("rate", Fraction(), "The part of the records that is kept, from 0 to 1.", required=True),
-        Field("by", Expr(), "What decides; the record's key where absent."),
-        Field("seed", Integer(0), "Another number keeps other records.", default=0),
+        Field("rate", Fraction(), "The share of the records to keep, from 0 to 1.", required=True),
+        Field("by", Expr(), "The value that decides; by default the record's key."),
+        Field("seed", Integer(0), "A different number keeps different records.", default=0),
         NAME,
     )
     summary = (
-        "Keeps a part of the records and drops the others. A hash (BLAKE2b) of `seed` and of the result of `by` decides, so "
-        "that all records with the same result are kept or dropped together, on every instance and on each replay; of many different "
-        "results about `rate` are kept, and a higher `rate` keeps all that a lower one does. Equal numbers have equal hashes "
-        "(1, 1.0), and the order of an object's fields does not matter. Where `by` gives null, the place of the record "
-        "decides (topic, partition and offset), so that records are kept or dropped one by one."
+        "Keeps a part of the records and drops the others. A hash (BLAKE2b) of `seed` and of the result of `by` "
+        "decides, so all records with the same result are kept or dropped together, on every instance and in each "
+        "replay. Of many different results, a share of about `rate` is kept, and a higher `rate` keeps all records "
+        "that a lower one keeps. Equal numbers have equal hashes (1, 1.0), and the order of an object's fields does "
+        "not matter. If `by` returns null, the position of the record decides (topic, partition and offset), so "
+        "records are kept or dropped individually."
     )
     example = Example(
         topology="""streamkit: 1

@@ -42,10 +42,10 @@ class SetTimestampOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Gives each record another timestamp, which windows, joins and topics further down use. Anything but a whole "
-        "number of at least 0, null too, is an error of the step. The stream time of the task does not change: it follows "
-        "from the records that the task reads. To set it too, give the topic a `timestamp`, or `repartition` after this "
-        "step."
+        "Gives each record another timestamp, which downstream windows, joins and topics use. A result other than "
+        "a whole number of at least 0, including null, is an error of the step. The task's stream time does not "
+        "change, because it comes from the records that the task reads. To set it too, give the topic a `timestamp`, "
+        "or use `repartition` after this step."
     )
     example = Example(
         topology="""streamkit: 1

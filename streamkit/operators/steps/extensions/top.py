@@ -30,7 +30,7 @@ class TopOperator(Operator[GroupedStream | WindowedStream]):
     name: ClassVar[str] = "top"
     is_extension = True
     fields = (
-        Field("n", Integer(), f"How many values the list has at most, up to {LONGEST:,}.", required=True),
+        Field("n", Integer(), f"The maximum length of the list, up to {LONGEST:,}.", required=True),
         Field("by", Expr(("key", "value")), "The rank of a value; higher ranks come first.", required=True),
         STORE,
         Field("value_serde", SerdeField(), "The serde of the list.", default="json"),
@@ -38,16 +38,17 @@ class TopOperator(Operator[GroupedStream | WindowedStream]):
     )
     accepts = ("grouped_stream", "windowed_stream")
     summary = (
-        "Keeps the `n` values with the highest ranks of each group, per window if the group is windowed. The result is a "
-        "table of lists, the highest rank first; of equal ranks the value that came first is ahead, and a value that equals "
-        "the last rank of a full list does not get into it. For the lowest ranks write `by: -value.x`. A row is updated each "
-        "time its list changes, with the highest timestamp of the records that changed it; sliding windows and sessions are "
-        "updated by each record. A cache (see [stores](stores.md)) holds updates back until the commit, as for other "
-        "aggregations. Values are kept as they are: choose fields with `map_values` before.\n\n"
-        "A record without key or value, or whose rank is null or NaN, is dropped and counted. Ranks that can't be compared, "
-        "such as a number and text, are an error of the step. A record that is late for its window is dropped; without "
-        "windows lists know no time, and no value leaves a list but for a higher rank. With a `ttl`, a row ends that long "
-        "after its last change. When two sessions become one, of equal ranks those of the earlier session are ahead."
+        "Keeps the `n` values with the highest ranks of each group, per window if the group is windowed. The result "
+        "is a table of lists, the highest rank first. Among equal ranks, the earlier value comes first, and a value "
+        "that only equals the last rank of a full list is not added. For the lowest ranks, write `by: -value.x`. A "
+        "row is updated each time its list changes, with the highest timestamp of the records that changed it; "
+        "sliding windows and sessions are updated by each record. A cache (see [stores](stores.md)) holds updates "
+        "back until the commit, as for other aggregations. Values are kept unchanged; select fields with `map_values` "
+        "before this step.\n\nA record without key or value, or whose rank is null or NaN, is dropped and counted. "
+        "Ranks that can't be compared, such as a number and text, are an error of the step. A record that is late for "
+        "its window is dropped. Without windows, lists ignore time, and a value leaves a list only for a higher rank. "
+        "With a `ttl`, a row is deleted that long after its last change. When two sessions become one, values of the "
+        "earlier session come first among equal ranks."
     )
     example = Example(
         topology="""streamkit: 1

@@ -52,14 +52,14 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "value",
             Expr(("key", "left", "right", _MAPPED), ("key", "left", "right"), takes_all=False),
-            "The joined value, of `left`, `right` and `key` (foreign keys: `left` and `right` only; global tables: also "
-            "`mapped_key`, which `on` gave, KIP-1340).",
+            "The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables: "
+            "also `mapped_key`, the result of `on`, KIP-1340).",
             required=True,
         ),
         Field(
             "on",
             Expr(("key", "value"), ("key", "value")),
-            "Of `key` and `value` of the left: the key to look up in a global table, or the foreign key.",
+            "From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.",
         ),
         Field("within", Duration(0), "Two streams: how far apart records may be."),
         Field(
@@ -75,26 +75,27 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "grace",
             Duration(0),
-            "Two streams: how long the window takes late records, by the time of the task, as in [`window`](aggregations.md#window). Versioned "
-            "table: how long to wait.",
+            "Two streams: how long the window accepts late records, in the task's stream time, as in "
+            "[`window`](aggregations.md#window). Versioned table: how long to wait.",
         ),
         Field(
             "store",
             StoreField(),
-            "Two tables: the store of the result. Two streams: `name`, what the names of the join's stores begin with, and "
-            "`type`, `logging` and `config` of all of them.",
+            "Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores, "
+            "and `type`, `logging` and `config` for all of them.",
         ),
         Field(
             "this_store",
             StoreField(),
-            "Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a changelog.",
+            "Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a "
+            "changelog.",
         ),
         Field("other_store", StoreField(), "Two streams: the store of the right side, likewise."),
         Field(
             "partition",
             Expr(("key", "partitions"), ("key", "partitions")),
-            "Foreign key: the partition of the left row's `key`, of `partitions` in number, where its table is not "
-            "partitioned by the key's bytes. None: that of the bytes.",
+            "Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not "
+            "partitioned by the key's bytes. None: by the bytes.",
         ),
         Field(
             "other_partition",
@@ -109,8 +110,8 @@ class JoinOperator(Operator[Stream | Table]):
     summary = (
         "Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a "
         "table look up the record's key in the table; a stream and a global table look up the key that `on` gives; two "
-        "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a match on "
-        "both sides come out."
+        "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a "
+        "match on both sides are emitted."
     )
     example = Example(
         topology="""streamkit: 1
@@ -219,8 +220,8 @@ class LeftJoinOperator(JoinOperator):
     name = "left_join"
     kind = "left"
     summary = (
-        "Joins like `join`, but records of the left side come out also without a match: `right` is then None. Of two "
-        "streams, an unmatched record comes out when its window is over."
+        "Joins like `join`, but also emits records of the left side without a match; `right` is then None. For two "
+        "streams, an unmatched record is emitted when its window has ended."
     )
     example = Example(
         topology=JoinOperator.example.topology.replace("- join:", "- left_join:"),
@@ -237,8 +238,8 @@ class OuterJoinOperator(JoinOperator):
     name = "outer_join"
     kind = "outer"
     summary = (
-        "Joins two streams or two tables so that records of both sides come out also without a match; the side without "
-        "one is None."
+        "Joins two streams or two tables, and also emits records of both sides without a match; the missing side is "
+        "None."
     )
     example = Example(
         topology="""streamkit: 1

@@ -72,18 +72,18 @@ class BranchOperator(Operator[Stream]):
         Field(
             "default",
             fields.DefaultBranch(),
-            "The name of the branch for records that no predicate takes; `true`: one without a name.",
+            "The name of the branch for records that match no predicate; `true`: a branch without a name.",
         ),
         NAME,
     )
     summary = (
         "Sends each record to the first branch whose predicate holds, in the order of `when`, or to the `default` "
-        "branch, or nowhere. It ends its pipeline; others go on from a branch with `from: PIPELINE.BRANCH`. A branch's node "
-        "is called the step's name (`name`, else the generated one) and the branch's in one. In a list, a branch without "
-        "`name` is called by its place, counted from 1, and `default: true` is called 0: `from: PIPELINE.1`. All branches "
-        "are made first, and then, in the order of `when`, what hangs below each. With `chained: true` a branch's steps and "
-        "ends are made with the branch itself, as by `Branched.withFunction` and `withConsumer`: that decides indices, "
-        "never records."
+        "branch, or nowhere. It ends its pipeline; other pipelines continue from a branch with `from: "
+        "PIPELINE.BRANCH`. The name of a branch's node is the step's name (`name`, else the generated one) followed "
+        "by the branch's name. In a list, a branch without `name` is named by its position, counted from 1, and "
+        "`default: true` is named 0: `from: PIPELINE.1`. All branches are created first, and then, in the order of "
+        "`when`, the nodes below each. With `chained: true`, a branch's steps and ends are created with the branch "
+        "itself, as with `Branched.withFunction` and `withConsumer`; this affects indices, never records."
     )
     example = Example(
         topology="""streamkit: 1

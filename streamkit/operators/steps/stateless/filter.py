@@ -111,8 +111,8 @@ class FilterOperator(Operator[Stream | Table]):
     accepts = ("stream", "table")
     negate: ClassVar[bool] = False
     summary = (
-        "Keeps the records for which the condition holds. On a table, a row whose condition does not hold (any more) is "
-        "deleted from the result, and `store` materializes the result."
+        "Keeps the records for which the condition is true. On a table, a row whose condition is false, or becomes "
+        "false, is deleted from the result, and `store` materializes the result."
     )
     example = Example(
         topology="""streamkit: 1
@@ -177,7 +177,7 @@ class FilterNotOperator(FilterOperator):
     name = "filter_not"
     negate = True
     summary = (
-        "Keeps the records for which the condition does not hold. On a table, a row whose condition holds is deleted "
+        "Keeps the records for which the condition is false. On a table, a row whose condition is true is deleted "
         "from the result, and `store` materializes the result."
     )
     example = Example(

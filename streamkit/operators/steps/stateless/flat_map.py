@@ -46,8 +46,8 @@ class FlatMapOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Turns each record into any number of records, given as a list of `(key, value)` pairs. Like `map` it changes "
-        "keys, so that what follows may need to repartition; `flat_map_values` does not."
+        "Turns each record into any number of records, given as a list of `(key, value)` pairs. Like `map` it "
+        "changes keys, so later steps may need to repartition; `flat_map_values` does not."
     )
     example = Example(
         topology="""streamkit: 1

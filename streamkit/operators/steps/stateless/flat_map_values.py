@@ -47,7 +47,7 @@ class FlatMapValuesOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Turns each record into one record per value of an iterable, all under the record's key. An empty iterable "
+        "Turns each record into one record per value of an iterable, all with the record's key. An empty iterable "
         "drops the record."
     )
     example = Example(

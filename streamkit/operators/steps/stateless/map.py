@@ -51,16 +51,16 @@ class MapOperator(Operator[Stream]):
 
     name: ClassVar[str] = "map"
     fields = (
-        Field("key", Expr(), "The new key; without it the key and its serde stay."),
-        Field("value", Expr(), "The new value; without it the value and its serde stay."),
+        Field("key", Expr(), "The new key; without it, the key and its serde do not change."),
+        Field("value", Expr(), "The new value; without it, the value and its serde do not change."),
         KEY_SERDE,
         VALUE_SERDE,
         NAME,
     )
     summary = (
-        "Replaces key and value of each record. An absent `key` or `value` leaves that side as it is. What follows and "
-        "needs records by key, such as an aggregation or a join, repartitions first; where the key stays, "
-        "`map_values` spares that."
+        "Replaces the key and the value of each record. If `key` or `value` is absent, that side does not change. A "
+        "later step that needs records by key, such as an aggregation or a join, repartitions first; if the key does "
+        "not change, use `map_values` to avoid this."
     )
     example = Example(
         topology="""streamkit: 1

@@ -96,8 +96,8 @@ class MapValuesOperator(Operator[Stream | Table]):
     )
     accepts = ("stream", "table")
     summary = (
-        "Replaces the value and leaves the key alone, so that nothing needs to be repartitioned. On a table, deleted "
-        "rows stay deleted without asking the expression, and `store` materializes the result."
+        "Replaces the value and keeps the key, so no repartitioning is needed. On a table, deleted rows stay deleted "
+        "without evaluating the expression, and `store` materializes the result."
     )
     example = Example(
         topology="""streamkit: 1

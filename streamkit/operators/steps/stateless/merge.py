@@ -34,8 +34,8 @@ class MergeOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Joins streams into one that has the records of all, in no particular order between them. The streams keep "
-        "their keys, and where one of them has changed keys, the merged stream counts as one with changed keys."
+        "Merges streams into one that contains the records of all, in no particular order. Records keep their keys; "
+        "if the keys of one stream have changed, the merged stream counts as one with changed keys."
     )
     example = Example(
         topology="""streamkit: 1

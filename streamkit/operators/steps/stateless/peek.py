@@ -31,12 +31,12 @@ class PeekOperator(Operator[Stream]):
     name: ClassVar[str] = "peek"
     main = "do"
     fields = (
-        Field("do", Expr(), "Evaluated for each record; what it gives is ignored.", required=True),
+        Field("do", Expr(), "Evaluated for each record; the result is ignored.", required=True),
         NAME,
     )
     summary = (
-        "Evaluates an expression, or calls a Python callable with key and value, for each record and passes the record "
-        "on unchanged."
+        "Evaluates an expression, or calls a Python callable with key and value, for each record, and forwards the "
+        "record unchanged."
     )
     example = Example(
         topology="""streamkit: 1

@@ -35,12 +35,12 @@ class PrintOperator(Operator[Stream]):
     name: ClassVar[str] = "print"
     main = "label"
     fields = (
-        Field("label", Text(), "What stands in front of each line; the name of the node above where absent."),
+        Field("label", Text(), "The prefix of each line; by default the name of the node above."),
         NAME,
     )
     summary = (
-        "Prints each record as `[label]: key, value`; under `try` to stderr. The node has no successors: the step after "
-        "it stands on what `print` stands on."
+        "Prints each record as `[label]: key, value`; under `try` to stderr. The node has no successors; the next "
+        "step follows the node above `print`."
     )
     example = Example(
         topology="""streamkit: 1

@@ -48,7 +48,7 @@ class SelectKeyOperator(Operator[Stream]):
     )
     summary = (
         "Gives each record a new key. The record stays in its partition until an aggregation, a join or `to_table` "
-        "needs records by key, which then repartitions."
+        "needs records by key and repartitions."
     )
     example = Example(
         topology="""streamkit: 1

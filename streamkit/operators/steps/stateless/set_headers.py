@@ -41,9 +41,9 @@ class SetHeadersOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Sets record headers: each expression gives text or bytes, null removes the header. A header of that name that "
-        "is already there is replaced; others stay. Key and value stay as they are. An expression whose result is None "
-        "leaves a header without a value, as `new RecordHeader(name, null)` in Java."
+        "Sets record headers: each expression returns text or bytes; null removes the header. An existing header of "
+        "that name is replaced; others, the key and the value do not change. If an expression returns None, the "
+        "header has no value, like `new RecordHeader(name, null)` in Java."
     )
     example = Example(
         topology="""streamkit: 1

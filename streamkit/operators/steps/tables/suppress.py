@@ -121,25 +121,26 @@ class SuppressOperator(Operator[Table]):
         Field(
             "until",
             DurationOr(("window_closes",)),
-            "`window_closes`, or how long after its first update a key's updates are held back.",
+            "`window_closes`, or how long a key's updates are held back after the first one.",
             required=True,
         ),
-        Field("max_records", Integer(), "How many keys the buffer holds; unbounded where absent."),
-        Field("max_bytes", Integer(), "How many bytes the buffer holds; unbounded where absent."),
+        Field("max_records", Integer(), "The maximum number of keys in the buffer; unbounded by default."),
+        Field("max_bytes", Integer(), "The maximum number of bytes in the buffer; unbounded by default."),
         Field("when_full", Choice(("emit_early", "shut_down")), "What happens when the buffer is full."),
         Field("logging", Flag(), "Whether the buffer has a changelog, from which it is restored.", default=True),
         Field(
             "config",
             TopicConfig(),
-            "Settings of the changelog's topic, before those of `topic.` in the file's `config`.",
+            "Settings of the changelog topic, which take precedence over `topic.` in the file's `config`.",
         ),
         NAME,
     )
     accepts = ("table",)
     summary = (
-        "Holds the updates of a table back, so that only the last of several comes through: until the window of the key "
-        "closes, which gives one final result per window, or for some time. The buffer is unbounded, or bounded by "
-        "`max_records` and `max_bytes`; when it is full, the oldest updates come out early, or the application stops."
+        "Holds back the updates of a table and forwards only the last of several: until the key's window closes, "
+        "which gives one final result per window, or for a given time. The buffer is unbounded, or bounded by "
+        "`max_records` and `max_bytes`; when it is full, the oldest updates are emitted early, or the application "
+        "stops."
     )
     example = Example(
         topology="""streamkit: 1
@@ -219,7 +220,8 @@ pipelines:
             raise BuildError(
                 step.at("until"),
                 "suppress: window_closes needs a table of windows; write a `window` before the aggregation, or "
-                f"`suppress: {{until: 10s}}`. Window close time is only defined for windowed computations. Got [{error}].",
+                f"`suppress: {{until: 10s}}`. Window close time is only defined for windowed computations. Got "
+                f"[{error}].",
             ) from error
 
 
@@ -269,7 +271,8 @@ class SuppressKernel:
         while self._is_full():
             if not work.emit_early:
                 raise StreamkitError(
-                    f"{work.node_name} buffer exceeded its max capacity. Currently [{buffer.count}/{_shown(work.max_records)}] "
+                    f"{work.node_name} buffer exceeded its max capacity. Currently "
+                    f"[{buffer.count}/{_shown(work.max_records)}] "
                     f"records and [{buffer.size}/{_shown(work.max_bytes)}] bytes."
                 )
             oldest = buffer.first()

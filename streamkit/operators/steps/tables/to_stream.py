@@ -39,13 +39,13 @@ class ToStreamOperator(Operator[Table]):
     name: ClassVar[str] = "to_stream"
     main = "key"
     fields = (
-        Field("key", Expr(), "A new key for the stream; the table's key where absent."),
+        Field("key", Expr(), "A new key for the stream; by default the table's key."),
         KEY_SERDE,
         NAME,
     )
     accepts = ("table",)
     summary = (
-        "Turns a table into the stream of its changes: a record for each update, with value null where a row was "
+        "Turns a table into the stream of its changes: a record for each update, with the value null if a row was "
         "deleted. A table must become a stream before `to` can write it."
     )
     example = Example(

@@ -20,8 +20,9 @@ class ToTableOperator(Operator[Stream]):
     main = "store"
     fields = (STORE, NAME)
     summary = (
-        "Reads the stream as changes of a table: the latest value of each key is the row, null deletes it. Where the "
-        "stream's keys have changed it repartitions first. Without `store` there is a store only if something needs one."
+        "Reads the stream as changes of a table: the latest value of each key is the row, null deletes it. If the "
+        "stream's keys have changed, it repartitions first. Without `store`, there is a store only if a step needs "
+        "one."
     )
     example = Example(
         topology="""streamkit: 1

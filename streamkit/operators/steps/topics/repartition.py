@@ -17,20 +17,21 @@ class RepartitionOperator(Operator[Stream]):
     name: ClassVar[str] = "repartition"
     main = "partitions"
     fields = (
-        Field("partitions", Integer(), "The number of partitions; derived from what is upstream where absent."),
+        Field("partitions", Integer(), "The number of partitions; by default derived from the upstream topics."),
         Field(
             "partition",
             Expr(PARTITION_NAMES, ("key", "value", "partitions")),
-            "The partition of each record, of `partitions` in number: a number, None for that of the key, or a list of "
-            "them; an empty list drops the record.",
+            "The partition of each record, out of `partitions`: a number, None for the partition of the key, or a "
+            "list of these; an empty list drops the record.",
         ),
-        Field("key_serde", SerdeField(), "The serde of keys in the topic; that of the stream where absent."),
-        Field("value_serde", SerdeField(), "The serde of values in the topic; that of the stream where absent."),
+        Field("key_serde", SerdeField(), "The serde of keys in the topic; by default that of the stream."),
+        Field("value_serde", SerdeField(), "The serde of values in the topic; by default that of the stream."),
         NAME,
     )
     summary = (
-        "Writes the stream to an internal topic and reads it back, so that records of a key share a partition again and "
-        "the work can spread over another number of partitions. `name` names the topic: `APPLICATION-NAME-repartition`."
+        "Writes the stream to an internal topic and reads it back, so that records of a key share a partition again "
+        "and work can be spread over a different number of partitions. `name` names the topic: "
+        "`APPLICATION-NAME-repartition`."
     )
     example = Example(
         topology="""streamkit: 1
