@@ -83,7 +83,7 @@ def test_a_thread_ends_what_was_lost_of_its_own_transactions_before_the_next_one
     done = app.run()
     assert (
         done.code,
-        done.err.count(f"brokers had lost the end of the last transaction of {own}; it is aborted now"),
+        done.err.count(f"brokers had lost the end of the last transaction of {own}; it is now aborted"),
     ) == (0, 1)
     # The commit of the next transaction would have committed the record, too.
     values = [raw.value for raw in unverified.read(changelog.topic, committed_only=True) if raw.key == b"k0"]
