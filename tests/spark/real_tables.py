@@ -133,6 +133,32 @@ def test_different_bytes_of_one_key(spark: Any, job: Any, table: str) -> None:
     assert rows(spark, table, "key, value, unix_millis(timestamp)") == [(1, 1, 1)]
 
 
+@pytest.mark.skipif(FORMAT.name != "delta", reason="the reader of Avro is with the jars of Delta")
+def test_avro_files_with_different_columns_are_refused(spark: Any, tmp_path: Path) -> None:
+    """Spark takes the columns of one file for those of all, and leaves out the others without a word."""
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    for day, columns in (("1", "1 AS a"), ("2", "2 AS a, 3 AS b")):
+        spark.sql(f"SELECT {columns}, 0L AS timestamp").coalesce(1).write.format("avro").save(
+            f"{tmp_path}/in/day={day}"
+        )
+
+    def run(*inputs: str) -> None:
+        places = [parse_place(f"events={each}", "--input")[1] for each in inputs]
+        changes = write_lines(tmp_path / "changes", [])
+        outputs = dict([parse_place(f"copies={tmp_path}/out", "--output")])
+        submit(
+            load(tmp_path / "topology.yaml"),
+            JobOptions({"events": tuple(places), "changes": (changes,)}, outputs),
+            spark,
+        )
+
+    with pytest.raises(StreamkitError, match=r"has other columns than .*, such as b \(int\)"):
+        run(f"{tmp_path}/in,value=*")
+    run(f"{tmp_path}/in/day=1,value=*", f"{tmp_path}/in/day=2,value=*")
+    written = [json.loads(line)["value"] for file in (tmp_path / "out").glob("part-*") for line in file.open()]
+    assert sorted(written, key=str) == [{"a": 1, "timestamp": 0}, {"a": 2, "b": 3, "timestamp": 0}]
+
+
 def test_columns_are_added(spark: Any, job: Any, table: str) -> None:
     job("events", [("k", {"a": 1}, 1)], f"copies={table},key=string,value=a int")
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (mine string)")

@@ -23,7 +23,12 @@ class TableFormat:
 
 
 ICEBERG = TableFormat("iceberg", "4.1.4", ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",))
-DELTA = TableFormat("delta", "4.2.1", ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"))
+DELTA = TableFormat(
+    "delta",
+    "4.2.1",
+    ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0", "org.apache.spark:spark-avro_2.13:4.2.0"),
+)
+"""With Spark's own reader of Avro, whose jar is not part of PySpark either."""
 FORMATS = {each.name: each for each in (ICEBERG, DELTA)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -31,7 +32,7 @@ from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout,
 from streamkit.runtime.spark.rows.partition_columns import arranged
 from streamkit.runtime.spark.rows.partitioning import partitions_of
 from streamkit.runtime.spark.stages.stage_plan import matching
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
+from streamkit.runtime.spark.submission.job_options import AVRO, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.submission.spark_session import without_error_log
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
@@ -65,6 +66,9 @@ _OPTIONS = {
     "orc": {"mergeSchema": "true"},
 }
 _MICROSECONDS_OF_A_DAY = 86_400_000_000
+_AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
+"""Options that give the columns to read, in lower case."""
+_SCHEMA_READERS = 8
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
 _WRITTEN = {
@@ -168,7 +172,26 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
             )
         return frame
     # Some formats take no list, and a name of a table in place of a path.
-    return reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+    frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+    if place.format == AVRO:
+        _check_one_schema(spark, place, frame.inputFiles())
+    return frame
+
+
+def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -> None:
+    """Raise TransportError for Avro files with different columns: Spark would read those of one file from all of them."""
+    if any(name.lower() in _AVRO_SCHEMAS for name in place.options):
+        return
+    reader = spark.read.format(AVRO)
+    with ThreadPoolExecutor(_SCHEMA_READERS) as readers:
+        schemas = list(readers.map(lambda file: sorted(reader.load(file).dtypes), files))
+    for file, schema in zip(files, schemas, strict=True):
+        if schema != schemas[0]:
+            ((name, kind), *_) = sorted(set(schema) ^ set(schemas[0]))
+            raise TransportError(
+                f"{place.path}: {same_path(file)} has other columns than {same_path(files[0])}, such as {name} ({kind}), and Spark "
+                "would read the columns of one file: read them as two inputs, or give options.avroSchema=SCHEMA with all columns"
+            )
 
 
 def files_of_table(spark: SparkSession, place: Place) -> dict[str, int]:

@@ -15,7 +15,8 @@ from streamkit.runtime.spark.submission.partition_transforms import Transform, p
 from streamkit.suggestions import did_you_mean
 
 JSON_LINES, PARQUET, TABLE, DELTA, ICEBERG = "json", "parquet", "table", "delta", "iceberg"
-OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", "avro")
+AVRO = "avro"
+OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", AVRO)
 """The formats whose files Spark itself finds: all files of a path, in the order of their names."""
 OF_TABLES = (TABLE, DELTA, ICEBERG)
 """The formats of outputs that are tables, which have a schema and a history."""
@@ -31,8 +32,8 @@ EVERY = "*"
 """Stands for all columns of an input."""
 WHERE, OPTION = "where", "options."
 DECODED, OF_LOG = "decoded", "log"
-_BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": "avro"}
-_BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": "avro"}
+_BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": AVRO}
+_BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": AVRO}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 _DEEPEST = 12
 """Folders NAME=VALUE in each other that are looked into for a file."""
