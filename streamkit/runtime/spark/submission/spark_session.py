@@ -235,7 +235,8 @@ def reason(error: Exception) -> str:
         package = None if found is None else package_of(found[1])
         if found is not None and package is not None:
             return f"the format {found[1]} is in a package: {package}"
-    if found := re.search(r"catalog plugin class for catalog '\w+': (\S+\.(iceberg|delta)\.\S+?)\.?\s", text):
+    # Spark 4.3 names the class otherwise than 4.1 and 4.2 do.
+    if found := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
         return f"the class {found[1]} is in a package: {package_of(found[2])}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
@@ -266,16 +267,16 @@ def package_of(name: str) -> str | None:
         newest = max(releases)
         return f"for Spark {version} none is known; pip install 'pyspark=={newest}.*', and run the command again"
     package, settings = {
-        "iceberg": ("org.apache.iceberg:iceberg-spark-runtime", {}),
+        "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-", {}),
         "delta": (
-            "io.delta:delta-spark",
+            "io.delta:delta-spark_",
             {
                 "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             },
         ),
     }[name]
-    found = {"spark.jars.packages": f"{package}-{version}_2.13:{releases[version]}", **settings}
+    found = {"spark.jars.packages": f"{package}{version}_2.13:{releases[version]}", **settings}
     return f"add {' '.join(f'--conf {setting}={value}' for setting, value in found.items())}"
 
 
