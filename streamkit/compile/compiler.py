@@ -344,7 +344,8 @@ def _decodes_by_batch(node: SourceNode, values: Serde, lazy: RecordVariables) ->
 
 
 def _body(node: SourceNode, gen: Generator, serdes: tuple[Serde, Serde], lazy: RecordVariables) -> None:
-    gen.start_budget()
+    if gen.counts:
+        gen.do(method(gen.budget(), "start"))
     keys, values = serdes
     by_batch = _decodes_by_batch(node, values, lazy)
     record = RecordVariables(
@@ -443,7 +444,8 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
         gen.assign(symbol("topic"), literal(topic))
         gen.assign(found, list_of())
         with gen.each(tuple(map(symbol, ("kb", "vb", "t", "h", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
-            gen.start_budget()
+            if gen.counts:
+                gen.do(method(gen.budget(), "start"))
             with gen.attempt():
                 for name, variable, raw, serde in (("key", "k", KEY, keys), ("value", "v", VALUE, values)):
                     if name in expression.names:

@@ -189,7 +189,8 @@ class Generator(RecordWriter):
         def write(name: Code) -> None:
             with self.with_record(record_of_parameters()), self.function(name, *signature):
                 result = self.expr(expression, **{each: symbol(name) for each, name in parameters.items()})
-                self.returns(result)
+                # A kernel may call the function several times for one record.
+                self.returns(method(self.budget(), "item", result) if self.counts else result)
 
         return self.deferred_function(("callable", id(expression), signature), "x", write)
 

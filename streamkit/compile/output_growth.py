@@ -1,90 +1,104 @@
-"""Decides whether a program charges each result: whether its steps together can make one record much larger.
+"""Decides whether a program counts the size of its results: whether expressions can make one record much larger.
 
 The bound is computed along the nodes: at each node, by which factor a record can have grown since it was read.
-Most topologies stay far below the limit. An expression that alone makes much of little charges the budget in any program
-(expressions.translate).
+Most topologies stay far below the limits; their programs count nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from math import inf, prod
+from dataclasses import dataclass
 
 from streamkit.expressions import Expression
+from streamkit.expressions.expression import MOST_BYTES, MOST_TIMES, MOST_WORK, Growth
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.stateless.flat_map import FlatMap
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
 from streamkit.operators.steps.tables.suppress import Suppress
 from streamkit.plan.model import PlanNode, SinkNode, SourceNode, SubTopology
 
-_MOST_TIMES = 32
-"""How many times as large as a record's input its values may be without being charged."""
 _RECORD = 1 << 20
 """Bytes of a record that is large for Kafka: its default for `message.max.bytes`."""
-_STORED = "aggregate"
-"""The name of values that come from a store, which may grow with each record."""
-_CONSTANT = 64
-"""Characters of an expression that make each of many records as much larger as its input is."""
+_STORED = frozenset(("aggregate",))
+"""Names of values that come from a store, which may grow with each record."""
+
+
+@dataclass
+class Reach:
+    """The output of one record that reaches a node: a factor of its size, further bytes, and work for each unit of its size."""
+
+    times: float = 0.0
+    more: float = 0.0
+    work: float = 0.0
+    many: bool = False
+    """Whether a node above makes several records of one."""
+
+    def add(self, other: Reach) -> None:
+        """Add the output that arrives on another path."""
+        self.times += other.times
+        self.more += other.more
+        self.work = max(self.work, other.work)
+        self.many = self.many or other.many
 
 
 def counts(sub_topology: SubTopology, max_bytes: int, max_steps: int) -> bool:
-    """Return whether a sub-topology's program has to charge the results of its expressions.
+    """Return whether a sub-topology's program has to count the results of its expressions.
 
-    max_bytes, max_steps: the settings `expression.max.bytes` and `expression.max.steps`; low ones lower the limit.
+    max_bytes, max_steps: the settings `expression.max.bytes` and `expression.max.steps`; low ones lower the limits.
     """
-    most = min(_MOST_TIMES, max(1.0, min(max_bytes, max_steps) / _RECORD))
+    most_times = min(MOST_TIMES, max(1.0, max_bytes / _RECORD))
+    most_work = min(MOST_WORK, max(1.0, max_steps / _RECORD))
     nodes = sub_topology.nodes
-    reached: dict[str, float] = {}
-    many: set[str] = set()
+    reached: dict[str, Reach] = {}
     for name in _in_order(nodes):
-        node = nodes[name]
-        parents = [each for each in getattr(node, "parents", ()) if each in reached]
-        is_many = not many.isdisjoint(parents)
-        reached[name] = (
-            sum(reached[each] for each in parents) * _times(node, is_many) if parents else _times(node, False)
-        )
-        if is_many or isinstance(getattr(node, "processor", None), (FlatMap, FlatMapValues)):
-            many.add(name)
-        if reached[name] > most:
+        node, found = nodes[name], Reach()
+        if isinstance(node, SourceNode):
+            found.times = 1.0
+        for parent in getattr(node, "parents", ()):
+            if parent in reached:
+                found.add(reached[parent])
+        reached[name] = passed = _after(node, found)
+        if passed.times > most_times or passed.more > min(MOST_BYTES, max_bytes) or passed.work > most_work:
             return True
     return False
 
 
-def draws(sub_topology: SubTopology) -> bool:
-    """Return whether an expression of a sub-topology charges the budget in any program."""
-    return any(each.draws for node in sub_topology.nodes.values() for each in _expressions(node))
-
-
-def _times(node: PlanNode, many: bool) -> float:
-    """Return how many times as large as what reaches a node the results of one record may be.
-
-    many: whether a node above makes several records of one.
-    """
+def _after(node: PlanNode, reach: Reach) -> Reach:
+    """Return the output of a node."""
+    inside = [] if isinstance(node, SourceNode) else list(_growths(node))
+    if isinstance(node, SourceNode):
+        inside = [each.growth for each in node.timestamps.values() if isinstance(each, Expression)]
+    times, more, work = 1.0, 0.0, 0.0
+    for growth in inside:
+        times = max(times, _times(growth, reach.many))
+        more += growth.constant if not growth.is_none else 0.0
+        work += growth.work if not growth.is_none else 0.0
+        if any(growth.size.get(name, 0.0) > 1 for name in _STORED):
+            # A stored value may have any size already.
+            times = float("inf")
     processor = getattr(node, "processor", None)
-    if many and isinstance(processor, (FlatMap, FlatMapValues)):
-        return inf
-    times = 1.0
-    for group in _groups(node):
-        times = max(times, prod(_growth(each, many) for each in group))
-    return times * _windows(processor)
-
-
-def _growth(expression: Expression, many: bool) -> float:
-    times = expression.times
-    if times.get(_STORED, 0.0) > 1:
-        # A stored value may have any size already.
-        return inf
-    if not many or expression.result_kind in ("int", "float", "bool"):
-        return max(sum(times.values()), 1.0)
-    # Each of many records, which may have a single character, has a copy of the constants, and of what is not its value.
-    return inf if times.keys() - {"value"} else max(times.get("value", 0.0), 1.0) + len(expression.text) // _CONSTANT
+    times *= _windows(processor) if inside else 1.0
+    return Reach(
+        reach.times * times,
+        reach.more * times + more,
+        reach.work + reach.times * work,
+        reach.many or isinstance(processor, (FlatMap, FlatMapValues)),
+    )
 
 
 def holds_back(processor: object) -> bool:
     """Return whether a node forwards earlier records that it held back, and not the current one."""
     own = getattr(processor, "on_close", False) or getattr(processor, "holds_records", False)
     return isinstance(processor, Suppress) or bool(own)
+
+
+def _times(growth: Growth, many: bool) -> float:
+    if not many:
+        return growth.factor
+    # The constants of the expression are part of each of many records, which may have a single character.
+    others = any(size for name, size in growth.size.items() if name != "value")
+    return float("inf") if others and not growth.is_none else growth.factor + growth.constant / 2
 
 
 def _windows(processor: object) -> float:
@@ -94,24 +108,16 @@ def _windows(processor: object) -> float:
     return size / advance if size and advance and size > advance else 1.0
 
 
-def _expressions(node: PlanNode) -> Iterator[Expression]:
-    for group in _groups(node):
-        yield from group
+def _growths(node: PlanNode) -> Iterator[Growth]:
+    """Yield the bounds of a node's expressions; the expressions of a lookup count as one."""
+    yield from _within(getattr(node, "processor", node))
 
 
-def _groups(node: PlanNode) -> Iterator[list[Expression]]:
-    """Yield the expressions of a node; those of a lookup are applied one to the result of the other, and come together."""
-    if isinstance(node, SourceNode):
-        yield from ([each] for each in node.timestamps.values() if isinstance(each, Expression))
-    else:
-        yield from _within(getattr(node, "processor", node))
-
-
-def _within(thing: object) -> Iterator[list[Expression]]:
+def _within(thing: object) -> Iterator[Growth]:
     if isinstance(thing, Expression):
-        yield [thing]
+        yield thing.growth
     elif isinstance(thing, Getter):
-        yield list(_looked_up(thing))
+        yield _looked_up(thing)
     elif isinstance(thing, tuple):
         for each in thing:
             yield from _within(each)
@@ -124,11 +130,16 @@ def _within(thing: object) -> Iterator[list[Expression]]:
                 yield from _within(getattr(thing, field.name))
 
 
-def _looked_up(getter: Getter) -> Iterator[Expression]:
+def _looked_up(getter: Getter) -> Growth:
+    """Return the bounds of the result of a lookup, whose expressions are applied one to the result of the other."""
+    times, more, work = 1.0, 0.0, 0.0
     for field in dataclasses.fields(getter):
         part = getattr(getter, field.name)
-        for group in _within(part) if isinstance(part, (Getter, Expression)) else ():
-            yield from group
+        for growth in _within(part) if isinstance(part, (Getter, Expression)) else ():
+            times *= max(growth.factor, 1.0)
+            more += growth.constant
+            work += growth.work
+    return Growth({"value": times}, more, work * times)
 
 
 def _in_order(nodes: Mapping[str, PlanNode]) -> list[str]:

@@ -16,7 +16,6 @@ from streamkit.code import (
     any_of,
     attribute,
     call,
-    compare,
     either,
     is_none,
     is_not_none,
@@ -30,7 +29,7 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.compile.output_growth import counts, draws
+from streamkit.compile.output_growth import counts
 from streamkit.expressions import Expression
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.translate import BUDGET
@@ -243,7 +242,6 @@ def _assigned(targets: tuple[Code, ...], values: tuple[Code, ...]) -> str:
 
 RT = symbol("rt")
 REPLAYS = "replays"
-_NUMBERS = ("int", "float", "bool")
 _CONTEXT = ("headers", "topic", "partition", "offset")
 
 
@@ -262,24 +260,21 @@ class RecordWriter(StatementWriter):
         self.full_context = _needs_context(self.nodes)
         self.caching = plan.config.statestore_cache_max_bytes > 0
         self.counts = counts(sub_topology, plan.config.expression_max_bytes, plan.config.expression_max_steps)
-        self.draws = self.counts or draws(sub_topology)
         self.record = record_of_parameters()
 
     # -- Expressions and their budget --
 
     def expr(self, expression: Expression, **others: Code) -> Code:
         """Return the piece of an expression over the current record; `others` binds further names, such as aggregate."""
-        if expression.draws:
+        if self.counts:
+            expression = expression.counted or expression
             self.budget()
         bindings = dict(others)
         for name in expression.names:
             if name not in bindings:
                 bindings[name] = self._binding(name)
         self.namespace.update(expression.globals())
-        found = expression.code(bindings)
-        if self.counts and expression.result_kind not in _NUMBERS:
-            return method(self.budget(), "item", found)
-        return found
+        return expression.code(bindings)
 
     def budget(self) -> Code:
         """Return the variable of the budget that the current record has left (expressions.budget)."""
@@ -288,17 +283,10 @@ class RecordWriter(StatementWriter):
         most = literal(config.expression_max_bytes), literal(config.expression_max_steps)
         return self.named_prologue(BUDGET, call("Budget", *most))
 
-    def start_budget(self) -> None:
-        """Write the begin of a record's budget, where the record before it has charged anything."""
-        if self.draws:
-            budget, most = self.budget(), literal(self.plan.config.expression_max_steps)
-            with self.when(compare(attribute(budget, "steps"), "!=", most)):
-                self.do(method(budget, "start"))
-
     @contextmanager
     def separate_budget(self) -> Iterator[None]:
         """Write the work for an earlier record, with a budget of its own; afterwards the current record's budget continues."""
-        if not self.draws:
+        if not self.counts:
             yield
             return
         saved = self.var("left")

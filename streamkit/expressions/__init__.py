@@ -18,9 +18,11 @@ from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.calls import CallableRef, load_callable, load_object
 from streamkit.expressions.expression import Expression, Function, Link
-from streamkit.expressions.growth import times_of
+from streamkit.expressions.functions import Library, _mark, reference_key
+from streamkit.expressions.growth import growth_of
+from streamkit.expressions.piece import literal
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translate import BUDGET, MOST_WORK, Library, Translator, _mark, literal, reference_key
+from streamkit.expressions.translate import BUDGET, CountedTranslator, Translator
 
 __all__ = [
     "Expression",
@@ -34,8 +36,6 @@ __all__ = [
 ]
 
 _MAX_BRACKETS = 150
-_MOST_TIMES = 8
-"""How many times as large as its inputs a result may be of which not every part is charged."""
 _KINDS = frozenset(("int", "float", "str", "bool", "list", "dict", "bytes"))
 
 
@@ -62,12 +62,13 @@ def parse(
         raise TopologyError(problems)
     library = functions if isinstance(functions, Library) else Library(functions)
     names = tuple(names)
-    translator = Translator(names, library, source.place)
-    expression = _translated(translator, tree, source)
-    times = times_of(tree, names, library.functions)
-    if translator.work > MOST_WORK or sum(times.values()) > _MOST_TIMES:
-        expression = _translated(Translator(names, library, source.place, counts=True), tree, source)
-    return replace(expression, times=times)
+    # The translation with charges first: it evaluates every constant part within bounds.
+    counted = _translated(CountedTranslator(names, library.counted, source.place), tree, source)
+    growth = growth_of(tree, names, library.functions)
+    if not growth.is_bounded:
+        return replace(counted, growth=growth)
+    plain = _translated(Translator(names, library, source.place), tree, source)
+    return replace(plain, growth=growth, counted=None if growth.is_none else counted)
 
 
 def _translated(translator: Translator, tree: ast.expr, source: Source) -> Expression:

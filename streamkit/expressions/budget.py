@@ -1,4 +1,4 @@
-"""The bounds of expressions, and the budget of one record in those of all steps: bytes of the values made, and elementary steps.
+"""The budget of one record in the expressions of all steps: bytes of the values made, and elementary steps.
 
 An elementary step is 20 to 50 ns of work: a visited member of a container, 32 bytes of text, a tenth of a loop's
 iteration. Only expressions whose values may be large, or which may take long, charge the budget.
@@ -11,35 +11,11 @@ from itertools import islice
 from time import thread_time
 from typing import TypeVar
 
-from streamkit.config import Config
 from streamkit.errors import LimitError, TimeLimitError
+from streamkit.expressions.expression_limits import MAX_STEPS, MAX_TOTAL, SLOT
 from streamkit.extension import native
 from streamkit.record import Value
 from streamkit.rounds import LARGE, made
-
-MAX_RANGE = 1_000_000
-MAX_BYTES = 10 * 1024 * 1024
-MAX_BITS = 4096
-SLOT = 8
-"""Bytes that one element of a list counts: a pointer."""
-
-MAX_TEXT = 16_384
-"""Characters of an expression's text; longer logic belongs in a Python function."""
-MAX_DEPTH = 150
-"""Levels of nesting, which keep every recursion below Python's limit."""
-MAX_CALLS = 10_000
-"""Calls of the file's functions in one expression, calls by other functions included."""
-
-MAX_LOOPS = 5_000_000
-"""Iterations of loops whose number depends on the file alone."""
-MAX_STEPS = Config.expression_max_steps.default
-"""Elementary steps for one record."""
-MAX_TOTAL = Config.expression_max_bytes.default
-"""Bytes of all values that are made for one record."""
-MAX_SECONDS = 2.5
-"""Seconds for the constant parts of an expression, which are evaluated when the file is read."""
-MAX_EQUAL_HASHES = 100
-"""Members of a set or keys of an object whose hashes are equal; each of them is compared with all others."""
 
 T = TypeVar("T")
 Known = dict[int, tuple[Value, int]]
@@ -56,67 +32,14 @@ _KEPT = 256
 _LOOK = 2_000_000
 """Steps between two reads of the clock."""
 _LONGEST = 30.0
-SMALL = frozenset((int, float, bool, type(None)))
-TEXTS = frozenset((str, bytes))
+_SMALL = frozenset((int, float, bool, type(None)))
 _TEXT = frozenset((str,))
 _INTEGERS = frozenset((int, bool))
-_NUMERIC = frozenset((int, float, bool))
 _BIG = 1 << 63
 
 
 _measured: Callable[[Value, Known], tuple[int, int] | None] | None = native("measured", None)
 """Bytes and steps of a value by the extension `streamkit._native`, where it is in use; None where only Python can count them."""
-
-
-def size_error(what: str, size: int) -> LimitError:
-    """Return the error of a value that is too large.
-
-    >>> str(size_error("text made by '*'", 20_000_000))
-    "text made by '*' has 20000000 bytes; at most 10485760 are allowed"
-    """
-    return LimitError(f"{what} has {_digits(size)} bytes; at most {MAX_BYTES} are allowed")
-
-
-def _digits(number: int) -> str:
-    # Python refuses to print integers of more than 4,300 digits.
-    return str(number) if number.bit_length() < 200 else f"over 2**{number.bit_length() - 1}"
-
-
-def check_bits(number: int) -> int:
-    """Return the integer, or raise LimitError where it has more than 4,096 bits."""
-    if number.bit_length() > MAX_BITS:
-        raise LimitError(f"an integer of {number.bit_length()} bits; at most {MAX_BITS} are allowed")
-    return number
-
-
-def deep_size(value: Value, limit: int) -> int:
-    """Return roughly the bytes of plain data written out, shared parts counted each time; stops beyond `limit`.
-
-    >>> deep_size(["ab", [1, "c"]], 1000)
-    35
-    """
-    total = 0
-    todo = [value]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, (str, bytes)):
-            total += len(item)
-        elif isinstance(item, dict):
-            total += 2 * SLOT * len(item)
-            if total <= limit:
-                todo.extend(item)
-                todo.extend(item.values())
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            total += SLOT * len(item)
-            # Long lists are nearly always of one type, which makes a check of each element unnecessary.
-            if total <= limit and not (kinds := set(map(type, item))) <= _NUMERIC:
-                if kinds == _TEXT:
-                    total += sum(map(len, item))
-                else:
-                    todo.extend(item)
-        if total > limit:
-            break
-    return total
 
 
 class Budget:
@@ -125,7 +48,7 @@ class Budget:
     A task has one for its program; its name in generated code is `_y_b`.
     """
 
-    __slots__ = ("_known", "_look", "_told", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
+    __slots__ = ("_known", "_look", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
 
     def __init__(self, max_bytes: int = MAX_TOTAL, max_steps: int = MAX_STEPS, seconds: float = _LONGEST):
         self.max_bytes = max_bytes
@@ -133,14 +56,12 @@ class Budget:
         self.seconds = seconds
         self._known: Known = {}
         self.bytes = max_bytes
-        self._told = 0
         self.start()
 
     def start(self) -> None:
         """Begin a record with the full budget."""
-        if self.max_bytes - self.bytes - self._told > LARGE:
-            made(self.max_bytes - self.bytes - self._told)
-        self._told = 0
+        if self.max_bytes - self.bytes > LARGE:
+            made(self.max_bytes - self.bytes)
         self.bytes = self.max_bytes
         self.steps = self.max_steps
         self._look = self.max_steps - _LOOK if self.max_steps > _LOOK else 0
@@ -151,16 +72,12 @@ class Budget:
     def pause(self) -> tuple[int, int]:
         """Begin a record that was buffered; return the argument of `resume` to go on with the present one."""
         left = self.bytes, self.steps
-        if self.steps != self.max_steps:
-            self.start()
+        self.start()
         return left
 
     def resume(self, left: tuple[int, int]) -> None:
         """Go on with the record that was paused."""
-        if left[1] == self.steps == self.max_steps:
-            return
         self.bytes, self.steps = left[0], left[1] - ROUND
-        self._told = self.max_bytes - self.bytes
         self._look = min(self._look, max(self.steps, 0))
 
     # -- Charging --
@@ -186,9 +103,6 @@ class Budget:
         self.bytes -= size
         if self.bytes < 0:
             raise LimitError(f"the record makes more than {self.max_bytes} bytes (expression.max.bytes)")
-        if size > LARGE:
-            made(size)
-            self._told += size
         # `spend`, without its call.
         self.steps -= 1 + size // _CHUNK
         if self.steps < self._look:
@@ -205,10 +119,8 @@ class Budget:
             else:
                 is_narrow = kind is bytes or value.isascii()  # type: ignore[attr-defined]
                 self.take(SLOT + (len(value) if is_narrow else 2 * len(value)))  # type: ignore[arg-type]
-        elif kind in SMALL:
+        elif kind in _SMALL:
             self.steps -= 1
-            if kind is int and not -_BIG < value < _BIG:  # type: ignore[operator]
-                self.take(value.bit_length() // 8)  # type: ignore[attr-defined]
         else:
             self.take(SLOT + self._size_of_container(value))
         return value
@@ -219,7 +131,7 @@ class Budget:
 
     def weigh(self, value: T) -> T:
         """Charge the steps of reading all of a value, and return it."""
-        if value.__class__ not in SMALL:
+        if value.__class__ not in _SMALL:
             self.spend(1 + self.size(value) // SLOT)
         return value
 
@@ -256,7 +168,7 @@ class Budget:
         kind = value.__class__
         if kind is str:
             return len(value) if value.isascii() else 2 * len(value)
-        if kind in SMALL:
+        if kind in _SMALL:
             return 0 if kind is not int or -_BIG < value < _BIG else value.bit_length() // 3
         if kind is bytes:
             return len(value)
@@ -289,6 +201,6 @@ class Budget:
             return sum(map(len, items)) * (1 if all(map(str.isascii, items)) else 2)
         if kinds <= _INTEGERS:
             return 0 if not kinds or max(map(int.bit_length, items)) < 64 else sum(map(self.size, items))
-        if int not in kinds and kinds <= SMALL:
+        if int not in kinds and kinds <= _SMALL:
             return 0
         return sum(map(self.size, items))

@@ -1,17 +1,19 @@
-"""Checked expressions as immutable data: their Python source, and functions of the file."""
+"""Checked expressions as immutable data: their Python source, the bounds of their growth, and functions of the file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position, Problem
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.calls import CallableRef, load_callable
+from streamkit.expressions.counting import COUNTING
+from streamkit.expressions.expression_limits import MAX_TOTAL
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.helpers import CHARGED
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
 from streamkit.expressions.methods import METHOD_HELPERS
 from streamkit.expressions.syntax import Locate
@@ -21,10 +23,46 @@ HELPERS: dict[str, Callable[..., Value]] = {
     **_BUILTIN_HELPERS,
     **METHOD_HELPERS,
     **{f"_x_{each.name}": each.run for each in LIBRARY.values()},
-    **CHARGED,
-    **{f"_x_k_{each.name}": each.charged for each in LIBRARY.values()},
+    **COUNTING,
 }
 """The functions that generated expressions call, by their names there."""
+MOST_TIMES = 32
+"""How many times as large as a record's input its values may be without being counted."""
+MOST_BYTES = MAX_TOTAL
+"""Bytes that may be made in addition without being counted."""
+MOST_WORK = 256
+"""Elementary steps for each unit of a record's input without being counted."""
+SMALL = 20_000
+
+
+class Growth(NamedTuple):
+    """Bounds of an expression. size: by name, how many times an input may be in the result; constant: the size of the rest.
+
+    work: elementary steps for each unit of an input's size, of all names together.
+    """
+
+    size: Mapping[str, float]
+    constant: float
+    work: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as large as each of its inputs the result may be."""
+        return sum(self.size.values())
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the result is no larger than its inputs, and made in constant time."""
+        return self.factor <= 1 and self.constant <= SMALL and self.work <= 0.1
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether an evaluation needs no charges to a budget."""
+        return self.factor <= MOST_TIMES and self.constant <= MOST_BYTES and self.work <= MOST_WORK
+
+
+NONE = Growth({}, 0.0, 0.0)
+UNBOUNDED = Growth({}, inf, inf)
 
 
 @dataclass(frozen=True)
@@ -48,10 +86,13 @@ class Expression:
     result_kind: str | None = None
     locate: Locate | None = field(default=None, compare=False, repr=False)
     """Maps places in the text to the file; not pickled."""
-    times: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
-    """By name how many times as large as that input the result may be, what it is charged for left out."""
+    growth: Growth = field(default=NONE, compare=False, repr=False)
+    """Bounds of the size of its result and of its time."""
     draws: bool = field(default=False, compare=False, repr=False)
     """Whether its source charges a record's budget, under the name `_y_b`."""
+    counted: Expression | None = field(default=None, compare=False, repr=False)
+    """The same expression with charges to a record's budget, for programs whose values may be large; None where its result
+    is never larger than its inputs."""
 
     @property
     def called(self) -> CallableRef | None:
@@ -147,8 +188,6 @@ class Linked:
     kind: str | None = None
     flags = 0
     cost = 1
-    work = 0
-    parts = 0
     uses_budget = False
     problems: tuple[Problem, ...] = ()
 

@@ -21,8 +21,8 @@ CALL = 20
 class LibraryFunction:
     """A function `name(parameters)` of the language; the last `optional` parameters may be absent.
 
-    factor: how many times as large as its arguments the result is at most. grows: whether it may make much of little, or
-    takes much longer than its arguments are large, so that each call is charged.
+    factor: how many times as large as its arguments the result is at most; constant: the size of the rest. work: steps
+    for each unit of the arguments' size.
     """
 
     name: str
@@ -35,8 +35,9 @@ class LibraryFunction:
     kind: str | None = None
     """The class of the result if it is never None (piece.Piece.kind)."""
     type: Type = ANY
-    factor: float = 1.0
-    grows: bool = False
+    factor: float = 0.0
+    constant: float = 1.0
+    work: float = 0.25
     checks: Mapping[int, Check] = field(default_factory=dict)
     """Checks of arguments that are constant, by their place; they run when the file is read."""
     charge: Callable[..., Value] | None = None
@@ -62,7 +63,7 @@ class LibraryFunction:
         """Call the function, and charge for its work and its result."""
         if self.charge is not None:
             return self.charge(budget, *arguments)
-        budget.spend(CALL + sum(map(budget.size, arguments)))
+        budget.spend(CALL + int(sum(map(budget.size, arguments)) * self.work))
         return budget.item(self.run(*arguments))
 
 

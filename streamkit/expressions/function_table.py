@@ -17,7 +17,8 @@ from decimal import (
 from typing import Any
 
 from streamkit.expressions import regex, time_functions
-from streamkit.expressions.budget import MAX_BYTES, MAX_TOTAL, SLOT, Budget, deep_size, size_error
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.expression_limits import MAX_BYTES, MAX_TOTAL, SLOT, deep_size, size_error
 from streamkit.expressions.function_entry import (
     CALL,
     LibraryFunction,
@@ -90,6 +91,8 @@ _FIELDS_AND_KEYS = (
             ("get({'x.y': 5}, ['x.y'])", "5"),
         ),
         optional=1,
+        factor=1.0,
+        work=0.0,
         charge=_charged_get,
     ),
     LibraryFunction(
@@ -98,6 +101,8 @@ _FIELDS_AND_KEYS = (
         windowed_key,
         "A key with its window, for topics and tables with windowed keys; its parts are `.key`, `.start` and `.end` (ms).",
         (("windowed_key('ada', 0, 60000).end", "60000"),),
+        factor=1.0,
+        work=0.0,
     ),
 )
 
@@ -158,6 +163,7 @@ _HASHES = (
         (("sha256('tea')[:16]", "'a9f74d1ec36ebdeb'"),),
         kind="str",
         type=TEXT,
+        constant=64.0,
     ),
     LibraryFunction(
         "murmur2",
@@ -167,6 +173,7 @@ _HASHES = (
         (("murmur2('21')", "-973932308"),),
         kind="int",
         type=INTEGER,
+        work=4.0,
     ),
     LibraryFunction(
         "xxhash64",
@@ -177,6 +184,7 @@ _HASHES = (
         optional=1,
         kind="int",
         type=INTEGER,
+        work=0.125,
     ),
     LibraryFunction(
         "uuid5",
@@ -186,6 +194,7 @@ _HASHES = (
         (("uuid5('dns', 'example.org')", "'aad03681-8b63-5304-89e0-8ca8f49461b5'"),),
         kind="str",
         type=TEXT,
+        constant=36.0,
         checks={0: _namespace},
     ),
 )
@@ -262,6 +271,7 @@ _NUMBERS = (
         optional=2,
         kind="number",
         type=NUMBER,
+        work=4.0,
         checks={1: _DECIMALS, 2: _MODE},
     ),
     LibraryFunction(
@@ -273,6 +283,9 @@ _NUMBERS = (
         optional=3,
         kind="str",
         type=TEXT,
+        # The digits of the largest integer with a mark between thousands, and the decimals.
+        constant=2_000.0,
+        work=4.0,
         checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
     ),
 )
@@ -286,6 +299,7 @@ _PART = 40
 """Steps of one part of a replacement, text or a group, at each match."""
 _TEMPLATE = 3
 """Steps of one character of a replacement, which is cut into its parts at each call."""
+_UNBOUNDED = float("inf")
 
 
 def re_search(pattern: Value, text: Value) -> str | None:
@@ -369,6 +383,8 @@ _PATTERNS = (
         "The first part of the text that the pattern matches, or None.",
         (("re_search('[0-9]+', 'order 17 of 20')", "'17'"), ("re_search('[0-9]+', 'none')", "None")),
         type=TEXT,
+        factor=1.0,
+        work=1.0,
         checks={0: _pattern},
         charge=_charged_search(re_search),
     ),
@@ -380,7 +396,8 @@ _PATTERNS = (
         (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
         type=ListOf(TEXT),
         # Groups may stand in each other.
-        grows=True,
+        factor=_UNBOUNDED,
+        work=1.0,
         checks={0: _pattern},
         charge=_charged_search(re_groups),
     ),
@@ -392,7 +409,8 @@ _PATTERNS = (
         ((r"re_sub('([a-z])([0-9])', '\\2\\1', 'a1 b2')", "'1a 2b'"),),
         kind="str",
         type=TEXT,
-        grows=True,
+        factor=_UNBOUNDED,
+        work=_UNBOUNDED,
         checks={0: _pattern},
         charge=_charged_sub,
     ),
@@ -469,6 +487,7 @@ _TEXTS = (
         "The value of a JSON text (or its bytes); other text is an error.",
         (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),),
         factor=8.0,
+        work=0.5,
     ),
     LibraryFunction(
         "to_json",
@@ -479,6 +498,7 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=6.0,
+        work=0.5,
     ),
     LibraryFunction(
         "base64_encode",
@@ -489,6 +509,7 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=6.0,
+        constant=4.0,
     ),
     LibraryFunction(
         "base64_decode",
@@ -498,6 +519,7 @@ _TEXTS = (
         (("base64_decode('dGVh')", "b'tea'"), ("base64_decode('_w').hex()", "'ff'")),
         kind="bytes",
         type=BYTES,
+        factor=1.0,
     ),
     LibraryFunction(
         "url_encode",
@@ -508,6 +530,7 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=12.0,
+        work=2.0,
     ),
     LibraryFunction(
         "url_decode",
@@ -518,6 +541,7 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=3.0,
+        work=2.0,
     ),
 )
 

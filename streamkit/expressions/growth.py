@@ -1,388 +1,559 @@
-"""What the syntax of an expression shows of its value: its kind, and how many times as large as each of its inputs it may be.
+"""Bounds of the size of an expression's result and of its time, derived from its syntax tree.
 
-A flow has the parts of the inputs that a value is made of: by path into an input, how many times its size. Paths distinguish
-parts that do not overlap, so that an object of ten fields of a record is as large as the record, and not ten times as large.
-Values that the budget is charged for flow nowhere (translate.py).
+A form is a bound that is linear in the sizes of inputs: a factor for each path into them, and a constant. Sizes count
+characters of text, entries of containers and numbers. Paths distinguish separate parts of an input, so that an object
+of ten fields of a record is as large as the record, and not ten times as large.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import inf
 
-from streamkit.expressions import methods
-from streamkit.expressions.expression import Function
+from streamkit.expressions.expression import UNBOUNDED, Function, Growth
+from streamkit.expressions.expression_limits import MAX_BYTES, MAX_RANGE
 from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.regex import is_literal
+from streamkit.expressions.value_kinds import is_container, is_number, is_safe_key, is_text
 
-Path = tuple[str, ...]
-Flow = dict[Path, float]
-
-_MOST_VISITS = 20_000
+MOST_VISITS = 20_000
+_CONSTANT_STEPS = 100_000
+"""How many steps that do not depend on the input count as one for each unit of it."""
 _SHORT = frozenset(("timestamp", "partition", "offset", "partitions", "topic"))
-_NUMBERS = (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift, ast.Mult)
-_LISTS = frozenset(("sorted", "list", "dict", "tuple", "set", "zip", "enumerate"))
-_PARTS = frozenset(("partition", "rpartition", "split", "rsplit", "splitlines", "items", "keys", "values"))
-_ESCAPED = 2.0
-"""How many times as long a value is as text: quotes and backslashes in containers are escaped."""
+_NUMBERS = (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift)
 
 
-def times_of(tree: ast.expr, names: Iterable[str], functions: Mapping[str, Function]) -> dict[str, float]:
-    """Return by name how many times as large as that input the result is; `functions` are those of the file."""
-    reader = _Reader(names, functions)
+def growth_of(tree: ast.expr, names: Iterable[str], functions: Mapping[str, Function]) -> Growth:
+    """Return the bounds of a checked expression; `functions` are those of the file (expressions.Function)."""
+    reader = Reader(names, functions)
     try:
-        return _factors(reader.of(tree))
-    except (RecursionError, _TooMany):
-        return {"": inf}
+        size = reader.of(tree)
+    except RecursionError:
+        return UNBOUNDED
+    work = sum(factor_of(reader.work).values()) + reader.work.get((), 0.0) / _CONSTANT_STEPS
+    return Growth(factor_of(size), size.get((), 0.0), work)
 
 
-class _TooMany(Exception):
-    """Functions call each other so often that the whole tree is not visited."""
-
-
-class _Reader:
-    """Visits an expression: `of` returns the flow into a part."""
+class Reader:
+    """Visits an expression: `of` returns the form of a part's size, `work` is the sum of the forms of its steps."""
 
     def __init__(self, names: Iterable[str], functions: Mapping[str, Function]):
         self.functions = functions
-        self.scope: dict[str, Flow] = {name: {} if name in _SHORT else {(name,): 1.0} for name in names}
+        self.scope: dict[str, Form] = {name: ONE if name in _SHORT else {(name,): 1.0} for name in names}
+        self.work: Form = {}
+        self._numeric: set[int] = set()
         self._visits = 0
-        self._loops = 0
+        self._locals = 0
+        self._item = ""
+        self._certain = True
+        self._read: set[Path] = set()
 
-    def of(self, node: ast.AST) -> Flow:
-        """Return the flow into a part; numbers have none."""
+    def of(self, node: ast.AST) -> Form:
+        """Return the form of a part's size."""
         self._visits += 1
-        if self._visits > _MOST_VISITS:
-            raise _TooMany
+        if self._visits > MOST_VISITS:
+            self.add_work({(): inf})
+            return {(): inf}
+        self.add_work(ONE)
         method = getattr(self, f"on_{type(node).__name__}", None)
-        if method is None or is_number(node):
-            return {}
-        found: Flow = method(node)
+        if method is None:
+            return {(): inf}
+        found: Form = method(node)
         return found
 
-    def all(self, nodes: Iterable[ast.AST]) -> Flow:
-        """Return the flow into several parts together."""
-        return _total(*map(self.of, nodes))
+    def add_work(self, form: Form, factor: float = 1.0) -> None:
+        """Add work in proportion to a form."""
+        self.work = total(self.work, scaled(form, factor))
 
-    def on_Name(self, node: ast.Name) -> Flow:
-        return self.scope.get(node.id, {})
+    # -- Leaves --
 
-    def on_Attribute(self, node: ast.Attribute) -> Flow:
-        return _below(self.of(node.value), node.attr)
+    def on_Constant(self, node: ast.Constant) -> Form:
+        return {(): 1.0 + len(node.value)} if isinstance(node.value, (str, bytes)) else ONE
 
-    def on_Subscript(self, node: ast.Subscript) -> Flow:
+    def on_Name(self, node: ast.Name) -> Form:
+        return self.scope.get(node.id, ONE)
+
+    def on_Attribute(self, node: ast.Attribute) -> Form:
+        return self._field(self.of(node.value), node.attr)
+
+    def _field(self, owner: Form, name: str) -> Form:
+        found = below(owner, name)
+        if self._certain:
+            self._read.update(found)
+        return found
+
+    def on_Subscript(self, node: ast.Subscript) -> Form:
         owner, index = self.of(node.value), node.slice
-        known = isinstance(index, ast.Constant) and (
-            type(index.value) is str or (type(index.value) is int and index.value >= 0)
-        )
-        return _below(owner, str(index.value)) if known else owner  # type: ignore[attr-defined]
+        if isinstance(index, ast.Constant) and type(index.value) is str:
+            return self._field(owner, index.value)
+        if isinstance(index, ast.Constant) and type(index.value) is int and index.value >= 0:
+            return below(owner, f"#{index.value}")
+        if isinstance(index, ast.Slice):
+            for bound in (index.lower, index.upper, index.step):
+                if bound is not None:
+                    self.of(bound)
+            self.add_work(owner, 1 / 32)
+        else:
+            self.add_hash_work(index, self.of(index))
+        return owner
 
-    def on_JoinedStr(self, node: ast.JoinedStr) -> Flow:
-        parts = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-        return _total(
-            *[
-                _scaled(self.of(each.value), 1.0 if is_text(each.value) and each.conversion < 0 else _ESCAPED)
-                for each in parts
-            ]
-        )
+    def add_hash_work(self, node: ast.AST, form: Form) -> None:
+        """Add the work of hashing a part: a tuple does not keep its hash."""
+        if not is_safe_key(node) and not is_number(node):
+            self.add_work(form)
 
-    def on_BinOp(self, node: ast.BinOp) -> Flow:
-        if isinstance(node.op, _NUMBERS):
-            return {}
-        if isinstance(node.op, ast.Mod):
-            return _scaled(self.of(node.right), _ESCAPED) if is_plain_format(node) else {}
+    def on_JoinedStr(self, node: ast.JoinedStr) -> Form:
+        parts = [
+            scaled(self.of(part.value), 1.0 if is_text(part.value) and part.conversion < 0 else 2.0)
+            if isinstance(part, ast.FormattedValue)
+            else self.of(part)
+            for part in node.values
+        ]
+        made = total(*parts)
+        self.add_work(made, 1 / 16)
+        return made
+
+    # -- Operators --
+
+    def expect_number(self, *nodes: ast.AST) -> None:
+        """Record that parts are numbers, or the expression fails (Core.expect_number)."""
+        self._numeric.update(id(node) for node in nodes)
+
+    def on_BinOp(self, node: ast.BinOp) -> Form:
+        numeric = id(node) in self._numeric
+        if numeric or isinstance(node.op, (ast.Sub, *_NUMBERS[:2])):
+            self.expect_number(node.left, node.right)
+        left, right = self.of(node.left), self.of(node.right)
+        if isinstance(node.op, _NUMBERS) or is_number(node) or (numeric and isinstance(node.op, ast.Mult)):
+            return ONE
         if isinstance(node.op, (ast.Sub, ast.BitAnd)):
-            return self.of(node.left)
-        return self.all((node.left, node.right))
+            # Of sets; the difference of numbers is a number.
+            self.add_work(total(left, right), 1 / 8)
+            return left
+        if isinstance(node.op, ast.Mult):
+            return self._product(node, left, right)
+        if isinstance(node.op, ast.Mod):
+            return self._format(node, left, right)
+        made = total(left, right)
+        self.add_work(made, 1 / 16)
+        return made
 
-    def on_BoolOp(self, node: ast.BoolOp) -> Flow:
-        return _most(*map(self.of, node.values))
+    def _product(self, node: ast.BinOp, left: Form, right: Form) -> Form:
+        for one, other in ((node.left, right), (node.right, left)):
+            if isinstance(one, ast.Constant) and type(one.value) is int and one.value <= 8:
+                made = scaled(other, max(one.value, 1))
+                self.add_work(made, 1 / 16)
+                return made
+        return {(): MAX_BYTES}
 
-    def on_IfExp(self, node: ast.IfExp) -> Flow:
-        return _most(self.of(node.body), self.of(node.orelse))
+    def _format(self, node: ast.BinOp, left: Form, right: Form) -> Form:
+        text = node.left.value if isinstance(node.left, ast.Constant) else None
+        if isinstance(text, str) and not any(character in "0123456789*(" for character in text):
+            made = total(left, scaled(right, 2))
+            self.add_work(made, 1 / 16)
+            return made
+        return {(): MAX_BYTES}
 
-    def on_List(self, node: ast.List | ast.Tuple | ast.Set) -> Flow:
-        return self.all(node.elts)
+    def on_UnaryOp(self, node: ast.UnaryOp) -> Form:
+        if not isinstance(node.op, ast.Not):
+            self.expect_number(node.operand)
+        self.of(node.operand)
+        return ONE
 
-    on_Tuple = on_Set = on_List
+    def on_BoolOp(self, node: ast.BoolOp) -> Form:
+        first = self.of(node.values[0])
+        return most(first, *self.of_conditional(node.values[1:]))
 
-    def on_Starred(self, node: ast.Starred) -> Flow:
-        return self.of(node.value)
+    def of_conditional(self, nodes: Iterable[ast.AST]) -> list[Form]:
+        """Return the forms of parts that may not be evaluated."""
+        certain, self._certain = self._certain, False
+        found = [self.of(node) for node in nodes]
+        self._certain = certain
+        return found
 
-    def on_Dict(self, node: ast.Dict) -> Flow:
-        return self.all((*filter(None, node.keys), *node.values))
+    def on_IfExp(self, node: ast.IfExp) -> Form:
+        if id(node) in self._numeric:
+            self.expect_number(node.body, node.orelse)
+        self.of(node.test)
+        return most(*self.of_conditional((node.body, node.orelse)))
+
+    def on_Compare(self, node: ast.Compare) -> Form:
+        operands = [self.of(each) for each in (node.left, *node.comparators)]
+        for operator, left, right in zip(node.ops, operands, operands[1:], strict=False):
+            if isinstance(operator, (ast.In, ast.NotIn)):
+                self.add_work(total(right, scaled({path: each for path, each in left.items() if path}, 1 / 8)))
+            elif not isinstance(operator, (ast.Is, ast.IsNot)) and _varies(left) and _varies(right):
+                # A comparison reads no more than the smaller one has.
+                self.add_work(self._nearer(left, right), 1 / 8)
+        return ONE
+
+    def _nearer(self, left: Form, right: Form) -> Form:
+        """Return the bound that depends on the item of the innermost loop alone, if one of the two does."""
+        return left if all(not path or path[0] == self._item for path in left) else right
+
+    # -- Containers --
+
+    def on_List(self, node: ast.List | ast.Tuple) -> Form:
+        return total(ONE, *[self.of(each) for each in node.elts])
+
+    on_Tuple = on_List
+
+    def on_Set(self, node: ast.Set) -> Form:
+        parts = [self.of(each) for each in node.elts]
+        for each, form in zip(node.elts, parts, strict=True):
+            self.add_hash_work(each, form)
+        return total(ONE, *parts)
+
+    def on_Starred(self, node: ast.Starred) -> Form:
+        made = self.of(node.value)
+        self.add_work(made, 1 / 4)
+        return made
+
+    def on_Dict(self, node: ast.Dict) -> Form:
+        parts: list[Form] = [{(): 1.0}]
+        for key, value in zip(node.keys, node.values, strict=True):
+            made = self.of(value)
+            if key is None:
+                self.add_work(made, 1 / 4)
+                parts.append(made)
+            elif isinstance(key, ast.Constant):
+                length = len(key.value) if isinstance(key.value, (str, bytes)) else 1
+                parts += [{(): 1 + length / 16}, made]
+            else:
+                parts += [self.of(key), made]
+                self.add_hash_work(key, parts[-2])
+        return total(*parts)
 
     # -- Loops --
 
-    def on_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Flow:
+    def on_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Form:
         return self._loop(node.generators, [node.elt])
 
     on_SetComp = on_GeneratorExp = on_ListComp
 
-    def on_DictComp(self, node: ast.DictComp) -> Flow:
+    def on_DictComp(self, node: ast.DictComp) -> Form:
         return self._loop(node.generators, [node.key, node.value])
 
-    def _loop(self, clauses: list[ast.comprehension], results: list[ast.expr]) -> Flow:
+    def _loop(self, clauses: list[ast.comprehension], results: list[ast.expr]) -> Form:
         if not clauses:
-            return self.all(results)
-        items, outer = self.of(clauses[0].iter), self.scope
-        self._loops += 1
-        root = f"~{self._loops}"
-        self.scope = dict(outer)
-        self._bind(clauses[0].target, {(root,): 1.0})
-        made = self._loop(clauses[1:], results)
-        self.scope = outer
-        # What does not depend on the item is charged in each round.
-        inside = [(path[1:], factor) for path, factor in made.items() if path[0] == root]
-        return _total(
-            *[{(*item, "*", *rest): factor * count} for item, count in items.items() for rest, factor in inside]
-        )
+            return total(*[self.of(each) for each in results])
+        first, rest = clauses[0], clauses[1:]
+        items = self.of(first.iter)
 
-    def _bind(self, target: ast.AST, flow: Flow) -> None:
+        def body() -> Form:
+            for test in first.ifs:
+                self.of(test)
+            if rest or first.ifs:
+                certain, self._certain = self._certain, self._certain and not first.ifs
+                made = self._loop(rest, results)
+                self._certain = certain
+                return made
+            return self._loop(rest, results)
+
+        return self.repeated(items, {first.target: None}, body)
+
+    def repeated(self, items: Form, targets: Mapping[ast.expr, None], body: Callable[[], Form]) -> Form:
+        """Return the form of the results of `body` for all items, with names bound to parts of the item."""
+        outer, work, read, certain, item = self.scope, self.work, self._read, self._certain, self._item
+        self._locals += 1
+        root = self._item = f"~{self._locals}"
+        self.scope, self.work, self._read, self._certain = dict(outer), {}, set(), True
+        for target in targets:
+            self.bind(target, {(root,): 1.0})
+        made = body()
+        fields = sum(1 for path in self._read if path[:1] == (root,))
+        inner, self.work = self.work, work
+        self.scope, self._read, self._certain, self._item = outer, read, certain, item
+        self.add_work(each_of(inner, items, root, fields))
+        return each_of(made, items, root, fields)
+
+    def bind(self, target: ast.AST, form: Form) -> None:
+        """Bind a loop's names; several names are separate parts of the item."""
         if isinstance(target, ast.Name):
-            self.scope[target.id] = flow
+            self.scope[target.id] = form
         elif isinstance(target, (ast.Tuple, ast.List)):
             for index, part in enumerate(target.elts):
-                self._bind(part, flow if isinstance(part, ast.Starred) else _below(flow, str(index)))
+                self.bind(part, below(form, f"#{index}") if not isinstance(part, ast.Starred) else form)
         elif isinstance(target, ast.Starred):
-            self._bind(target.value, flow)
+            self.bind(target.value, form)
 
     # -- Calls --
 
-    def on_Call(self, node: ast.Call) -> Flow:
-        if isinstance(node.func, ast.Attribute):
-            return self._method(node, node.func)
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name in self.functions:
-            return self._function(node, self.functions[name])
-        if name == "get":
-            return self._get(node)
-        given = self.all(node.args)
-        if name == "header":
-            return {("headers", ast.unparse(node)): 1.0}
-        if name in LIBRARY:
-            return {} if LIBRARY[name].grows else _scaled(given, LIBRARY[name].factor)
-        if name == "str":
-            return _scaled(given, 1.0 if is_text(node.args[0]) else _ESCAPED) if node.args else {}
-        if name in _LISTS and node.args:
-            given = _total(
-                given, *[self.of(each.value) for each in node.keywords if each.arg not in ("key", "default")]
-            )
-            return _scaled(given, 1.0 if is_container(node.args[0]) else 2.0)
-        if name in ("min", "max"):
-            return _most(given, *[self.of(each.value) for each in node.keywords if each.arg == "default"])
-        return _scaled(given, 2.0) if name == "re_split" else {} if name == "range" else given
+    def on_Call(self, node: ast.Call) -> Form:
+        return call(self, node)
 
-    def _get(self, node: ast.Call) -> Flow:
-        found = self.of(node.args[0])
-        path = node.args[1]
-        if isinstance(path, ast.Constant) and isinstance(path.value, str):
-            for part in path.value.split("."):
-                found = _below(found, part)
-        return _most(found, *map(self.of, node.args[2:]))
-
-    def _function(self, node: ast.Call, function: Function) -> Flow:
-        if function.expr is None:
-            # The result of Python code counts as an input.
-            return {(f"{function.name}()",): 1.0}
-        outer = self.scope
-        given = dict(zip(function.params, map(self.of, node.args), strict=False))
-        named = {str(each.arg): self.of(each.value) for each in node.keywords}
-        headers = {"headers": outer["headers"]} if "headers" in outer else {}
-        self.scope = {**headers, **given, **named}
-        found = self.of(ast.parse(f"({function.expr}\n)", mode="eval").body)
-        self.scope = outer
-        return found
-
-    def _method(self, node: ast.Call, function: ast.Attribute) -> Flow:
-        owner, name = self.of(function.value), function.attr
-        first = node.args[0] if node.args else None
-        if name == "get":
-            known = isinstance(first, ast.Constant) and type(first.value) is str
-            return _most(_below(owner, first.value) if known else owner, *map(self.of, node.args[1:]))  # type: ignore[union-attr]
-        if methods.grows(node, name):
-            return {}
-        if name in _PARTS:
-            return _scaled(owner, 2.0)
-        given = _total(owner, self.all(node.args), *[self.of(each.value) for each in node.keywords])
-        return _scaled(given, methods.factor(node, name))
+    def on_Lambda(self, node: ast.Lambda) -> Form:
+        # Python code of the user may call it any number of times.
+        self.add_work({(): inf})
+        return ONE
 
 
-# Flows
+def _varies(form: Form) -> bool:
+    return any(form)
 
 
-def _total(*flows: Flow) -> Flow:
-    result: Flow = {}
-    for flow in flows:
-        for path, factor in flow.items():
-            result[path] = result.get(path, 0.0) + factor
-    return result
+# Growth of calls: built-in functions, methods, functions of the file.
 
-
-def _most(*flows: Flow) -> Flow:
-    """Return a flow that is at least each of the given ones."""
-    result: Flow = {}
-    for flow in flows:
-        for path, factor in flow.items():
-            result[path] = max(result.get(path, 0.0), factor)
-    return result
-
-
-def _scaled(flow: Flow, factor: float) -> Flow:
-    return {path: each * factor for path, each in flow.items()} if factor != 1.0 else flow
-
-
-def _below(flow: Flow, part: str) -> Flow:
-    """Return the flow into a named part of a value."""
-    return {(*path, part): factor for path, factor in flow.items()}
-
-
-def _factors(flow: Flow) -> dict[str, float]:
-    """Return by input how many times its size a flow is at most: separate parts of an input do not add up.
-
-    >>> _factors({("v", "a"): 1.0, ("v", "b"): 1.0, ("v",): 1.0})
-    {'v': 2.0}
-    """
-    result: dict[str, float] = {}
-    for path in flow:
-        along = sum(flow.get(path[:length], 0.0) for length in range(1, len(path) + 1))
-        result[path[0]] = max(result.get(path[0], 0.0), along)
-    return result
-
-
-# The kind of value of a part, as far as its syntax shows it.
-
-_NUMBER_FUNCTIONS = frozenset(
-    (
-        *("len", "abs", "round", "int", "float", "bool", "any", "all", "re_match", "now"),
-        *(each.name for each in LIBRARY.values() if each.kind in ("int", "number")),
-    )
-)
-_TEXT_FUNCTIONS = frozenset(("str", "header", *(each.name for each in LIBRARY.values() if each.kind == "str")))
-_TEXT_METHODS = frozenset(
+_MUCH: Form = {(): MAX_BYTES}
+_NUMBER = 40.0
+"""Bytes of a large number in a list."""
+_LISTS = frozenset(("sorted", "list", "dict", "tuple", "set", "zip", "enumerate"))
+_SAME = frozenset(
     [
         "capitalize",
         "casefold",
-        "expandtabs",
-        "join",
-        "ljust",
         "lower",
         "lstrip",
         "removeprefix",
         "removesuffix",
-        "replace",
-        "rjust",
         "rstrip",
         "strip",
         "swapcase",
         "title",
         "upper",
-        "zfill",
+        "copy",
         "decode",
+        "encode",
     ]
 )
-_CONTAINER_FUNCTIONS = frozenset(
-    ("sorted", "list", "dict", "tuple", "set", "zip", "enumerate", "range", "merge", "re_split")
-)
-_NUMBER_METHODS = frozenset(
-    [
-        "count",
-        "endswith",
-        "find",
-        "index",
-        "isalnum",
-        "isalpha",
-        "isascii",
-        "isdigit",
-        "islower",
-        "isspace",
-        "istitle",
-        "isupper",
-        "rfind",
-        "rindex",
-        "startswith",
-        "isdecimal",
-        "isidentifier",
-        "isnumeric",
-        "isprintable",
-        "bit_count",
-        "bit_length",
-        "is_integer",
-        "isdisjoint",
-        "issubset",
-        "issuperset",
-    ]
-)
+_PARTS = frozenset(["partition", "rpartition", "split", "rsplit", "splitlines", "items", "keys", "values"])
+_SETS = frozenset(["union", "difference", "intersection", "symmetric_difference"])
+_BACKWARD = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
+"""Methods whose time may be the product of the lengths of text and argument."""
 
 
-def is_number(node: ast.AST) -> bool:
-    """Return whether the value of a part is a number or a boolean, unless it fails."""
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, (int, float))
-    if isinstance(node, (ast.Compare, ast.UnaryOp)):
-        return True
-    if isinstance(node, ast.BinOp):
-        return _is_number_operation(node)
-    if isinstance(node, (ast.IfExp, ast.BoolOp)):
-        parts = (node.body, node.orelse) if isinstance(node, ast.IfExp) else tuple(node.values)
-        return all(map(is_number, parts))
-    if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name):
-            one = node.func.id == "sum" and len(node.args) == 1 and not node.keywords
-            return node.func.id in _NUMBER_FUNCTIONS or one
-        return isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBER_METHODS
-    return False
+def call(reader: Reader, node: ast.Call) -> Form:
+    """Return the form of a call's result."""
+    if isinstance(node.func, ast.Attribute):
+        return _method(reader, node, node.func)
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    function = reader.functions.get(name)
+    if function is not None:
+        return _function(reader, node, function)
+    if name in ("abs", "round") or (name == "sum" and len(node.args) == 1 and not node.keywords):
+        for argument in node.args:
+            loop = isinstance(argument, (ast.GeneratorExp, ast.ListComp))
+            reader.expect_number(argument.elt if loop else argument)  # type: ignore[attr-defined]
+    if name in ("sorted", "min", "max"):
+        return _ordered(reader, node, name)
+    arguments = [reader.of(each) for each in node.args] + [reader.of(each.value) for each in node.keywords]
+    given = total(*arguments)
+    if name in LIBRARY:
+        return _from_library(reader, node, arguments)
+    if is_number(node):
+        if name not in ("len", "now"):
+            reader.add_work(given)
+        return ONE
+    if name == "range":
+        return {(): _range(node)}
+    if name == "sum":
+        reader.add_work(given)
+        return given
+    if name == "str":
+        reader.add_work(given, 1 / 8)
+        return scaled(given, 1.0 if len(node.args) == 1 and is_text(node.args[0]) else 2.0)
+    reader.add_work(given)
+    if name in _LISTS:
+        return scaled(given, 1.0 if node.args and is_container(node.args[0]) else 2.0)
+    if name == "re_split":
+        if not any(isinstance(each, ast.Constant) and is_literal(str(each.value)) for each in node.args[:1]):
+            # A match takes microseconds, and each character may be one.
+            reader.add_work({(): inf})
+        return scaled(given, 2.0)
+    if name in ("merge", "header"):
+        return given
+    return {(): inf}
 
 
-def _is_number_operation(node: ast.BinOp) -> bool:
-    left, right = is_number(node.left), is_number(node.right)
-    if isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift)):
-        return True
-    if isinstance(node.op, ast.Mod):
-        return left
-    if isinstance(node.op, ast.Mult):
-        return (left and right) or _is_float(node.left) or _is_float(node.right)
-    return left or right
-
-
-def _is_float(node: ast.AST) -> bool:
-    return (isinstance(node, ast.Constant) and isinstance(node.value, float)) or (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+def _from_library(reader: Reader, node: ast.Call, arguments: list[Form]) -> Form:
+    function = LIBRARY[node.func.id]  # type: ignore[attr-defined]
+    if function.name == "get" and len(node.args) > 1:
+        path = node.args[1]
+        found = arguments[0]
+        if isinstance(path, ast.Constant) and isinstance(path.value, str):
+            for part in path.value.split("."):
+                found = below(found, f"#{part}" if part.isdigit() else part)
+        return most(found, *arguments[2:])
+    given = total(*arguments)
+    reader.add_work({(): inf} if function.work == inf else scaled(given, function.work))
+    if function.factor == inf:
+        return {(): inf}
+    return (
+        total({(): function.constant}, scaled(given, function.factor)) if function.factor else {(): function.constant}
     )
 
 
-def is_text(node: ast.AST) -> bool:
-    """Return whether the value of a part is text or a number, unless it fails."""
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, str) or is_number(node)
-    if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name):
-            return node.func.id in _TEXT_FUNCTIONS or is_number(node)
-        return (isinstance(node.func, ast.Attribute) and node.func.attr in _TEXT_METHODS) or is_number(node)
-    if isinstance(node, ast.IfExp):
-        return is_text(node.body) and is_text(node.orelse)
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Name) and node.id == "topic") or is_number(node)
+def _range(node: ast.Call) -> float:
+    found = [each.value for each in node.args if isinstance(each, ast.Constant) and type(each.value) is int]
+    if len(found) != len(node.args) or not found:
+        return _NUMBER * MAX_RANGE
+    try:
+        return _NUMBER * len(range(*found)) + 1.0
+    except (TypeError, ValueError, OverflowError):
+        return _NUMBER * MAX_RANGE
 
 
-def is_container(node: ast.AST) -> bool:
-    """Return whether the value of a part is a container or an iterator, unless it fails; text is no container."""
-    if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Name):
-            return node.func.id in _CONTAINER_FUNCTIONS
-        return isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "keys", "values", "split")
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Add) and (is_container(node.left) or is_container(node.right))
-    return isinstance(
-        node, (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    )
+def _ordered(reader: Reader, node: ast.Call, name: str) -> Form:
+    """`sorted`, `min` and `max`, which compare items or their keys."""
+    items = [reader.of(each) for each in node.args]
+    given = total(*items)
+    reader.add_work(given, 16.0 if name == "sorted" else 1.0)
+    for keyword in node.keywords:
+        if isinstance(keyword.value, ast.Lambda):
+            key = keyword.value
+            made = reader.repeated(
+                given, {ast.Name(each.arg): None for each in key.args.args}, partial(reader.of, key.body)
+            )
+            reader.add_work(made, 16.0 if name == "sorted" else 1.0)
+        elif not isinstance(keyword.value, ast.Name) or keyword.value.id in reader.scope:
+            given = total(given, reader.of(keyword.value))
+    if name == "sorted":
+        return given if is_container(node.args[0]) else scaled(given, 2.0)
+    return most(*items) if len(items) > 1 else given
 
 
-def is_safe_key(node: ast.AST) -> bool:
-    """Return whether input can't choose equal hashes for a part's values: they are salted, or there are few of them."""
-    return isinstance(node, (ast.JoinedStr, ast.Constant)) or (is_text(node) and not is_number(node))
+def _function(reader: Reader, node: ast.Call, function: Function) -> Form:
+    arguments = [reader.of(each) for each in node.args]
+    named = {each.arg: reader.of(each.value) for each in node.keywords}
+    if function.expr is None:
+        # The result of Python code counts as an input.
+        return {(f"{function.name}()",): 1.0}
+    outer = reader.scope
+    headers = {"headers": outer["headers"]} if "headers" in outer else {}
+    reader.scope = {**headers, **dict(zip(function.params, arguments, strict=False)), **named}  # type: ignore[dict-item]
+    try:
+        body = ast.parse(f"({function.expr}\n)", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {(): inf}
+    made = reader.of(body)
+    reader.scope = outer
+    return made
 
 
-def is_plain_format(node: ast.BinOp) -> bool:
-    """Return whether the text that `%` makes is about as long as its parts: the format is a literal without widths."""
-    text = node.left.value if isinstance(node.left, ast.Constant) else None
-    return isinstance(node.op, ast.Mod) and isinstance(text, str) and set(text).isdisjoint("0123456789*(")
+def _method(reader: Reader, node: ast.Call, function: ast.Attribute) -> Form:
+    owner, name = reader.of(function.value), function.attr
+    arguments = [reader.of(each) for each in node.args] + [reader.of(each.value) for each in node.keywords]
+    first = node.args[0] if node.args else None
+    if name == "get":
+        known = isinstance(first, ast.Constant) and type(first.value) is str
+        if first is not None:
+            reader.add_hash_work(first, arguments[0])
+        found = below(owner, first.value) if known else owner  # type: ignore[union-attr]
+        return most(found, *arguments[1:])
+    given = total(*arguments)
+    if name in _BACKWARD and any(arguments):
+        longest = len(first.value) if isinstance(first, ast.Constant) and isinstance(first.value, (str, bytes)) else 0
+        if not longest and factor_of(given):
+            reader.add_work({(): inf})
+        reader.add_work(owner, max(longest, 1) / 8)
+    else:
+        reader.add_work(total(owner, given), 1 / 4)
+    if is_number(node):
+        return ONE
+    if name in _SAME:
+        return owner
+    if name in _PARTS:
+        return scaled(owner, 2.0)
+    if name in _SETS:
+        return total(owner, given)
+    return _text(node, name, owner, given)
+
+
+def _text(node: ast.Call, name: str, owner: Form, given: Form) -> Form:
+    """Return the form of methods whose results may be much larger than their text."""
+    literals = [each.value for each in node.args if isinstance(each, ast.Constant)]
+    known = len(literals) == len(node.args)
+    if name == "join" and not any(owner):
+        return total(scaled(given, 1.0 + owner.get((), 0.0)), ONE)
+    if name == "replace" and known and len(literals) >= 2:
+        old, new = literals[0], literals[1]
+        if isinstance(old, (str, bytes)) and isinstance(new, (str, bytes)) and old:
+            return scaled(owner, max(1.0, len(new) / len(old)))
+    if name in ("ljust", "rjust", "center", "zfill", "to_bytes") and known and literals and type(literals[0]) is int:
+        return total(owner, {(): float(max(literals[0], 0))})
+    if name == "expandtabs" and not node.args and not node.keywords:
+        return scaled(owner, 8.0)
+    if name in ("hex", "as_integer_ratio", "conjugate", "fromhex", "from_bytes"):
+        return scaled(owner, 3.0) if name == "hex" else ONE
+    if name in ("maketrans", "fromkeys"):
+        return total(owner, scaled(given, 2.0))
+    return _MUCH
+
+
+# Forms: bounds that are linear in the sizes of inputs, as factors by path; the empty path is a constant.
+
+Path = tuple[str, ...]
+Form = dict[Path, float]
+
+ONE: Form = {(): 1.0}
+
+
+def total(*forms: Form) -> Form:
+    """Return the sum of forms.
+
+    >>> total({("a",): 1.0}, {("a",): 1.0, (): 3.0})
+    {('a',): 2.0, (): 3.0}
+    """
+    result: Form = {}
+    for form in forms:
+        for path, factor in form.items():
+            result[path] = result.get(path, 0.0) + factor
+    return result
+
+
+def most(*forms: Form) -> Form:
+    """Return a form that is at least each of the given ones."""
+    result: Form = {}
+    for form in forms:
+        for path, factor in form.items():
+            result[path] = max(result.get(path, 0.0), factor)
+    return result
+
+
+def scaled(form: Form, factor: float) -> Form:
+    """Return a form times a factor."""
+    return {path: each * factor for path, each in form.items()} if factor != 1.0 else form
+
+
+def below(form: Form, part: str) -> Form:
+    """Return the form of a named part of a value whose form is given."""
+    return {(*path, part) if path else path: factor for path, factor in form.items()}
+
+
+def each_of(body: Form, items: Form, root: str, fields: int) -> Form:
+    """Return the form for all items, where `body` is the form for one item.
+
+    root: the first part of paths into an item; fields: how many different fields each item is known to have. What does
+    not depend on the item counts once for each, and there are no more items than their size allows.
+    """
+    result: Form = {}
+    least = 1.0 + 2.0 * fields
+    for path, factor in body.items():
+        if path and path[0] == root:
+            for item, count in items.items():
+                inside = (*item, "*", *path[1:]) if item else item
+                result[inside] = result.get(inside, 0.0) + factor * count
+        elif path:
+            # A value from outside of the loop, once for each item: it is bounded for a constant number of items only.
+            known = items.get((), 0.0) if not any(items) else inf
+            result[path] = result.get(path, 0.0) + factor * known
+        else:
+            for item, count in items.items():
+                result[item] = result.get(item, 0.0) + factor * count / (least if item else 1.0)
+    return result
+
+
+def factor_of(form: Form) -> dict[str, float]:
+    """Return, by input, how many times its size a form is at most: separate parts of an input do not add up.
+
+    >>> factor_of({("v", "a"): 1.0, ("v", "b"): 1.0, ("v",): 1.0, (): 7.0})
+    {'v': 2.0}
+    """
+    result: dict[str, float] = {}
+    for path in form:
+        if path:
+            along = sum(form.get(path[:length], 0.0) for length in range(1, len(path) + 1))
+            result[path[0]] = max(result.get(path[0], 0.0), along)
+    return result

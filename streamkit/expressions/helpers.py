@@ -1,7 +1,5 @@
 """The run-time functions of the language's operators and built-in functions; each checks the language's bounds.
 
-Those with charges have the record's budget as their first argument.
-
 Names begin with `_x_` in generated code. Every helper has a fast path for small numbers and text.
 """
 
@@ -10,22 +8,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import islice
-from operator import eq, ge, gt, le, lt, ne
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from streamkit.errors import LimitError
 from streamkit.expressions import regex
-from streamkit.expressions.budget import (
+from streamkit.expressions.expression_limits import (
     MAX_BITS,
     MAX_BYTES,
     MAX_EQUAL_HASHES,
     MAX_RANGE,
     SLOT,
-    SMALL,
-    TEXTS,
-    Budget,
     check_bits,
     deep_size,
     size_error,
@@ -34,11 +27,10 @@ from streamkit.extension import native
 from streamkit.record import Key, Value
 from streamkit.rounds import LARGE, made
 
-T = TypeVar("T")
 Text = TypeVar("Text", str, bytes)
 
+_FAST = 1 << 63
 _NO_VALUE = object()
-_BIG = 1 << 63
 _CODECS = frozenset(
     [
         "utf8",
@@ -64,17 +56,40 @@ _CODEC_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "x
 # -- operators --
 
 
+def multiply(a: Value, b: Value) -> Value:
+    """`a * b`."""
+    if a.__class__ is float or b.__class__ is float:
+        return a * b
+    if a.__class__ is int and b.__class__ is int:
+        result = a * b
+        return result if -_FAST < result < _FAST else check_bits(result)
+    if isinstance(b, int) and hasattr(a, "__len__"):
+        return _repeat(a, b)
+    if isinstance(a, int) and hasattr(b, "__len__"):
+        return _repeat(b, a)
+    result = a * b
+    return check_bits(result) if isinstance(result, int) else result
+
+
 def times(a: Value, b: Value) -> Value:
     """`a * b` where only a number is valid, as in sum() or left of a minus."""
     if a.__class__ is float or b.__class__ is float:
         return a * b
     if a.__class__ is int and b.__class__ is int:
         result = a * b
-        return result if -_BIG < result < _BIG else check_bits(result)
+        return result if -_FAST < result < _FAST else check_bits(result)
     if hasattr(a, "__len__") or hasattr(b, "__len__"):
         raise TypeError(f"a number is needed, not {type(a).__name__} * {type(b).__name__}")
-    result = a * b
-    return check_bits(result) if isinstance(result, int) else result
+    return multiply(a, b)
+
+
+def _repeat(sequence: Value, count: int) -> Value:
+    unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
+    if unit * count > MAX_BYTES:
+        raise size_error(f"{noun(sequence)} made by '*'", unit * count)
+    if unit * count > LARGE:
+        made(unit * count)
+    return sequence * count
 
 
 def power(a: Value, b: Value) -> Value:
@@ -331,6 +346,7 @@ def re_split(pattern: str, text: str) -> list[str]:
 
 
 HELPERS: dict[str, Callable[..., Value]] = {
+    "_x_mul": multiply,
     "_x_times": times,
     "_x_pow": power,
     "_x_shift": shift,
@@ -371,11 +387,23 @@ HELPERS: dict[str, Callable[..., Value]] = {
 # Python salts the hashes of text and bytes in each process, unless PYTHONHASHSEED is set. It does not salt those of
 # integers, floats and tuples of them: all multiples of 2**61 - 1 have the same hash.
 
+T = TypeVar("T")
+
 _SALTED = frozenset((str, bytes, bool, type(None)))
 _CHUNK = 4096
 
 
-def check_hashes(members: list[T], budget: Budget | None = None) -> list[T]:
+class Charged(Protocol):
+    """The methods of a budget that this module calls."""
+
+    def key(self, value: T) -> T:
+        """Charge the steps of hashing a value."""
+
+    def spend(self, steps: int) -> None:
+        """Charge steps."""
+
+
+def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
     """Return the members. Raises LimitError where too many different ones have the same hash.
 
     >>> check_hashes([2**61 - 1] * 1000) is not None
@@ -423,305 +451,3 @@ _PRIME = (1 << 61) - 1
 
 def _is_hashable(kind: type) -> bool:
     return kind.__hash__ is not None
-
-
-# The operators and functions with charges to a budget, their first argument; `_x_k_NAME` in generated code.
-
-_BITS = 8
-"""Bits of a long integer that one step works on."""
-
-
-# -- Operators --
-
-
-def _long(budget: Budget, *operands: Value) -> None:
-    for each in operands:
-        if isinstance(each, int) and not -_BIG < each < _BIG:
-            budget.spend(each.bit_length() // _BITS)
-
-
-def charged_multiply(budget: Budget, a: Value, b: Value) -> Value:
-    """`a * b`."""
-    if a.__class__ is float or b.__class__ is float:
-        return a * b
-    if a.__class__ is int and b.__class__ is int:
-        result = a * b
-        return result if -_BIG < result < _BIG else check_bits(result)
-    for one, other in ((a, b), (b, a)):
-        if one.__class__ not in SMALL and isinstance(other, int) and hasattr(one, "__len__"):
-            if (size := budget.size(one) * other) > MAX_BYTES:
-                raise size_error(f"{noun(one)} made by '*'", size)
-            return budget.item(one * other)
-    return times(a, b)
-
-
-def charged_modulo(budget: Budget, a: Value, b: Value) -> Value:
-    """`a % b`."""
-    if a.__class__ in SMALL:
-        return a % b
-    size = budget.size(b)
-    budget.spend(1 + len(a) // 4 + size // SLOT)
-    if size > MAX_BYTES:
-        raise size_error("text made by '%'", size)
-    return budget.item(modulo(a, b))
-
-
-_COMPARE: dict[str, Callable[[Value, Value], Value]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-
-
-def charged_compare(budget: Budget, sign: str, a: Value, b: Value) -> Value:
-    """Compare two values, and charge for the parts that the comparison reads."""
-    if a.__class__ not in SMALL and b.__class__ not in SMALL:
-        if a.__class__ in TEXTS:
-            budget.spend(1 + min(len(a), len(b) if hasattr(b, "__len__") else 0) // 32)
-        else:
-            budget.spend(1 + min(budget.size(a), budget.size(b)) // SLOT + _pairs(a, b))
-    return _COMPARE[sign](a, b)
-
-
-def _pairs(a: Value, b: Value) -> int:
-    return min(len(a), len(b)) if hasattr(a, "__len__") and hasattr(b, "__len__") else 0
-
-
-def charged_contains(budget: Budget, item: Value, items: Value) -> bool:
-    """`item in items`."""
-    kind = items.__class__
-    if kind in TEXTS:
-        budget.spend(1 + len(items) // 8 + (len(item) // 8 if item.__class__ in TEXTS else 0))
-    elif kind is range:
-        budget.spend(1 + (len(items) if item.__class__ is not int else 0))
-    elif isinstance(items, (list, tuple)):
-        size = 0 if item.__class__ in SMALL else budget.size(item) // SLOT
-        budget.spend(1 + len(items) + (min(budget.size(items) // SLOT, len(items) * size) if size else 0))
-    elif isinstance(items, _BY_HASH):
-        budget.key(item)
-    elif hasattr(items, "__len__"):
-        return charged_contains(budget, item, list(items))
-    else:
-        items = _each(budget, items, item)
-    return item in items
-
-
-_BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.items()))
-"""Types that find members by hash; a view of values visits all."""
-
-
-def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
-    size = 0 if item.__class__ in SMALL else budget.size(item) // SLOT
-    for each in budget.loop(items):
-        if size and each.__class__ not in SMALL:
-            budget.spend(min(size, budget.size(each) // SLOT))
-        yield each
-
-
-# -- Functions --
-
-
-def charged_text(budget: Budget, *parts: Value) -> str:
-    """An f-string."""
-    return budget.item(bounded("".join([_str(budget, part) for part in parts]), "text made by an f-string"))
-
-
-def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Value], str] = str) -> str:
-    if value.__class__ is str and write is str:
-        return value
-    _long(budget, value)
-    size = budget.size(value)
-    if size > MAX_BYTES:
-        raise size_error(f"text made by {what}", size)
-    budget.spend(1 + size // SLOT)
-    return bounded(write(value), f"text made by {what}")
-
-
-def charged_str(budget: Budget, value: Value = "", *arguments: Value, **named: Value) -> str:
-    """`str(…)`."""
-    if arguments or named:
-        return budget.item(make_str(value, *arguments, **named))
-    return budget.item(_str(budget, value))
-
-
-def charged_repr(budget: Budget, value: Value) -> str:
-    """The `!r` of an f-string."""
-    return budget.item(_str(budget, value, "'!r'", repr))
-
-
-def charged_ascii(budget: Budget, value: Value) -> str:
-    """The `!a` of an f-string."""
-    return budget.item(_str(budget, value, "'!a'", ascii))
-
-
-def charged_int(budget: Budget, *arguments: Value, **named: Value) -> int:
-    """`int(…)`."""
-    if arguments and arguments[0].__class__ in TEXTS:
-        budget.spend(1 + len(arguments[0]) // 2)
-    return make_int(*arguments, **named)
-
-
-def charged_float(budget: Budget, *arguments: Value) -> float:
-    """`float(…)`."""
-    if arguments and arguments[0].__class__ in TEXTS:
-        budget.spend(1 + len(arguments[0]) // 4)
-    return float(*arguments)
-
-
-def charged_round(budget: Budget, number: Value, *arguments: Value, **named: Value) -> Value:
-    """`round(…)`."""
-    _long(budget, number)
-    return make_round(number, *arguments, **named)
-
-
-def charged_sum(budget: Budget, items: Value, *start: Value, **named: Value) -> Value:
-    """`sum(…)`."""
-    return budget.item(make_sum(budget.loop(items), *start, **named))
-
-
-def charged_any_of(budget: Budget, items: Value) -> bool:
-    """`any(…)`."""
-    return any(budget.loop(items))
-
-
-def charged_all_of(budget: Budget, items: Value) -> bool:
-    """`all(…)`."""
-    return all(budget.loop(items))
-
-
-def charged_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Value = False) -> list[Value]:
-    """`sorted(…)`."""
-    members = charged_list(budget, items)
-    keys = _keys(budget, members, key)
-    rounds = max(len(members), 1).bit_length()
-    budget.spend(rounds * (len(members) + sum(map(budget.size, keys)) // SLOT))
-    if key is None:
-        return sorted(members, reverse=reverse)
-    return [members[at] for at in sorted(range(len(members)), key=keys.__getitem__, reverse=reverse)]
-
-
-def _keys(budget: Budget, items: list[Value], key: Value) -> list[Value]:
-    if key is None:
-        return items
-    found = []
-    for item in budget.loop(items):
-        found.append(key(item) if key in _CHEAP_KEYS else key(budget.weigh(item)))
-    return found
-
-
-_CHEAP_KEYS: frozenset[Value] = frozenset((len, bool, abs))
-
-
-def _extreme(
-    choose: Callable[..., Value], budget: Budget, *arguments: Value, key: Value = None, **named: Value
-) -> Value:
-    several = len(arguments) != 1
-    items = list(arguments) if several else charged_list(budget, arguments[0])
-    if not items:
-        return choose(*arguments, **named) if several else choose((), **named)
-    keys = _keys(budget, items, key)
-    budget.spend(len(items) + sum(map(budget.size, keys)) // SLOT)
-    return items[choose(range(len(items)), key=keys.__getitem__)]
-
-
-def charged_list(budget: Budget, items: Value = ()) -> list[Value]:
-    """`list(…)`."""
-    return budget.item(list(collected(_bounded(budget, items), "a list")))
-
-
-def charged_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
-    """`tuple(…)`."""
-    return budget.item(tuple(collected(_bounded(budget, items), "a tuple")))
-
-
-def _bounded(budget: Budget, items: Value) -> Value:
-    return items if hasattr(items, "__len__") else budget.loop(items)
-
-
-def charged_set(budget: Budget, items: Value = ()) -> set[Value]:
-    """`set(…)`, and set comprehensions."""
-    return budget.item(set(check_hashes(charged_list(budget, items), budget)))
-
-
-def charged_dict(budget: Budget, items: Value = (), **fields: Value) -> dict[Key, Value]:
-    """`dict(…)`."""
-    if isinstance(items, dict):
-        return budget.item(dict(items, **fields))
-    members: Value = [
-        tuple(pair) if not isinstance(pair, (tuple, list)) else pair for pair in charged_list(budget, items)
-    ]
-    check_hashes([pair[0] for pair in members if pair], budget)
-    return budget.item(dict(members, **fields))
-
-
-def charged_merge(budget: Budget, *parts: Value) -> dict[Key, Value]:
-    """`charged_merge(…)`."""
-    return budget.item(merge(*parts))
-
-
-def charged_zip(budget: Budget, *items: Value, **named: Value) -> Value:
-    """`zip(…)`."""
-    return budget.loop(zip(*items, **named))  # noqa: B905
-
-
-def charged_enumerate(budget: Budget, *arguments: Value, **named: Value) -> Value:
-    """`enumerate(…)`."""
-    return budget.loop(enumerate(*arguments, **named))
-
-
-_CALL, _PIECE, _MATCHED = 20, 40, 200
-"""Steps of one call of RE2, of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
-
-
-def charged_re_match(budget: Budget, pattern: Value, subject: Value) -> bool:
-    """`charged_re_match(…)`."""
-    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
-    return re_match(pattern, subject)
-
-
-def charged_re_split(budget: Budget, pattern: Value, subject: Value) -> list[str]:
-    """`charged_re_split(…)`."""
-    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
-    found = []
-    steps = _PIECE if regex.is_literal(pattern) else _MATCHED
-    for piece in regex.pieces(pattern, subject):
-        budget.spend(steps)
-        found.append(piece)
-    return budget.item(found)
-
-
-def charged_header(budget: Budget, headers: Value, name: Value) -> str | None:
-    """`charged_header(…)`."""
-    budget.spend(1 + len(headers))
-    return budget.item(header(headers, name))
-
-
-def _length(value: Value) -> int:
-    return len(value) if value.__class__ in TEXTS else 0
-
-
-CHARGED: dict[str, Callable[..., Value]] = {
-    "_x_k_mul": charged_multiply,
-    "_x_k_mod": charged_modulo,
-    "_x_k_compare": charged_compare,
-    "_x_k_in": charged_contains,
-    "_x_k_text": charged_text,
-    "_x_k_repr": charged_repr,
-    "_x_k_ascii": charged_ascii,
-    "_x_k_str": charged_str,
-    "_x_k_int": charged_int,
-    "_x_k_float": charged_float,
-    "_x_k_round": charged_round,
-    "_x_k_sum": charged_sum,
-    "_x_k_any": charged_any_of,
-    "_x_k_all": charged_all_of,
-    "_x_k_sorted": charged_sorted,
-    "_x_k_min": partial(_extreme, min),
-    "_x_k_max": partial(_extreme, max),
-    "_x_k_list": charged_list,
-    "_x_k_tuple": charged_tuple,
-    "_x_k_set": charged_set,
-    "_x_k_dict": charged_dict,
-    "_x_k_zip": charged_zip,
-    "_x_k_enumerate": charged_enumerate,
-    "_x_k_merge": charged_merge,
-    "_x_k_header": charged_header,
-    "_x_k_re_match": charged_re_match,
-    "_x_k_re_split": charged_re_split,
-}

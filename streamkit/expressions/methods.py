@@ -5,12 +5,11 @@ They are allowed by name: no method of one of these names changes a value of a p
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 
 from streamkit.errors import LimitError
-from streamkit.expressions.budget import MAX_BITS, MAX_BYTES, SLOT, SMALL, TEXTS, Budget, size_error
-from streamkit.expressions.helpers import bounded, charged_list, check_hashes, codec, collected, decode, listed
+from streamkit.expressions.expression_limits import MAX_BITS, MAX_BYTES, size_error
+from streamkit.expressions.helpers import bounded, codec, collected, decode
 from streamkit.record import Value
 
 _TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace
@@ -147,33 +146,8 @@ def _from_bytes(receiver: Value, data: Value, byteorder: Value = "big", *, signe
     return int.from_bytes(data, byteorder, signed=signed)
 
 
-HASHING = frozenset(
-    ["union", "difference", "intersection", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "fromkeys"]
-)
-"""Methods that hash the members of their arguments."""
-
-
-def _hashing(name: str) -> Callable[..., Value]:
-    def call(receiver: Value, *arguments: Value, **named: Value) -> Value:
-        # The second argument of `fromkeys` is a value of the new object.
-        hashed = 1 if name == "fromkeys" else len(arguments)
-        members = [_hashable(each, name) for each in arguments[:hashed]]
-        return getattr(receiver, name)(*members, *arguments[hashed:], **named)
-
-    return call
-
-
-def _hashable(items: Value, name: str) -> Value:
-    return (
-        items
-        if hasattr(items, "keys") or hasattr(items, "isdisjoint")
-        else check_hashes(listed(items, f"a list for {name}()"))
-    )
-
-
 GUARDED: dict[str, Callable[..., Value]] = {
     **{name: _padding(name) for name in ("ljust", "rjust", "center", "zfill")},
-    **{name: _hashing(name) for name in HASHING},
     "expandtabs": _expandtabs,
     "replace": _replace,
     "join": _join,
@@ -184,105 +158,6 @@ GUARDED: dict[str, Callable[..., Value]] = {
     "to_bytes": _to_bytes,
     "from_bytes": _from_bytes,
 }
-"""Methods whose results may be much larger than their arguments, and those that hash; called as `_x_m_NAME(receiver, …)`."""
+"""Methods whose results may be much larger than their arguments; called as `_x_m_NAME(receiver, …)`."""
 
-
-PRODUCTS = frozenset(("rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"))
-"""Methods whose time may be the product of the lengths of text and argument."""
-_PADDING = frozenset(("ljust", "rjust", "center", "zfill", "to_bytes"))
-_WIDEST = 1000
-_MOST_TIMES = 8
-"""How many times as long as its text the result of a method may be without being counted."""
-
-
-def grows(node: ast.Call, name: str) -> bool:
-    """Return whether a call may make much of little, or takes much longer than its operands are large."""
-    literals = [each.value for each in node.args if isinstance(each, ast.Constant)]
-    known = len(literals) == len(node.args) and not node.keywords
-    if name in PRODUCTS:
-        return not known
-    if name == "join":
-        receiver = node.func.value  # type: ignore[attr-defined]
-        return not (isinstance(receiver, ast.Constant) and len(str(receiver.value)) <= _MOST_TIMES)
-    if name in _PADDING:
-        return not (known and all(type(each) is not int or each <= _WIDEST for each in literals))
-    if name == "replace":
-        return not known or factor(node, name) > _MOST_TIMES
-    return name == "translate" or (name == "expandtabs" and not (known and not literals))
-
-
-def factor(node: ast.Call, name: str) -> float:
-    """Return how many times as long as its operands the result of a method is at most that does not grow."""
-    if name == "replace" and len(node.args) > 1:
-        old, new = (each.value if isinstance(each, ast.Constant) else None for each in node.args[:2])
-        if isinstance(old, (str, bytes)) and isinstance(new, (str, bytes)):
-            return float(max(1, len(new) / len(old) if old else len(new) + 1))
-    if name == "join":
-        return 1.0 + float(len(str(node.func.value.value)))  # type: ignore[attr-defined]
-    return _FACTORS.get(name, 1.0) if name != "encode" or node.args or node.keywords else 1.0
-
-
-_FACTORS = {"encode": 4.0, "decode": 1.0, "expandtabs": 8.0, "hex": 3.0, "maketrans": 2.0, "fromkeys": 2.0}
-
-
-# Methods with charges to a budget.
-
-_SHORT = frozenset(("get", "items", "keys", "values", "bit_length", "bit_count", "is_integer"))
-
-
-def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, **named: Value) -> Value:
-    """`receiver.name(…)`."""
-    if name == "get" and isinstance(receiver, dict):
-        return receiver.get(*map(budget.key, arguments[:1]), *arguments[1:], **named)
-    if name == "join":
-        return _charged_join(budget, receiver, *arguments)
-    if name in _SHORT:
-        return getattr(receiver, name)(*arguments, **named)
-    if receiver.__class__ in TEXTS:
-        _charge_text(budget, name, receiver, [*arguments, *named.values()])
-    elif name in HASHING:
-        for each in (receiver, *arguments):
-            budget.weigh(each)
-    elif name in ("count", "index") and isinstance(receiver, (list, tuple)):
-        size = sum(map(budget.size, arguments)) // SLOT
-        budget.spend(1 + len(receiver) + (min(budget.size(receiver) // SLOT, len(receiver) * size) if size else 0))
-    else:
-        budget.weigh(receiver)
-    result = (
-        GUARDED[name](receiver, *arguments, **named)
-        if name in GUARDED
-        else getattr(receiver, name)(*arguments, **named)
-    )
-    return budget.item(result)
-
-
-def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Value]) -> None:
-    size, longest = len(receiver), 0
-    for each in arguments:
-        if each.__class__ in TEXTS:
-            longest = max(longest, len(each))
-        elif each.__class__ not in SMALL:
-            if not hasattr(each, "__len__"):
-                continue
-            inner = budget.size(each)
-            budget.spend(inner // SLOT)
-            longest = max(longest, inner if name in ("startswith", "endswith") else 0)
-    if name in PRODUCTS:
-        budget.spend(1 + size * max(min(longest, size), 1) // 8)
-    elif name in ("startswith", "endswith"):
-        budget.spend(1 + longest // 8)
-    else:
-        budget.spend(1 + (size + longest) // 8)
-
-
-def _charged_join(budget: Budget, receiver: Value, items: Value) -> Value:
-    """`receiver.join(…)`, also of an iterator."""
-    members = items if isinstance(items, (list, tuple)) else charged_list(budget, items)
-    budget.spend(1 + len(members))
-    return budget.item(GUARDED["join"](receiver, members))
-
-
-METHOD_HELPERS: dict[str, Callable[..., Value]] = {
-    **{f"_x_m_{name}": helper for name, helper in GUARDED.items()},
-    "_x_k_method": call_method,
-}
+METHOD_HELPERS = {f"_x_m_{name}": helper for name, helper in GUARDED.items()}

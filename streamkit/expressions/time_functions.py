@@ -367,6 +367,7 @@ ENTRIES = (
         "`default`.",
         (("parse_time('2025-01-31T09:00:00+01:00')", "1738310400000"), ("parse_time('soon', 0)", "0")),
         optional=1,
+        factor=1.0,
     ),
     LibraryFunction(
         "format_time",
@@ -380,6 +381,7 @@ ENTRIES = (
         optional=1,
         kind="str",
         type=TEXT,
+        constant=40.0,
         checks={1: check_zone},
     ),
     LibraryFunction(
@@ -394,6 +396,7 @@ ENTRIES = (
             ("strptime('soon', '%Y-%m-%d', 'UTC', None)", "None"),
         ),
         optional=2,
+        factor=1.0,
         checks={1: check_read, 2: check_zone},
     ),
     LibraryFunction(
@@ -408,6 +411,7 @@ ENTRIES = (
         optional=1,
         kind="str",
         type=TEXT,
+        constant=1000.0,
         checks={1: check_written, 2: check_zone},
     ),
     LibraryFunction(

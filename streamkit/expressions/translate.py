@@ -1,135 +1,47 @@
-"""Translates syntax trees to Python source.
+"""Translates syntax trees to Python source, with and without charges to a record's budget.
 
 A construct without a method is a problem: the translator lists what is allowed, not what is forbidden.
-
-Two kinds of operations charge the record's budget. One kind makes much of little: a product, a range, a replacement. The
-other kind is repeated: it is in a loop, and reads more than the loop's own item. A loop over a part of the record does work in
-proportion to that part, so that operations on its item alone are free.
 """
 
 from __future__ import annotations
 
 import ast
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from time import thread_time
 from typing import TypeAlias
 
-from streamkit.code import (
-    ADD,
-    AND,
-    ATOM,
-    BIT_AND,
-    BIT_OR,
-    BIT_XOR,
-    COMPARE,
-    CONDITION,
-    MULTIPLY,
-    NOT,
-    OR,
-    SHIFT,
-    UNARY,
-    Code,
-)
+from streamkit.code import ADD, AND, ATOM, BIT_AND, BIT_OR, BIT_XOR, COMPARE, CONDITION, MULTIPLY, NOT, OR, SHIFT, UNARY
 from streamkit.errors import LimitError, Position, Problem, TimeLimitError
 from streamkit.expressions import methods, regex
-from streamkit.expressions.budget import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, Budget, check_bits, deep_size
-from streamkit.expressions.calls import CallableRef
-from streamkit.expressions.expression import HELPERS, Function, Link, Linked
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.counting import COUNTING
+from streamkit.expressions.expression import HELPERS, Link, Linked
+from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.growth import is_plain_format, is_safe_key
-from streamkit.expressions.syntax import METHODS, MODULES, NAMES, Source
+from streamkit.expressions.methods import VIEWS
+from streamkit.expressions.piece import (
+    DISPLAY,
+    IMPURE,
+    LAZY,
+    LOOPS,
+    NUMBERS,
+    PRODUCES,
+    SCALARS,
+    WORK,
+    Piece,
+    flags_of,
+    literal,
+    refs_of,
+)
+from streamkit.expressions.syntax import METHODS, MODULES, NAMES
+from streamkit.expressions.value_kinds import is_safe_key
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
-
-# Parts of translated expressions: Python source with its static properties.
-
-IMPURE = 1
-"""May differ from call to call (`now()`, Python callables), or has a problem already."""
-PRODUCES = 2
-"""Has an operation whose result may be much larger than its operands."""
-DISPLAY = 4
-"""Has a display: a list, object or other container that is written in the expression."""
-LAZY = 8
-"""Is an iterator or a view, which must not leave the expression."""
-CHARGED = 16
-"""Is charged to the budget already."""
-
-NUMBERS = frozenset(("int", "float", "number", "bool"))
-SCALARS = NUMBERS | {"str", "bytes", "none"}
-
-
-class Piece(Code):
-    """A part of an expression: Python with its precedence, static kind, flags and the names that it refers to.
-
-    `literal` is the value of a literal or a folded constant, where `is_literal`.
-    """
-
-    __slots__ = ("flags", "is_literal", "kind", "literal", "refs")
-
-    def __init__(
-        self,
-        source: str,
-        precedence: int = ATOM,
-        kind: str | None = None,
-        flags: int = 0,
-        refs: frozenset[str] = frozenset(),
-    ):
-        super().__init__(source, precedence)
-        self.kind = kind
-        self.flags = flags
-        self.refs = refs
-        self.literal: Value = None
-        self.is_literal = False
-
-    @property
-    def constant(self) -> bool:
-        """Whether it is the same for every record."""
-        return not self.refs and not self.flags & IMPURE
-
-
-def literal(value: Value, kind: str | None = None) -> Piece:
-    """Return the piece of a scalar."""
-    if kind is None:
-        kind = "none" if value is None else type(value).__name__
-    # A number before a dot, and a sign before a power, need parentheses.
-    precedence = UNARY if isinstance(value, (int, float)) and not isinstance(value, bool) else ATOM
-    source = repr(value)
-    if source == "inf":
-        source = "1e999"
-    piece = Piece(source, precedence, kind)
-    piece.literal, piece.is_literal = value, True
-    return piece
-
-
-def refs_of(pieces: list[Piece]) -> frozenset[str]:
-    """Return all names that some pieces refer to."""
-    return frozenset().union(*[piece.refs for piece in pieces])
-
-
-def flags_of(pieces: list[Piece]) -> int:
-    """Return the flags that a value made of some pieces has."""
-    result = 0
-    for piece in pieces:
-        result |= piece.flags
-    return result & ~(LAZY | CHARGED)
-
 
 # The base of the translator: visiting, problems, constants, the budget and local names.
 
 BUDGET = "_y_b"
-_SHORT = 100
-"""Characters of the source of a constant up to which work on it is free."""
-_IN_LOOP = 4
-"""Operations that a part of a loop's body counts as."""
-_OF_FIELD = 4
-"""Parts of a loop's body for which a field of the item makes up."""
-MOST_WORK = 256
-"""Operations whose time grows as the input does in an expression that does not charge for them."""
-_NARROW = ("bool", "float", "none")
-_WORKING = (ast.Call, ast.BinOp, ast.Compare, ast.JoinedStr, ast.Slice)
 _FOLDED = 200
 """Characters up to which the value of a constant part replaces its source."""
 
@@ -145,34 +57,28 @@ _WORDS = {
 
 
 class Core:
-    """The state of a translation, and the methods that all constructs need; it collects problems.
+    """The state of a translation, and the methods that all constructs need; it collects problems."""
 
-    counts: whether every operation charges the budget, as in a loop that a range repeats.
-    """
+    counts = False
+    """Whether the translation charges a record's budget."""
 
     def __init__(
         self,
         names: tuple[str, ...],
-        functions: Library,
+        functions: Mapping[str, Linked],
         place: Callable[[ast.AST], Position],
         scope: Mapping[str, str] | None = None,
-        counts: bool = False,
     ):
         self.names = names
         self.functions = functions
         self.place = place
         self.scope: dict[str, str] = dict(scope or {})
-        self.own: frozenset[str] | None = frozenset() if counts else None
-        """The names of the innermost loop whose work is in proportion to its items; None outside of loops, empty in others."""
+        self.depth = 0
         self.product = 1
         self.problems: list[Problem] = []
         self.helpers: set[str] = set()
         self.links: dict[str, Link] = {}
         self.calls = 0
-        self.work = 0
-        """Operations on the whole input, parts of the bodies of loops weighed."""
-        self.parts = 0
-        """All parts, those of functions of the file included."""
         self.uses_budget = False
         self.numeric: set[int] = set()
         self._locals = 0
@@ -189,19 +95,12 @@ class Core:
         """Visit a part whose result is kept: an iterator or a view becomes a list."""
         piece = self.visit(node)
         if piece.flags & LAZY:
-            source = self.helper("_x_list", piece.source, counted=self.repeats(piece))
-            return self.fold(node, Piece(source, ATOM, "list", piece.flags & ~LAZY, piece.refs))
+            made = Piece(self.helper("_x_list", piece.source), ATOM, "list", piece.flags & ~LAZY, piece.refs)
+            return self.fold(node, made)
         return piece
 
     def visit(self, node: ast.AST) -> Piece:
         """Translate any part, or add a problem where the language does not have it."""
-        # A loop may have one item for each two characters of its input; an item is larger by each field that is read of it.
-        parts = -_OF_FIELD if isinstance(node, (ast.Attribute, ast.Subscript)) else 1
-        self.parts += parts
-        if self.own is not None:
-            self.work += _IN_LOOP * parts
-        elif isinstance(node, _WORKING):
-            self.work += 1
         method = getattr(self, f"on_{type(node).__name__}", None)
         if method is None:
             return self.refuse(node, f"{_WORDS.get(type(node).__name__, type(node).__name__)} is not allowed here")
@@ -215,51 +114,10 @@ class Core:
         self.problems.append(Problem(self.place(node), message))
         return Piece("None", ATOM, None, IMPURE)
 
-    def helper(self, name: str, *arguments: str, counted: bool = False) -> str:
-        """Return the source of a call of a helper; a counted one charges the budget."""
-        charging = name.replace("_x_", "_x_k_", 1)
-        if counted and name.startswith("_x_m_"):
-            return self.helper("_x_method", repr(name[5:]), *arguments, counted=True)
-        if counted and charging in HELPERS:
-            name, arguments = charging, (self.budget(), *arguments)
+    def helper(self, name: str, *arguments: str) -> str:
+        """Return the source of a call of a helper."""
         self.helpers.add(name)
         return f"{name}({', '.join(arguments)})"
-
-    # -- the budget --
-
-    def repeats(self, *operands: Piece) -> bool:
-        """Return whether an operation charges the budget: it reads an endless iterator, or a loop repeats it on the same value."""
-        return any(each.flags & LAZY and each.flags & PRODUCES for each in operands) or not all(
-            map(self.is_own, operands)
-        )
-
-    def is_own(self, operand: Piece) -> bool:
-        """Return whether the work on a value is in proportion to the input: it is small, or another one in each round of a loop."""
-        if self.own is None or operand.kind in NUMBERS:
-            return True
-        if operand.constant:
-            return len(operand.source) <= _SHORT and not operand.flags & (PRODUCES | LAZY)
-        return operand.refs <= self.own and not operand.flags & PRODUCES
-
-    def budget(self) -> str:
-        """Return the name of the budget, which the expression now needs."""
-        self.uses_budget = True
-        return BUDGET
-
-    def charged(self, piece: Piece, method: str = "item") -> Piece:
-        """Return a piece whose value a method of the budget charges."""
-        if method == "item" and piece.flags & CHARGED:
-            return piece
-        source = f"{self.budget()}.{method}({piece.source})"
-        return Piece(source, ATOM, piece.kind, piece.flags | (CHARGED if method == "item" else 0), piece.refs)
-
-    def is_linear(self, *items: Piece) -> bool:
-        """Return whether a loop over items takes work in proportion to the input: their number is not made, and no loop repeats it."""
-        return all(self.is_own(each) and not each.flags & PRODUCES for each in items)
-
-    def made(self, piece: Piece, *operands: Piece) -> Piece:
-        """Return the piece of a result, which is charged where the operation on the operands repeats."""
-        return self.charged(piece) if self.repeats(*operands) else piece
 
     def evaluate(self, piece: Piece) -> Value:
         """Return the value of a constant piece, within the same bounds as at run time."""
@@ -314,13 +172,11 @@ class Core:
 
     def spread(self, piece: Piece) -> str:
         """Return the source of a `*` and its operand."""
-        return f"*{(self.charged(piece, 'spread') if self.repeats(piece) else piece).at(BIT_OR)}"
+        return f"*{piece.at(BIT_OR)}"
 
-    def hashed(self, piece: Piece) -> Piece:
-        """Return the piece of a key or of a member of a set: a tuple does not keep its hash."""
-        if piece.kind in SCALARS or not self.repeats(piece):
-            return piece
-        return self.charged(piece, "key")
+    def element(self, piece: Piece) -> Piece:
+        """Return the piece of a comprehension's element, or of a lambda's result."""
+        return piece
 
     def expect_number(self, *nodes: ast.expr) -> None:
         """Record that parts must be numbers, so that products there can't be long texts or lists."""
@@ -351,6 +207,10 @@ class Core:
         """Return a variable name that is used nowhere else in the expression."""
         self._locals += 1
         return f"_y_{self._locals}"
+
+    def loop(self, piece: Piece) -> Piece:
+        """Return the piece of a loop's iterable."""
+        return piece
 
 
 # Calls: built-in functions, the file's functions, methods, and lambdas as their arguments.
@@ -394,6 +254,7 @@ _READ_LAZILY = frozenset(
 """Functions that read an iterator once, so that it need not become a list before."""
 _COUNTS = {"abs": (1, 1), "all": (1, 1), "any": (1, 1), "len": (1, 1), "range": (1, 3), "sorted": (1, 1), "sum": (1, 2)}
 """The least and most arguments by position of functions that take no fewer and no more."""
+_QUICK = frozenset(("len", "abs", "round", "float", "bool"))
 _KEYS = frozenset(("sorted", "min", "max"))
 _AS_KEY = frozenset(
     [
@@ -472,18 +333,18 @@ class Calls(Core):
             if star or name in _READ_LAZILY:
                 piece = self.visit(inner)
             elif lambdas and isinstance(inner, ast.Lambda):
-                piece = self._lambda(inner, None)
+                piece = self._lambda(inner)
             else:
                 piece = self.value(inner)
             pieces.append(piece)
             sources.append(self.spread(piece) if star else piece.at(CONDITION))
         for keyword in node.keywords:
-            piece = self._keyword(keyword, name, lambdas, pieces)
+            piece = self._keyword(keyword, name, lambdas)
             pieces.append(piece)
             sources.append(f"{keyword.arg}={piece.at(CONDITION)}")
         return pieces, sources
 
-    def _keyword(self, keyword: ast.keyword, name: str, lambdas: bool, others: list[Piece]) -> Piece:
+    def _keyword(self, keyword: ast.keyword, name: str, lambdas: bool) -> Piece:
         if keyword.arg is None:
             self.visit(keyword.value)
             return self.refuse(keyword.value, "'**' is not allowed in a call; use merge() or {**…}")
@@ -495,14 +356,14 @@ class Calls(Core):
         if keyword.arg.startswith("_"):
             return self.refuse(keyword.value, f"{keyword.arg!r} begins with an underscore, which is not allowed")
         if name in _KEYS and keyword.arg == "key":
-            return self._key_function(keyword.value, others)
+            return self._key_function(keyword.value)
         if lambdas and isinstance(keyword.value, ast.Lambda):
-            return self._lambda(keyword.value, None)
+            return self._lambda(keyword.value)
         return self.value(keyword.value)
 
-    def _key_function(self, node: ast.expr, items: list[Piece]) -> Piece:
+    def _key_function(self, node: ast.expr) -> Piece:
         if isinstance(node, ast.Lambda):
-            return self._lambda(node, items)
+            return self._lambda(node)
         if isinstance(node, ast.Constant) and node.value is None:
             return self.value(node)
         if isinstance(node, ast.Name) and node.id in _AS_KEY and node.id not in self.scope:
@@ -510,24 +371,21 @@ class Calls(Core):
             return Piece(f"_x_{node.id}")
         return self.refuse(node, "'key' takes a lambda, or a built-in function such as len, by name")
 
-    def _lambda(self, node: ast.Lambda, items: list[Piece] | None) -> Piece:
-        """Translate a lambda that is called for each of some items; None: Python code calls it any number of times."""
+    def _lambda(self, node: ast.Lambda) -> Piece:
         parameters = node.args
         plain = [*parameters.posonlyargs, *parameters.args]
         if parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.defaults:
             return self.refuse(node, "a lambda takes plain parameters only, without defaults")
-        outer, own, bound = self.scope, self.own, set[str]()
+        outer, bound = self.scope, set[str]()
         self.scope = dict(outer)
         names = [self.bind(ast.copy_location(ast.Name(each.arg), each), bound) for each in plain]
-        self.own = frozenset(bound) if items is not None and self.is_linear(*items) else frozenset()
+        self.depth += 1
         body = self.value(node.body)
-        flags = flags_of([body])
-        if not self.is_own(body):
-            body = self.charged(body)
-            flags |= PRODUCES
-        self.scope, self.own = outer, own
+        self.depth -= 1
+        self.scope = outer
+        body = self.element(body)
         source = f"lambda {', '.join(names)}: {body.at(CONDITION)}"
-        return Piece(source, CONDITION, None, flags, body.refs - bound)
+        return Piece(source, CONDITION, None, flags_of([body]) | LOOPS, body.refs - bound)
 
     # -- built-in functions --
 
@@ -563,20 +421,14 @@ class Calls(Core):
         if name in ("zip", "enumerate", "range"):
             flags |= LAZY
             kind = "iterator"
-        if name == "range":
+        if name == "range" or (name == "sum" and len(pieces) > 1):
             flags |= PRODUCES
+        if name not in _QUICK:
+            flags |= WORK
         if name == "round" and len(pieces) == 1:
             kind = "int"
-        counted = self.repeats(*pieces) or self._is_long(node, name, pieces)
-        made = Piece(self.helper(f"_x_{name}", *sources, counted=counted), ATOM, kind, flags, refs)
+        made = Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs)
         return self._checked(node, made)
-
-    def _is_long(self, node: ast.Call, name: str, pieces: list[Piece]) -> bool:
-        """Return whether a call may take much longer than its operands are large."""
-        if name in _KEYS and node.keywords:
-            return any(piece.flags & PRODUCES for piece in pieces)
-        # A match takes microseconds, and each character may be one.
-        return name == "re_split" and not (pieces[0].is_literal and regex.is_literal(str(pieces[0].literal)))
 
     def _from_library(self, node: ast.Call, function: LibraryFunction) -> Piece:
         pieces, sources = self._arguments(node, function.name)
@@ -590,9 +442,9 @@ class Calls(Core):
                     check(self.evaluate(pieces[at]))
                 except (ValueError, TypeError) as error:
                     return self.refuse(node.args[at], str(error))
-        flags, refs = flags_of(pieces) | (PRODUCES if function.grows else 0), refs_of(pieces)
-        source = self.helper(f"_x_{function.name}", *sources, counted=function.grows or self.repeats(*pieces))
-        return self.fold(node, Piece(source, ATOM, function.kind, flags, refs))
+        flags, refs = flags_of(pieces) | WORK | PRODUCES, refs_of(pieces)
+        made = Piece(self.helper(f"_x_{function.name}", *sources), ATOM, function.kind, flags, refs)
+        return self.fold(node, made)
 
     def _checked(self, node: ast.Call, made: Piece) -> Piece:
         """Fold a constant call; a constant iterator is evaluated, but not replaced."""
@@ -614,21 +466,17 @@ class Calls(Core):
     def _function(self, node: ast.Call, function: Linked) -> Piece:
         pieces, sources = self._arguments(node, "", lambdas=function.call is not None)
         flags, refs = flags_of(pieces), refs_of(pieces)
-        if self.repeats(*pieces) or (self.own is not None and function.names):
-            function = self.functions.counted[node.func.id]  # type: ignore[attr-defined]
         if function.broken:
             self.problems += [problem for problem in function.problems if problem not in self.problems]
             return Piece("None", ATOM, None, IMPURE)
         self.links.update((link.name, link) for link in function.links)
         self.helpers |= function.helpers
         if function.call is not None:
-            return Piece(f"{function.name}({', '.join(sources)})", ATOM, None, flags | IMPURE, refs)
+            return Piece(f"{function.name}({', '.join(sources)})", ATOM, None, flags | IMPURE | LOOPS, refs)
         ordered = self._in_order(node, function.params, sources)
         if ordered is None:
             return Piece("None", ATOM, None, IMPURE)
         self.calls += function.cost
-        self.work += function.work if self.own is None else _IN_LOOP * function.parts
-        self.parts += function.parts
         if self.calls > MAX_CALLS:
             self.calls = 0
             return self.refuse(node, f"functions that amount to more than {MAX_CALLS} calls")
@@ -640,8 +488,7 @@ class Calls(Core):
         if function.uses_budget:
             self.uses_budget = True
             ordered.append(BUDGET)
-        # What a function makes of nothing may be large.
-        flags |= function.flags | (0 if refs or hidden else PRODUCES)
+        flags |= function.flags | LOOPS
         made = Piece(f"{function.name}({', '.join(ordered)})", ATOM, function.kind, flags, refs | set(hidden))
         return self.fold(node, made)
 
@@ -674,18 +521,24 @@ class Calls(Core):
         problem = self._method_problem(receiver, name)
         if problem:
             return self.refuse(function, problem)
-        flags, refs = flags_of([receiver, *pieces]), refs_of([receiver, *pieces])
+        pieces.append(receiver)
+        flags, refs = flags_of(pieces) | (0 if name == "get" else WORK), refs_of(pieces)
         kind = methods.RESULT_KINDS.get(name)
         if kind is None and receiver.kind == "str" and name in ("lower", "upper", "strip", "replace", "join", "title"):
             kind = "str"
-        source = f"{receiver.at(ATOM)}.{name}({', '.join(sources)})"
+        if name in methods.GUARDED:
+            made = Piece(self.helper(f"_x_m_{name}", receiver.source, *sources), ATOM, kind, flags | PRODUCES, refs)
+            return self.fold(node, made)
+        made = Piece(self.method_call(receiver, name, sources), ATOM, kind, flags, refs)
         if name in methods.VIEWS:
-            return Piece(source, ATOM, "view", flags | LAZY, refs)
-        counted = self.repeats(receiver, *pieces) or methods.grows(node, name)
-        if counted or name in methods.GUARDED:
-            source = self.helper(f"_x_m_{name}", receiver.at(CONDITION), *sources, counted=counted)
-        flags |= PRODUCES if methods.grows(node, name) else 0
-        return self.fold(node, Piece(source, ATOM, kind, flags, refs))
+            made.kind = "view"
+            made.flags |= LAZY
+            return made
+        return self.fold(node, made)
+
+    def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
+        """Return the source of the call of a method whose result is no larger than its arguments."""
+        return f"{receiver.at(ATOM)}.{name}({', '.join(sources)})"
 
     def _method_problem(self, receiver: Piece, name: str) -> str | None:
         if name.startswith("_"):
@@ -727,62 +580,53 @@ class Loops(Core):
     def _comprehension(
         self, node: _Comprehension, results: list[ast.expr], opening: str, closing: str, kind: str
     ) -> Piece:
-        outer_scope, outer_product, outer_own = self.scope, self.product, self.own
+        outer_scope, outer_product = self.scope, self.product
         self.scope = dict(outer_scope)
-        pieces: list[Piece] = []
-        loops, bound, counted, work = "", set[str](), False, self.work
+        clauses: list[tuple[str, Piece, list[Piece]]] = []
+        bound: set[str] = set()
         try:
             for clause in node.generators:
                 if clause.is_async:
                     self.refuse(clause.target, "'async' is not allowed")
-                items = self._items(clause)
-                own = set[str]()
-                target = self.bind(clause.target, own)
-                bound |= own
-                if self.is_linear(items):
-                    self.own = frozenset(own)
-                    source = items.at(OR)
-                else:
-                    counted, self.own = True, frozenset()
-                    source = self.charged(items, "loop").at(OR)
-                tests = [self.value(test) for test in clause.ifs]
-                loops += f" for {target} in {source}" + "".join(f" if {test.at(OR)}" for test in tests)
-                pieces += [items, *tests]
+                items = self.visit(clause.iter)
+                length = self._known_length(clause.iter, items)
+                if length is not None:
+                    self.product *= max(length, 1)
+                    if self.product > MAX_LOOPS and length > 1:
+                        items = self.refuse(clause.iter, f"these loops take more than {MAX_LOOPS} steps")
+                        self.product = 1
+                self.depth += 1
+                target = self.bind(clause.target, bound)
+                clauses.append((target, items, [self.value(test) for test in clause.ifs]))
             elements = [self.value(result) for result in results]
-            pieces += elements
-            charges = [counted or not self.is_own(each) for each in elements]
-            elements = [
-                self.charged(each) if charge and each.kind not in _NARROW else each
-                for each, charge in zip(elements, charges, strict=True)
-            ]
         finally:
-            self.scope, self.product, self.own = outer_scope, outer_product, outer_own
-            self.work = max(self.work, work)
-        made = self._written(loops, elements, (opening, closing, kind), any(charges), is_safe_key(results[0]))
-        made.flags, made.refs = flags_of(pieces) | DISPLAY, refs_of(pieces) - bound
-        return self.fold(node, made)
-
-    def _items(self, clause: ast.comprehension) -> Piece:
-        """Translate what a clause goes through; the rounds of loops whose number the file gives are limited together."""
-        items = self.visit(clause.iter)
-        length = self._known_length(clause.iter, items)
-        if length is not None:
-            self.product *= max(length, 1)
-            if self.product > MAX_LOOPS and length > 1:
-                items = self.refuse(clause.iter, f"these loops take more than {MAX_LOOPS} steps")
-                self.product = 1
-        return items
+            self.depth -= len(clauses)
+            self.scope, self.product = outer_scope, outer_product
+        return self.fold(node, self._written(clauses, elements, bound, (opening, closing, kind), results[0]))
 
     def _written(
-        self, loops: str, elements: list[Piece], form: tuple[str, str, str], counted: bool, safe: bool
+        self,
+        clauses: list[tuple[str, Piece, list[Piece]]],
+        elements: list[Piece],
+        bound: set[str],
+        form: tuple[str, str, str],
+        first: ast.expr,
     ) -> Piece:
+        pieces = list(elements)
+        loops = ""
+        for target, items, tests in clauses:
+            loops += f" for {target} in {self.loop(items).at(OR)}" + "".join(f" if {test.at(OR)}" for test in tests)
+            pieces += [items, *tests]
         opening, closing, kind = form
-        if kind in ("dict", "set") and (counted or not safe):
-            each = ", ".join(piece.at(CONDITION) for piece in elements)
-            source = f"[({each}){loops}]" if kind == "dict" else f"[{each}{loops}]"
-            return Piece(self.helper(f"_x_{kind}", source, counted=counted), ATOM, kind)
+        refs, flags = refs_of(pieces) - bound, flags_of(pieces) | LOOPS | DISPLAY
+        elements = [self.element(piece) for piece in elements]
+        if kind == "dict" and (self.counts or not is_safe_key(first)):
+            pair = f"({', '.join(piece.at(CONDITION) for piece in elements)})"
+            return Piece(self.helper("_x_dict", f"[{pair}{loops}]"), ATOM, kind, flags, refs)
         source = ": ".join(piece.at(CONDITION) for piece in elements)
-        return Piece(f"{opening}{source}{loops}{closing}", ATOM, kind)
+        if kind == "set" and (self.counts or not is_safe_key(first)):
+            return Piece(self.helper("_x_set", f"[{source}{loops}]"), ATOM, kind, flags, refs)
+        return Piece(f"{opening}{source}{loops}{closing}", ATOM, kind, flags, refs)
 
     def _known_length(self, node: ast.expr, items: Piece) -> int | None:
         """Return the length of an iterable that depends on the file alone; None for one that depends on the record."""
@@ -860,12 +704,11 @@ class Translator(Calls, Loops):
             piece, text = self._placeholder(part)
             parts.append(piece)
             inline = None if text is None or inline is None else [*inline, text]
-        flags = flags_of(parts)
-        counted = self.repeats(*parts)
-        if inline is not None and not counted:
+        flags = flags_of(parts) | WORK
+        if inline is not None:
             made = Piece(" ".join(inline) or "''", ATOM, "str", flags, refs_of(parts))
         else:
-            call = self.helper("_x_text", *[part.at(CONDITION) for part in parts], counted=counted)
+            call = self.helper("_x_text", *[part.at(CONDITION) for part in parts])
             made = Piece(call, ATOM, "str", flags | PRODUCES, refs_of(parts))
         return self.fold(node, made)
 
@@ -878,8 +721,7 @@ class Translator(Calls, Loops):
             ), None
         if part.conversion in (ord("r"), ord("a")):
             name = "_x_repr" if part.conversion == ord("r") else "_x_ascii"
-            source = self.helper(name, piece.source, counted=self.repeats(piece))
-            return Piece(source, ATOM, "str", flags_of([piece]) | PRODUCES, piece.refs), None
+            return Piece(self.helper(name, piece.source), ATOM, "str", piece.flags | PRODUCES, piece.refs), None
         # Python 3.11 allows no quotes or backslashes inside; and large parts are limited by the helper.
         quiet = not any(mark in piece.source for mark in '"\\{}#') and not piece.refs & {"headers", "now"}
         if quiet and not piece.flags & (DISPLAY | PRODUCES):
@@ -899,10 +741,9 @@ class Translator(Calls, Loops):
         if inline is not None:
             sign, precedence = inline
             source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
-            if kind is None and isinstance(node.op, ast.Add) and id(node) in self.numeric:
-                kind = "number"
+            flags |= 0 if kind in NUMBERS else WORK
             made = Piece(source, precedence, kind, flags, refs)
-            return self.fold(node, made if kind in NUMBERS else self.made(made, left, right))
+            return self.fold(node, self.combined(node, made, left, right))
         helper = _HELPED.get(type(node.op))
         if helper is None:
             return self.refuse(node, "operator '@' is not allowed")
@@ -910,18 +751,26 @@ class Translator(Calls, Loops):
             sign = "*" if isinstance(node.op, ast.Mult) else "%"
             source = f"{left.at(MULTIPLY)} {sign} {right.at(UNARY)}"
             return self.fold(node, Piece(source, MULTIPLY, kind, flags, refs))
-        if helper == "_x_mul" and (id(node) in self.numeric or kind in NUMBERS):
-            source = self.helper("_x_times", left.source, right.source)
-            return self.fold(node, Piece(source, ATOM, kind or "number", flags, refs))
-        counted = kind not in NUMBERS and (self.repeats(left, right) or not is_plain_format(node))
-        call = self.helper(helper, left.source, right.source, counted=counted)
+        if helper == "_x_mul" and id(node) in self.numeric:
+            made = Piece(self.helper("_x_times", left.source, right.source), ATOM, "number", flags, refs)
+            return self.fold(node, made)
+        call = self.helper(helper, left.source, right.source)
         if isinstance(node.op, ast.Mod) and _is_variable(left.source) and right.kind == "int":
             # The remainder of an integer is frequent, and faster without the call.
             sign = f"{left.source} % {right.at(UNARY)}"
             self.helpers.add("_x_Int")
-            made = Piece(f"{sign} if {left.source}.__class__ is _x_Int else {call}", CONDITION, kind, flags, refs)
+            made = Piece(
+                f"{sign} if {left.source}.__class__ is _x_Int else {call}", CONDITION, kind, flags | WORK, refs
+            )
             return self.fold(node, made)
-        return self.fold(node, Piece(call, ATOM, kind, flags | (PRODUCES if counted else 0), refs))
+        made = Piece(call, ATOM, kind, flags, refs)
+        if kind not in NUMBERS:
+            made.flags |= PRODUCES
+        return self.fold(node, made)
+
+    def combined(self, node: ast.BinOp, made: Piece, left: Piece, right: Piece) -> Piece:
+        """Return the piece of an operation that is the same in Python as in the file."""
+        return made
 
     def _only_float(self, left: Piece, right: Piece, operator: ast.operator) -> bool:
         # A product with a float is a float or an error; '%' makes text only of text on the left.
@@ -955,9 +804,10 @@ class Translator(Calls, Loops):
         return self.fold(node, Piece(source, precedence, _common_kind(pieces), flags_of(pieces), refs_of(pieces)))
 
     def on_Compare(self, node: ast.Compare) -> Piece:
-        pieces = [self.value_or_view(node.left)]
+        pieces, work = [self.value_or_view(node.left)], 0
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             member = isinstance(operator, (ast.In, ast.NotIn))
+            work |= WORK if member else 0
             piece = self.visit(operand) if member else self.value_or_view(operand)
             if isinstance(operator, (ast.Is, ast.IsNot)) and not (
                 isinstance(operand, ast.Constant) and (operand.value is None or isinstance(operand.value, bool))
@@ -965,40 +815,14 @@ class Translator(Calls, Loops):
                 piece = self.refuse(operand, "'is' compares with None, True or False only; use '=='")
             pieces.append(piece)
         source, precedence = self.comparison(node, pieces)
-        return self.fold(node, Piece(source, precedence, "bool", flags_of(pieces), refs_of(pieces)))
+        return self.fold(node, Piece(source, precedence, "bool", flags_of(pieces) | work, refs_of(pieces)))
 
     def comparison(self, node: ast.Compare, pieces: list[Piece]) -> tuple[str, int]:
         """Return the source of a comparison of pieces, and its precedence."""
-        members = [isinstance(operator, (ast.In, ast.NotIn)) for operator in node.ops]
-        # Two values are compared up to the end of the smaller one.
-        if (
-            self.repeats(*pieces)
-            if any(members)
-            else not all(self.is_own(a) or self.is_own(b) for a, b in pairwise(pieces))
-        ):
-            if len(members) == 1:
-                return self._charged_comparison(node.ops[0], *pieces)
-            pieces = [
-                self._operand(piece, is_member) for piece, is_member in zip(pieces, [False, *members], strict=True)
-            ]
         source = pieces[0].at(BIT_OR)
         for operator, piece in zip(node.ops, pieces[1:], strict=True):
             source += f" {COMPARISONS[type(operator)]} {piece.at(BIT_OR)}"
         return source, COMPARE
-
-    def _charged_comparison(self, operator: ast.cmpop, left: Piece, right: Piece) -> tuple[str, int]:
-        operands = left.at(CONDITION), right.at(CONDITION)
-        if isinstance(operator, (ast.In, ast.NotIn)):
-            found = self.helper("_x_in", *operands, counted=True)
-            return (f"not {found}", NOT) if isinstance(operator, ast.NotIn) else (found, ATOM)
-        return self.helper("_x_compare", repr(COMPARISONS[type(operator)]), *operands, counted=True), ATOM
-
-    def _operand(self, piece: Piece, is_member: bool) -> Piece:
-        """Charge for an operand of a chain, which evaluates each of them once, up to the first comparison that is false."""
-        if piece.flags & LAZY and piece.kind != "view":
-            return self.charged(piece, "loop")
-        free = piece.is_literal or piece.kind in NUMBERS or (is_member and piece.kind == "view")
-        return piece if free else self.charged(piece, "weigh")
 
     def on_IfExp(self, node: ast.IfExp) -> Piece:
         if id(node) in self.numeric:
@@ -1025,23 +849,25 @@ class Translator(Calls, Loops):
 
     def on_List(self, node: ast.List) -> Piece:
         pieces, sources = self._elements(node.elts)
-        return self._display(node, f"[{', '.join(sources)}]", "list", pieces)
+        return self.fold(
+            node, Piece(f"[{', '.join(sources)}]", ATOM, "list", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        )
 
     def on_Tuple(self, node: ast.Tuple) -> Piece:
         pieces, sources = self._elements(node.elts)
         text = ", ".join(sources) + ("," if len(sources) == 1 else "")
-        return self._display(node, f"({text})", "tuple", pieces)
-
-    def _display(self, node: ast.AST, source: str, kind: str, pieces: list[Piece]) -> Piece:
-        made = Piece(source, ATOM, kind, flags_of(pieces) | DISPLAY, refs_of(pieces))
-        return self.fold(node, made if made.constant else self.made(made, *pieces))
+        return self.fold(node, Piece(f"({text})", ATOM, "tuple", flags_of(pieces) | DISPLAY, refs_of(pieces)))
 
     def on_Set(self, node: ast.Set) -> Piece:
         pieces, sources = self._elements(node.elts, hashed=True)
         source = f"{{{', '.join(sources)}}}"
         if any(isinstance(part, ast.Starred) for part in node.elts):
-            source = self.helper("_x_set", f"[{', '.join(sources)}]", counted=self.repeats(*pieces))
-        return self._display(node, source, "set", pieces)
+            source = self.helper("_x_set", f"[{', '.join(sources)}]")
+        return self.fold(node, Piece(source, ATOM, "set", flags_of(pieces) | DISPLAY, refs_of(pieces)))
+
+    def hashed(self, piece: Piece) -> Piece:
+        """Return the piece of a key or of a member of a set."""
+        return piece
 
     def on_Dict(self, node: ast.Dict) -> Piece:
         pieces, sources = [], []
@@ -1054,7 +880,9 @@ class Translator(Calls, Loops):
                 pieces.append(name)
                 sources.append(f"{name.at(CONDITION)}: {value.at(CONDITION)}")
             pieces.append(value)
-        return self._display(node, f"{{{', '.join(sources)}}}", "dict", pieces)
+        return self.fold(
+            node, Piece(f"{{{', '.join(sources)}}}", ATOM, "dict", flags_of(pieces) | DISPLAY, refs_of(pieces))
+        )
 
     # -- access --
 
@@ -1079,16 +907,15 @@ class Translator(Calls, Loops):
             inside = ":".join(texts if pieces[2] is not None else texts[:2])
             used = [owner, *[piece for piece in pieces if piece is not None]]
             kind = owner.kind if owner.kind in ("str", "bytes", "list", "tuple") else None
+            work = WORK
         else:
             if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
                 return self.refuse(node.slice, "one slice only")
-            index = self.hashed(self.value(node.slice))
+            index, work = self.hashed(self.value(node.slice)), 0
             inside, used, kind = index.at(CONDITION), [owner, index], None
             if owner.kind in NUMBERS or (owner.kind in ("str", "list", "bytes", "tuple") and index.kind == "str"):
                 return self.refuse(node, f"a value of type {owner.kind} has no field {inside}")
-        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used), refs_of(used))
-        if isinstance(node.slice, ast.Slice) and not made.constant:
-            made = self.made(made, owner)
+        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used) | work, refs_of(used))
         return self.fold(node, made)
 
 
@@ -1124,129 +951,124 @@ def _binary_kind(operator: ast.operator, left: Piece, right: Piece) -> str | Non
     return None
 
 
-# The functions of a file: checked together, used by name in its expressions.
-
-_DEEPEST = 50
+__all__ = ["BUDGET", "HELPERS", "Translator"]
 
 
-class Library(Mapping[str, Linked]):
-    """All functions of a file, each checked once, on first use. `counts`: whether every operation of theirs charges the budget.
+# Translation to Python with charges to a record's budget: the same results, with a charge for work and for results.
+#
+# It replaces `Translator` for expressions whose values may be large, or which may take long. Functions of `counting` replace
+# those of `helpers`.
 
-    `problems` has those of all functions; expressions that use a function with problems report the same ones.
-    """
-
-    def __init__(self, functions: Mapping[str, Function] | None = None, counts: bool = False):
-        self.functions = dict(functions or {})
-        self.counts = counts
-        self._counted: Library | None = None
-        self._linked: dict[str, Linked] = {}
-        self._path: list[str] = []
-        self._problems: list[Problem] = []
-
-    @property
-    def counted(self) -> Library:
-        """The same functions, for calls that a loop repeats."""
-        if self._counted is None:
-            self._counted = self if self.counts else Library(self.functions, counts=True)
-        return self._counted
-
-    @property
-    def problems(self) -> list[Problem]:
-        """Every problem of every function."""
-        for name in self.functions:
-            self.get(name)
-        return self._problems
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.functions)
-
-    def __len__(self) -> int:
-        return len(self.functions)
-
-    def __getitem__(self, name: str) -> Linked:
-        function = self.functions[name]
-        if name in self._path:
-            cycle = " -> ".join([*self._path[self._path.index(name) :], name])
-            return self._broken(function, f"functions call each other in a circle: {cycle}")
-        if len(self._path) > _DEEPEST:
-            return self._broken(function, f"functions call each other over {_DEEPEST} levels deep")
-        if name not in self._linked:
-            self._path.append(name)
-            try:
-                self._linked[name] = self._link(function)
-            finally:
-                self._path.pop()
-        return self._linked[name]
-
-    def _broken(self, function: Function, message: str) -> Linked:
-        problem = Problem(function.position, message)
-        self._problems.append(problem)
-        return Linked(function.name, problems=(problem,))
-
-    def _link(self, function: Function) -> Linked:
-        if function.call is not None:
-            name = f"_x_c_{_mark(function.name, reference_key(function.call))}"
-            return Linked(name, call=function.call, links=(Link(name, call=function.call),))
-        before = len(self._problems)
-        self._check_params(function)
-        source = Source(function.expr or "", function.expr_position or function.position, function.locate)
-        linked = _translated(function, source, self, self._problems)
-        linked.problems = tuple(dict.fromkeys(self._problems[before:]))
-        self._problems[before:] = [each for each in linked.problems if each not in self._problems[:before]]
-        return linked
-
-    def _check_params(self, function: Function) -> None:
-        seen: set[str] = set()
-        for param in function.params:
-            if not isinstance(param, str) or not param.isidentifier() or param.startswith("_"):
-                self._problems.append(Problem(function.position, f"{param!r} can't be a parameter's name"))
-            elif param in seen:
-                self._problems.append(Problem(function.position, f"parameter {param!r} stands twice"))
-            seen.add(param)
+_SHORT = 100
+"""Characters of a literal up to which a comparison is not charged."""
 
 
-def reference_key(call: CallableRef) -> str:
-    """Return a text that identifies a callable with its arguments."""
-    arguments = "".join(f":{each.name}={each.data}" for each in call.arguments)
-    return f"{call.folder}:{call.module}:{call.attribute}{arguments}"
+class CountedTranslator(Translator):
+    """Translates one expression, or one function's body, with charges."""
 
+    counts = True
 
-def _mark(name: str, text: str) -> str:
-    # Generated code puts the functions of all its expressions into one namespace.
-    return f"{name}_{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+    # -- Methods of Core that charge --
 
+    def helper(self, name: str, *arguments: str) -> str:
+        counting = name.replace("_x_m_", "_x_").replace("_x_", "_x_k_", 1)
+        if name == "_x_m_join" or (counting in COUNTING and not name.startswith("_x_m_")):
+            self.helpers.add(counting)
+            return f"{counting}({', '.join((self.budget(), *arguments))})"
+        if name.startswith("_x_m_"):
+            self.helpers.add("_x_k_method")
+            return f"_x_k_method({', '.join((self.budget(), repr(name[5:]), *arguments))})"
+        return super().helper(name, *arguments)
 
-def _translated(function: Function, source: Source, library: Library, problems: list[Problem]) -> Linked:
-    tree = source.parse(problems)
-    if tree is None:
-        return Linked(function.name)
-    scope = {param: f"_y_p_{index}" for index, param in enumerate(function.params)}
-    translator = Translator(("headers",), library, source.place, scope, library.counts)
-    piece = translator.translate(tree)
-    problems += translator.problems
-    hidden = frozenset(piece.refs - set(scope.values()))
-    parameters = [*scope.values(), *[f"_y_h_{name}" for name in sorted(hidden)]]
-    if translator.uses_budget:
-        parameters.append(BUDGET)
-    text = piece.source
-    for name in hidden:
-        text = text.replace(f"\0{name}\0", f"_y_h_{name}")
-    text = f"lambda {', '.join(parameters)}: {text}"
-    name = f"_x_f_{_mark(function.name, text + ''.join(sorted(translator.links)))}"
-    return Linked(
-        name,
-        params=function.params,
-        links=(*translator.links.values(), Link(name, source=text)),
-        helpers=frozenset(translator.helpers),
-        names=hidden,
-        kind=piece.kind,
-        flags=flags_of([piece]) & ~(0 if _impure(translator) else IMPURE),
-        cost=1 + translator.calls,
-        work=translator.work,
-        parts=max(translator.parts, 0),
-        uses_budget=translator.uses_budget,
-    )
+    def budget(self) -> str:
+        """Return the name of the budget, which the expression now needs."""
+        self.uses_budget = True
+        return BUDGET
 
+    def charged(self, piece: Piece) -> Piece:
+        if piece.is_literal or piece.flags & LAZY:
+            return piece
+        return Piece(f"{self.budget()}.item({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
 
-def _impure(translator: Translator) -> bool:
-    return any(link.call is not None for link in translator.links.values())
+    def spread(self, piece: Piece) -> str:
+        return f"*{self.budget()}.spread({piece.source})"
+
+    def loop(self, piece: Piece) -> Piece:
+        return Piece(f"{self.budget()}.loop({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
+
+    def hashed(self, piece: Piece) -> Piece:
+        """Return the piece of a key or a member, with a charge where it may be a tuple."""
+        if piece.is_literal or piece.kind in SCALARS:
+            return piece
+        return Piece(f"{self.budget()}.key({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
+
+    # -- Constructs with large results or much work --
+
+    def on_JoinedStr(self, node: ast.JoinedStr) -> Piece:
+        parts = [self._part(part) for part in node.values]
+        source = self.helper("_x_text", *[part.at(CONDITION) for part in parts])
+        return self.fold(node, Piece(source, ATOM, "str", flags_of(parts) | WORK | PRODUCES, refs_of(parts)))
+
+    def _part(self, part: ast.expr) -> Piece:
+        if isinstance(part, ast.FormattedValue):
+            return self._placeholder(part)[0]
+        return self.visit(part)
+
+    def combined(self, node: ast.BinOp, made: Piece, left: Piece, right: Piece) -> Piece:
+        if isinstance(node.op, ast.FloorDiv):
+            return Piece(self.helper("_x_div", left.source, right.source), ATOM, made.kind, made.flags, made.refs)
+        if made.kind in NUMBERS or isinstance(node.op, (ast.Div, ast.RShift)):
+            return made
+        return self.charged(made)
+
+    def comparison(self, node: ast.Compare, pieces: list[Piece]) -> tuple[str, int]:
+        if len(pieces) > 2:
+            self._chain(node, pieces)
+            return super().comparison(node, pieces)
+        operator, (left, right) = node.ops[0], pieces
+        if isinstance(operator, (ast.In, ast.NotIn)):
+            found = self.helper("_x_in", left.at(CONDITION), right.at(CONDITION))
+            return (f"not {found}", NOT) if isinstance(operator, ast.NotIn) else (found, ATOM)
+        short = any(piece.is_literal and len(str(piece.literal)) < _SHORT for piece in pieces)
+        if short or isinstance(operator, (ast.Is, ast.IsNot)) or left.kind in NUMBERS or right.kind in NUMBERS:
+            return super().comparison(node, pieces)
+        sign = repr(COMPARISONS[type(operator)])
+        return self.helper("_x_compare", sign, left.at(CONDITION), right.at(CONDITION)), ATOM
+
+    def _chain(self, node: ast.Compare, pieces: list[Piece]) -> None:
+        """Charge for all operands of a chain; it evaluates each of them once, up to the first comparison that is false."""
+        for at, piece in enumerate(pieces):
+            member = at > 0 and isinstance(node.ops[at - 1], (ast.In, ast.NotIn))
+            if piece.flags & LAZY and piece.kind != "view":
+                pieces[at] = self.loop(piece)
+            elif not (piece.is_literal or piece.kind in NUMBERS or (member and piece.kind == "view")):
+                source = f"{self.budget()}.weigh({piece.source})"
+                pieces[at] = Piece(source, ATOM, piece.kind, piece.flags, piece.refs)
+
+    def on_List(self, node: ast.List) -> Piece:
+        return self._display(node, super().on_List(node))
+
+    def on_Tuple(self, node: ast.Tuple) -> Piece:
+        return self._display(node, super().on_Tuple(node))
+
+    def on_Set(self, node: ast.Set) -> Piece:
+        return self._display(node, super().on_Set(node))
+
+    def on_Dict(self, node: ast.Dict) -> Piece:
+        return self._display(node, super().on_Dict(node))
+
+    def _display(self, node: ast.AST, made: Piece) -> Piece:
+        return made if made.constant else self.charged(made)
+
+    def on_Subscript(self, node: ast.Subscript) -> Piece:
+        made = super().on_Subscript(node)
+        return self.charged(made) if isinstance(node.slice, ast.Slice) and not made.constant else made
+
+    def element(self, piece: Piece) -> Piece:
+        return piece if piece.kind in NUMBERS else self.charged(piece)
+
+    def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
+        if name in VIEWS:
+            return super().method_call(receiver, name, sources)
+        self.helpers.add("_x_k_method")
+        return f"_x_k_method({', '.join((self.budget(), repr(name), receiver.at(CONDITION), *sources))})"

@@ -14,8 +14,9 @@ from time import thread_time
 from typing import Any
 
 from streamkit.errors import LimitError, TopologyError
-from streamkit.expressions import Expression, Function, parse
-from streamkit.expressions.budget import MAX_SECONDS, Budget
+from streamkit.expressions import Function, parse
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.expression_limits import MAX_SECONDS
 
 SPACE = 2 << 30
 NAMES = ("key", "value", "aggregate", "timestamp", "headers", "topic", "partition", "offset")
@@ -211,44 +212,22 @@ def every() -> Iterator[tuple[str, str, str]]:
 
 
 def attempt(text: str, value: Any) -> dict[str, Any]:
-    """Return what an expression ends in: its outcome, and what it took of the budget; `again` has the same for it in a loop.
-
-    A loop that repeats an expression charges each of its operations.
-    """
+    """Return what an expression ends in: whether it counts, its outcome, and what it took of the budget."""
     try:
-        expression = _parsed(text)
+        expression = parse(text, NAMES, functions={"twice": Function("twice", ("x",), "[x, x]")})
     except TopologyError as error:
         places = [(problem.position.line, problem.position.column) for problem in error.problems]
         return {"end": "problem", "message": str(error), "places": places}
-    found = _outcome(expression, value)
-    try:
-        again = _outcome(_parsed(f"[(\n{text}\n) for again in [0]][0]"), value)
-    except TopologyError:
-        # What is constant is too large within a loop.
-        again = {"end": "problem"}
-    if found["end"] == again["end"] == "value":
-        again["same"] = _alike(found["value"], again["value"])
-    for each in (found, again):
-        each.pop("value", None)
-    return {**found, "again": again}
-
-
-def _parsed(text: str) -> Expression:
-    return parse(text, NAMES, functions={"twice": Function("twice", ("x",), "[x, x]")})
-
-
-def _outcome(expression: Expression, value: Any) -> dict[str, Any]:
     budget = Budget(MAX_BYTES, MAX_STEPS)
+    twin = expression if expression.draws else expression.counted or expression
     known = {"value": value, "headers": [], "now": lambda: 0, "_y_b": budget}
     names = sorted({*expression.names, "value"})
-    source = expression.template
+    source = twin.template
     for name in names:
         source = source.replace(f"\0{name}\0", name)
-    function = eval(f"lambda {', '.join([*names, '_y_b'])}: {source}", {"__builtins__": {}, **expression.globals()})
-    found: dict[str, Any] = {"end": "value"}
+    function = eval(f"lambda {', '.join([*names, '_y_b'])}: {source}", {"__builtins__": {}, **twin.globals()})
+    found: dict[str, Any] = {"draws": expression.draws, "end": "value"}
     try:
-        # A value has shared parts only where steps have made it, and their results are charged.
-        Budget().item(value)
         found["value"] = function(*[known.get(name, 0) for name in names], budget)
     except LimitError as error:
         found |= {"end": "limit", "message": str(error)}
@@ -257,7 +236,13 @@ def _outcome(expression: Expression, value: Any) -> dict[str, Any]:
         found |= {"end": "error", "message": "a value is nested too deeply"}
     except Exception as error:
         found |= {"end": "error", "message": f"{type(error).__name__}: {error}"[:200]}
-    return found | {"steps": budget.max_steps - budget.steps, "bytes": budget.max_bytes - budget.bytes}
+    found |= {"steps": budget.max_steps - budget.steps, "bytes": budget.max_bytes - budget.bytes}
+    if not expression.draws and found["end"] == "value":
+        # This is what a program runs that counts nothing.
+        plain = expression.function(names)(*[known.get(name, 0) for name in names])
+        found["same"] = found["end"] == "value" and _alike(plain, found["value"])
+    found.pop("value", None)
+    return found
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -11,20 +11,17 @@ from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Expression, Function, parse
 from streamkit.expressions.budget import Budget
 
-NAMES = ("key", "value", "aggregate", "headers")
+NAMES = ("key", "value", "aggregate")
 PRIME = 2**61 - 1
 
 
 def drawing(text: str, functions: dict[str, Function] | None = None) -> Callable[..., Any]:
-    """Return an expression in a loop, which charges each of its operations, as a function of value and budget."""
-    return evaluated(f"[(\n{text}\n) for again in [0]][0]", functions)
-
-
-def evaluated(text: str, functions: dict[str, Function] | None = None) -> Callable[..., Any]:
     """Return an expression as a function of value and budget."""
     expression = parse(text, NAMES, functions=functions)
-    source = f"lambda value, _y_b: {expression.template.replace(chr(0), '')}"
-    made: Callable[..., Any] = eval(source, {"__builtins__": {}, **expression.globals()})
+    twin = expression if expression.draws else expression.counted
+    assert twin is not None, f"{text} draws on no budget"
+    source = f"lambda value, _y_b: {twin.template.replace(chr(0), '')}"
+    made: Callable[..., Any] = eval(source, {"__builtins__": {}, **twin.globals()})
     return made
 
 
@@ -122,6 +119,9 @@ WORKS = [
     ("[sum(value), sum(value)]", NUMBERS, 200_000),
     ("[(re_match('a*b', value)), 1]", TEXT, 50_000),
     ("[int(value), 1]", "9" * 1000, 500),
+    ("[x ** 60 for x in value]", [2**60], 450),
+    ("[value * value, value * value]", 2**1000, 250),
+    ("[x // 3 for x in value]", [2**1000] * 2, 200),
     ("[str(value), 1]", 2**1000, 100),
     ("[round(value, -3), 1]", 2**1000, 100),
 ]
@@ -209,12 +209,15 @@ def test_equal_hashes(text: str, which: int) -> None:
         drawing(text)(EQUAL[which], Budget())
 
 
-@pytest.mark.parametrize("text", HASHED)
-def test_equal_hashes_are_refused_outside_of_loops(text: str) -> None:
-    function, budget = evaluated(text), Budget()
+@pytest.mark.parametrize(
+    "text", ["set(value)", "{x for x in value}", "{*value}", "{x: 1 for x in value}", "dict(value)"]
+)
+def test_equal_hashes_are_refused_where_nothing_is_counted(text: str) -> None:
+    value: Any = EQUAL[0] if text != "dict(value)" else [(each, 1) for each in EQUAL[0]]
+    expression = parse(text, NAMES)
+    assert not expression.draws
     with pytest.raises(LimitError, match="equal hashes"):
-        function(EQUAL[0], budget)
-    assert budget.steps == budget.max_steps
+        expression.function(["value"])(value)
 
 
 HONEST: list[Any] = [
@@ -273,7 +276,7 @@ def test_a_known_size_is_that_of_the_same_record_only() -> None:
 
 def test_functions_of_the_file_draw_on_the_same_budget() -> None:
     functions = {"twice": Function("twice", ("x",), "x + x"), "four": Function("four", ("x",), "twice(twice(x))")}
-    function, budget = drawing("four(value)", functions), Budget(max_bytes=600_000)
+    function, budget = drawing("four(value)", functions), Budget(max_bytes=500_000)
     with pytest.raises(LimitError):
         function("x" * 100_000, budget)
     budget.start()
@@ -291,14 +294,15 @@ FREE = [
     "aggregate + 1",
     "value.a if value.b else value.c",
     "[value.a, value.b]",
+    "value.id % 10 == 0",
 ]
 
 
 @pytest.mark.parametrize("text", FREE)
-def test_what_is_no_larger_than_its_input_charges_nothing(text: str) -> None:
+def test_what_can_make_nothing_large_has_no_twin(text: str) -> None:
     expression = parse(text, NAMES)
     assert not expression.draws
-    assert sum(expression.times.values()) <= 1
+    assert expression.counted is None
 
 
 ALONE = [
@@ -310,11 +314,7 @@ ALONE = [
     "f'{value.a}-{value.b}'",
     "{x.id: x for x in value.rows}",
     "[t for x in value.rows for t in x.tags]",
-    "[word for word in value.tags if word in ('a', 'b')]",
-    "sum(x.price * x.quantity for x in value.rows if x.price > value.least)",
-    "[t for x in value.rows for t in x.tags if t.startswith('a')]",
-    "', '.join(value.tags).replace('a', 'bb').zfill(10)",
-    "'%s: %s' % (value.a, value.b)",
+    "value.price * value.quantity",
     "aggregate + [value]",
     "{**aggregate, value.id: 1}",
 ]
@@ -336,52 +336,12 @@ COUNTED = [
     " + ".join(["value"] * 33),
     "sorted(value, key=lambda x: [value, x])",
     "[x for x in range(value.n) for y in range(value.m)]",
-    "[x.a for x in value.rows if x.a.lower() in value.names]",
-    "[value.a.upper() for x in value.rows]",
-    "[len(list(range(n))) for n in value]",
-    "sorted(value.rows, key=lambda x: value.order.index(x.a))",
-    "value.a.replace(value.b, value.c)",
-    "value.a.join(value.b)",
-    "value.a.ljust(value.n)",
-    "value.a * value.n",
-    "value.a % value.b",
-    "list(range(value.n))",
-    "re_split(value.a, value.b)",
-    "re_sub('a', 'b', value)",
-    "[f(value) for x in value]",
-    "[many() for x in value]",
-    "[many_of(x) for x in value]",
-    "[named() for x in value]",
-    "[(value.a | value.b) - {x} for x in value.rows]",
-    "[f'" + "-" * 200 + "' for x in value]",
 ]
-
-
-FUNCTIONS = {
-    "f": Function("f", ("y",), "y.upper()"),
-    "many": Function("many", (), f"[{', '.join('1' * 100)}]"),
-    "many_of": Function("many_of", ("y",), f"[y, {', '.join('1' * 100)}]"),
-    "named": Function("named", (), "[header('a')]"),
-}
 
 
 @pytest.mark.parametrize("text", COUNTED)
 def test_what_may_grow_faster_is_counted(text: str) -> None:
-    assert parse(text, NAMES, functions=FUNCTIONS).draws
-
-
-def test_a_product_of_numbers_takes_nothing_of_the_budget() -> None:
-    budget = Budget()
-    assert evaluated("[value * value, value * 2.5, value % 7]")(2**40, budget) == [2**80, 2**40 * 2.5, 2**40 % 7]
-    assert budget.steps == budget.max_steps
-    evaluated("value * 2")("ab", budget)
-    assert budget.steps < budget.max_steps
-
-
-def test_many_operations_in_a_loop_are_charged() -> None:
-    body = " + ".join(f"x.a * {number}.5" for number in range(5))
-    assert not parse(f"[{body} for x in value]", NAMES).draws
-    assert parse(f"[{' + '.join(['1.5 * len(x)'] * 30)} for x in value]", NAMES).draws
+    assert parse(text, NAMES).draws
 
 
 def test_constant_parts_are_bounded_when_the_file_is_read() -> None:
@@ -399,4 +359,4 @@ def test_an_expression_that_draws_can_be_pickled() -> None:
 
 def test_a_condition_of_a_loop_may_read_a_field_of_a_constant() -> None:
     text = "[each for each in [1, 2] if (value or {'n': 1, 's': 'j'}).n > 2]"
-    assert parse(text, NAMES).function(["value"])({"n": 3}) == [1, 2]
+    assert parse(text, NAMES).growth is not None

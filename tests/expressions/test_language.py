@@ -160,7 +160,7 @@ def test_names_become_what_they_are_bound_to() -> None:
     assert source("[key for key in value]") == "[_y_1 for _y_1 in v]"
     assert source("header('a')") == "_x_header((c[0] or []), 'a')"
     assert source("now()") == "rt_now()"
-    assert source("value % 2") == "v % 2 if v.__class__ is _x_Int else _x_k_mod(_y_b, v, 2)"
+    assert source("value % 2") == "v % 2 if v.__class__ is _x_Int else _x_mod(v, 2)"
     assert source("2 * 3 + value") == "6 + v"
     assert source("(value + 1) / 2") == "(v + 1) / 2"
     assert "\n" not in source("value +\n 'a\\nb'")

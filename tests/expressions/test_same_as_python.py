@@ -106,8 +106,6 @@ def test_same(text: str, value: dict[str, Any], key: Any, x: Any) -> None:
     if "items()" in text and ours != theirs:
         return  # a view is a list here
     assert ours == theirs, (text, expression.template)
-    # A loop that repeats an expression charges each of its operations.
-    repeated, _ = read(f"[(\n{text}\n) for again in [0]][0]")
-    if repeated is not None:
-        counted = repeated.function(["key", "value", "x"])
-        assert outcome(lambda: counted(key, value, x)) == ours, (text, repeated.template)
+    if expression.counted is not None:
+        counted = expression.counted.function(["key", "value", "x"])
+        assert outcome(lambda: counted(key, value, x)) == ours, (text, expression.counted.template)

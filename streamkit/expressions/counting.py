@@ -1,0 +1,399 @@
+"""The operators, functions and methods with charges to a budget, their first argument; `_x_k_NAME` in generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import eq, ge, gt, le, lt, ne
+
+from streamkit.expressions import helpers, regex
+from streamkit.expressions.budget import Budget
+from streamkit.expressions.expression_limits import MAX_BYTES, SLOT, size_error
+from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.helpers import check_hashes
+from streamkit.expressions.methods import GUARDED
+from streamkit.record import Key, Value
+
+_BIG = 1 << 63
+_SMALL = frozenset((int, float, bool, type(None)))
+_TEXTS = frozenset((str, bytes))
+_BITS = 8
+"""Bits of a long integer that one step works on."""
+
+
+# -- Operators --
+
+
+def _long(budget: Budget, *operands: Value) -> None:
+    for each in operands:
+        if isinstance(each, int) and not -_BIG < each < _BIG:
+            budget.spend(each.bit_length() // _BITS)
+
+
+def multiply(budget: Budget, a: Value, b: Value) -> Value:
+    """`a * b`."""
+    for one, other in ((a, b), (b, a)):
+        if one.__class__ not in _SMALL and isinstance(other, int) and hasattr(one, "__len__"):
+            if (size := budget.size(one) * other) > MAX_BYTES:
+                raise size_error(f"{helpers.noun(one)} made by '*'", size)
+            return budget.item(one * other)
+    _long(budget, a, b)
+    return helpers.multiply(a, b)
+
+
+def power(budget: Budget, a: Value, b: Value) -> Value:
+    """`a ** b`."""
+    result = helpers.power(a, b)
+    _long(budget, result)
+    return result
+
+
+def modulo(budget: Budget, a: Value, b: Value) -> Value:
+    """`a % b`."""
+    if a.__class__ in _SMALL:
+        _long(budget, a, b)
+        return a % b
+    size = budget.size(b)
+    budget.spend(1 + len(a) // 4 + size // SLOT)
+    if size > MAX_BYTES:
+        raise size_error("text made by '%'", size)
+    return budget.item(helpers.modulo(a, b))
+
+
+def divide(budget: Budget, a: Value, b: Value) -> Value:
+    """`a // b`."""
+    _long(budget, a, b)
+    return a // b
+
+
+_COMPARE: dict[str, Callable[[Value, Value], Value]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+
+
+def compare(budget: Budget, sign: str, a: Value, b: Value) -> Value:
+    """Compare two values, and charge for the parts that the comparison reads."""
+    if a.__class__ not in _SMALL and b.__class__ not in _SMALL:
+        if a.__class__ in _TEXTS:
+            budget.spend(1 + min(len(a), len(b) if hasattr(b, "__len__") else 0) // 32)
+        else:
+            budget.spend(1 + min(budget.size(a), budget.size(b)) // SLOT + _pairs(a, b))
+    return _COMPARE[sign](a, b)
+
+
+def _pairs(a: Value, b: Value) -> int:
+    return min(len(a), len(b)) if hasattr(a, "__len__") and hasattr(b, "__len__") else 0
+
+
+def contains(budget: Budget, item: Value, items: Value) -> bool:
+    """`item in items`."""
+    kind = items.__class__
+    if kind in _TEXTS:
+        budget.spend(1 + len(items) // 8 + (len(item) // 8 if item.__class__ in _TEXTS else 0))
+    elif kind is range:
+        budget.spend(1 + (len(items) if item.__class__ is not int else 0))
+    elif isinstance(items, (list, tuple)):
+        size = 0 if item.__class__ in _SMALL else budget.size(item) // SLOT
+        budget.spend(1 + len(items) + (min(budget.size(items) // SLOT, len(items) * size) if size else 0))
+    elif isinstance(items, _BY_HASH):
+        budget.key(item)
+    elif hasattr(items, "__len__"):
+        return contains(budget, item, list(items))
+    else:
+        items = _each(budget, items, item)
+    return item in items
+
+
+_BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.items()))
+"""Types that find members by hash; a view of values visits all."""
+
+
+def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
+    size = 0 if item.__class__ in _SMALL else budget.size(item) // SLOT
+    for each in budget.loop(items):
+        if size and each.__class__ not in _SMALL:
+            budget.spend(min(size, budget.size(each) // SLOT))
+        yield each
+
+
+# -- Functions --
+
+
+def text(budget: Budget, *parts: Value) -> str:
+    """An f-string."""
+    return budget.item(helpers.bounded("".join([_str(budget, part) for part in parts]), "text made by an f-string"))
+
+
+def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Value], str] = str) -> str:
+    if value.__class__ is str and write is str:
+        return value
+    _long(budget, value)
+    size = budget.size(value)
+    if size > MAX_BYTES:
+        raise size_error(f"text made by {what}", size)
+    budget.spend(1 + size // SLOT)
+    return helpers.bounded(write(value), f"text made by {what}")
+
+
+def make_str(budget: Budget, value: Value = "", *arguments: Value, **named: Value) -> str:
+    """`str(…)`."""
+    if arguments or named:
+        return budget.item(helpers.make_str(value, *arguments, **named))
+    return budget.item(_str(budget, value))
+
+
+def make_repr(budget: Budget, value: Value) -> str:
+    """The `!r` of an f-string."""
+    return budget.item(_str(budget, value, "'!r'", repr))
+
+
+def make_ascii(budget: Budget, value: Value) -> str:
+    """The `!a` of an f-string."""
+    return budget.item(_str(budget, value, "'!a'", ascii))
+
+
+def make_int(budget: Budget, *arguments: Value, **named: Value) -> int:
+    """`int(…)`."""
+    if arguments and arguments[0].__class__ in _TEXTS:
+        budget.spend(1 + len(arguments[0]) // 2)
+    return helpers.make_int(*arguments, **named)
+
+
+def make_float(budget: Budget, *arguments: Value) -> float:
+    """`float(…)`."""
+    if arguments and arguments[0].__class__ in _TEXTS:
+        budget.spend(1 + len(arguments[0]) // 4)
+    return float(*arguments)
+
+
+def make_round(budget: Budget, number: Value, *arguments: Value, **named: Value) -> Value:
+    """`round(…)`."""
+    _long(budget, number)
+    return helpers.make_round(number, *arguments, **named)
+
+
+def make_sum(budget: Budget, items: Value, *start: Value, **named: Value) -> Value:
+    """`sum(…)`."""
+    return budget.item(helpers.make_sum(budget.loop(items), *start, **named))
+
+
+def any_of(budget: Budget, items: Value) -> bool:
+    """`any(…)`."""
+    return any(budget.loop(items))
+
+
+def all_of(budget: Budget, items: Value) -> bool:
+    """`all(…)`."""
+    return all(budget.loop(items))
+
+
+def make_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Value = False) -> list[Value]:
+    """`sorted(…)`."""
+    members = make_list(budget, items)
+    keys = _keys(budget, members, key)
+    rounds = max(len(members), 1).bit_length()
+    budget.spend(rounds * (len(members) + sum(map(budget.size, keys)) // SLOT))
+    if key is None:
+        return sorted(members, reverse=reverse)
+    return [members[at] for at in sorted(range(len(members)), key=keys.__getitem__, reverse=reverse)]
+
+
+def _keys(budget: Budget, items: list[Value], key: Value) -> list[Value]:
+    if key is None:
+        return items
+    found = []
+    for item in budget.loop(items):
+        found.append(key(item) if key in _CHEAP_KEYS else key(budget.weigh(item)))
+    return found
+
+
+_CHEAP_KEYS: frozenset[Value] = frozenset((len, bool, abs))
+
+
+def _extreme(
+    choose: Callable[..., Value], budget: Budget, *arguments: Value, key: Value = None, **named: Value
+) -> Value:
+    several = len(arguments) != 1
+    items = list(arguments) if several else make_list(budget, arguments[0])
+    if not items:
+        return choose(*arguments, **named) if several else choose((), **named)
+    keys = _keys(budget, items, key)
+    budget.spend(len(items) + sum(map(budget.size, keys)) // SLOT)
+    return items[choose(range(len(items)), key=keys.__getitem__)]
+
+
+def make_list(budget: Budget, items: Value = ()) -> list[Value]:
+    """`list(…)`."""
+    return budget.item(list(helpers.collected(_bounded(budget, items), "a list")))
+
+
+def make_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
+    """`tuple(…)`."""
+    return budget.item(tuple(helpers.collected(_bounded(budget, items), "a tuple")))
+
+
+def _bounded(budget: Budget, items: Value) -> Value:
+    return items if hasattr(items, "__len__") else budget.loop(items)
+
+
+def make_set(budget: Budget, items: Value = ()) -> set[Value]:
+    """`set(…)`, and set comprehensions."""
+    return budget.item(set(check_hashes(make_list(budget, items), budget)))
+
+
+def make_dict(budget: Budget, items: Value = (), **fields: Value) -> dict[Key, Value]:
+    """`dict(…)`."""
+    if isinstance(items, dict):
+        return budget.item(dict(items, **fields))
+    members: Value = [tuple(pair) if not isinstance(pair, (tuple, list)) else pair for pair in make_list(budget, items)]
+    check_hashes([pair[0] for pair in members if pair], budget)
+    return budget.item(dict(members, **fields))
+
+
+def merge(budget: Budget, *parts: Value) -> dict[Key, Value]:
+    """`merge(…)`."""
+    return budget.item(helpers.merge(*parts))
+
+
+def make_zip(budget: Budget, *items: Value, **named: Value) -> Value:
+    """`zip(…)`."""
+    return budget.loop(zip(*items, **named))  # noqa: B905
+
+
+def make_enumerate(budget: Budget, *arguments: Value, **named: Value) -> Value:
+    """`enumerate(…)`."""
+    return budget.loop(enumerate(*arguments, **named))
+
+
+_CALL, _PIECE, _MATCHED = 20, 40, 200
+"""Steps of one call of RE2, of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
+
+
+def re_match(budget: Budget, pattern: Value, subject: Value) -> bool:
+    """`re_match(…)`."""
+    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
+    return helpers.re_match(pattern, subject)
+
+
+def re_split(budget: Budget, pattern: Value, subject: Value) -> list[str]:
+    """`re_split(…)`."""
+    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
+    found = []
+    steps = _PIECE if regex.is_literal(pattern) else _MATCHED
+    for piece in regex.pieces(pattern, subject):
+        budget.spend(steps)
+        found.append(piece)
+    return budget.item(found)
+
+
+def header(budget: Budget, headers: Value, name: Value) -> str | None:
+    """`header(…)`."""
+    budget.spend(1 + len(headers))
+    return budget.item(helpers.header(headers, name))
+
+
+def _length(value: Value) -> int:
+    return len(value) if value.__class__ in _TEXTS else 0
+
+
+# -- Methods --
+
+_PRODUCTS = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
+"""Methods whose time may be the product of the lengths of text and argument."""
+_HASHING = frozenset(
+    ["union", "difference", "intersection", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "fromkeys"]
+)
+_SHORT = frozenset(("get", "items", "keys", "values", "bit_length", "bit_count", "is_integer"))
+
+
+def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, **named: Value) -> Value:
+    """`receiver.name(…)`."""
+    if name == "get" and isinstance(receiver, dict):
+        return receiver.get(*map(budget.key, arguments[:1]), *arguments[1:], **named)
+    if name in _SHORT:
+        return getattr(receiver, name)(*arguments, **named)
+    if receiver.__class__ in _TEXTS:
+        _charge_text(budget, name, receiver, [*arguments, *named.values()])
+    elif name in _HASHING:
+        arguments = tuple([each if isinstance(each, (set, dict)) else _hashable(budget, each) for each in arguments])
+        budget.spend(1 + sum(map(_count, (receiver, *arguments))))
+    elif name in ("count", "index") and isinstance(receiver, (list, tuple)):
+        size = sum(map(budget.size, arguments)) // SLOT
+        budget.spend(1 + len(receiver) + (min(budget.size(receiver) // SLOT, len(receiver) * size) if size else 0))
+    else:
+        budget.weigh(receiver)
+    result = (
+        GUARDED[name](receiver, *arguments, **named)
+        if name in GUARDED
+        else getattr(receiver, name)(*arguments, **named)
+    )
+    return budget.item(result)
+
+
+def _hashable(budget: Budget, items: Value) -> Value:
+    return check_hashes(make_list(budget, items), budget) if not hasattr(items, "isdisjoint") else items
+
+
+def _count(value: Value) -> int:
+    return len(value) if hasattr(value, "__len__") else 1
+
+
+def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Value]) -> None:
+    size, longest = len(receiver), 0
+    for each in arguments:
+        if each.__class__ in _TEXTS:
+            longest = max(longest, len(each))
+        elif each.__class__ not in _SMALL:
+            if not hasattr(each, "__len__"):
+                continue
+            inner = budget.size(each)
+            budget.spend(inner // SLOT)
+            longest = max(longest, inner if name in ("startswith", "endswith") else 0)
+    if name in _PRODUCTS:
+        budget.spend(1 + size * max(min(longest, size), 1) // 8)
+    elif name in ("startswith", "endswith"):
+        budget.spend(1 + longest // 8)
+    else:
+        budget.spend(1 + (size + longest) // 8)
+
+
+def join(budget: Budget, receiver: Value, items: Value) -> Value:
+    """`receiver.join(…)`, also of an iterator."""
+    members = items if isinstance(items, (list, tuple)) else make_list(budget, items)
+    budget.spend(1 + len(members))
+    return budget.item(GUARDED["join"](receiver, members))
+
+
+COUNTING: dict[str, Callable[..., Value]] = {
+    "_x_k_mul": multiply,
+    "_x_k_times": multiply,
+    "_x_k_pow": power,
+    "_x_k_mod": modulo,
+    "_x_k_div": divide,
+    "_x_k_compare": compare,
+    "_x_k_in": contains,
+    "_x_k_text": text,
+    "_x_k_repr": make_repr,
+    "_x_k_ascii": make_ascii,
+    "_x_k_str": make_str,
+    "_x_k_int": make_int,
+    "_x_k_float": make_float,
+    "_x_k_round": make_round,
+    "_x_k_sum": make_sum,
+    "_x_k_any": any_of,
+    "_x_k_all": all_of,
+    "_x_k_sorted": make_sorted,
+    "_x_k_min": partial(_extreme, min),
+    "_x_k_max": partial(_extreme, max),
+    "_x_k_list": make_list,
+    "_x_k_tuple": make_tuple,
+    "_x_k_set": make_set,
+    "_x_k_dict": make_dict,
+    "_x_k_zip": make_zip,
+    "_x_k_enumerate": make_enumerate,
+    "_x_k_merge": merge,
+    "_x_k_header": header,
+    "_x_k_re_match": re_match,
+    "_x_k_re_split": re_split,
+    "_x_k_method": call_method,
+    "_x_k_join": join,
+    **{f"_x_k_{each.name}": each.charged for each in LIBRARY.values()},
+}
