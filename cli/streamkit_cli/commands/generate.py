@@ -99,7 +99,7 @@ def command(
             if is_given:
                 raise UsageError(f"{option} and --input exclude each other: {option} is for generators")
         plan = load_plan(file, settings, env_file)
-        _put(plan, islice(iter(sample_of(plan, inputs, limit, conf)), count), pace, stdout)
+        _put(plan, islice(iter(sample_of(plan, inputs, count if limit is None else limit, conf)), count), pace, stdout)
         return
     from streamkit.testing.generated_records import START, chosen, generated, is_endless
 

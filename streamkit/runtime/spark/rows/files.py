@@ -511,7 +511,10 @@ class _Fields:
         return arrow_rows.to_batch((topics, partitions, keys, values, times, headers, order, sources, offsets))
 
     def places(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:
-        """Return (1 + number of the file, place in the file) of each row of a batch."""
+        """Return the place of the file, or of a block in it, and the place there, of each row of a batch.
+
+        A file has one place in all formats, as inputs of several formats are read in their order.
+        """
         files = self._reading.files
         names = arrow_rows.values_of(batch.column(_FILE))
         blocks = arrow_rows.values_of(batch.column(_BLOCK))
@@ -527,7 +530,7 @@ class _Fields:
             if not name:
                 found.append((_ORDERED + row, block))
             elif is_place:
-                found.append((1 + files[same_path(name)], block + row - first))
+                found.append(((1 + files[same_path(name)]) << _BLOCK_BITS, block + row - first))
             else:
                 found.append((((1 + files[same_path(name)]) << _BLOCK_BITS) + block, row - first))
         self._last, self._first_row = last, first

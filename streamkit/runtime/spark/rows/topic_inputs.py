@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.rows import arrow_rows
 from streamkit.runtime.spark.rows.files import FILES, OFFSETS, FileReading, OpenedInput, read_files, same_path
+from streamkit.runtime.spark.submission.job_options import OF_SPARK, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,8 +22,8 @@ def check_order(topic: str, inputs: Sequence[OpenedInput]) -> None:
 
     Rows with offsets and rows of files have an order together, as in a directory: those with an offset come first.
     """
-    first, *others = inputs
-    for other in others:
+    # A run with a checkpoint has only those inputs that have something new.
+    for first, other in pairwise(inputs):
         if first.order != other.order and {first.order, other.order} != {FILES, OFFSETS}:
             raise UsageError(
                 f"--input {topic}: nothing orders the rows of {first.place.path} ({first.order}) among those of "
@@ -29,14 +32,29 @@ def check_order(topic: str, inputs: Sequence[OpenedInput]) -> None:
 
 
 def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
-    """Return, for each input, the place of its files in the order of reading: input by input, each by the names of files."""
+    """Return, for each input, the place of its files in the order of reading: input by input, each by the names of files.
+
+    Raises UsageError for a file that two inputs read in the same way: its rows would count twice.
+    """
     found: list[Mapping[str, int]] = []
     first = 0
-    for each in inputs:
+    for number, each in enumerate(inputs):
         names = sorted(map(same_path, each.frame.inputFiles()))
+        for other, known in zip(inputs[:number], found, strict=True):
+            twice = known.keys() & set(names) if _reads_alike(each.place, other.place) else ()
+            if twice:
+                raise UsageError(
+                    f"{min(twice)} is in {other.place.path} and in {each.place.path}, and would be read twice; give each file to "
+                    "one input"
+                )
         found.append({name: rank for rank, name in enumerate(names, first)})
         first += len(names)
     return found
+
+
+def _reads_alike(one: Place, other: Place) -> bool:
+    """Whether two inputs make the same records of a file."""
+    return one.format in OF_SPARK and replace(one, path="") == replace(other, path="")
 
 
 def read_inputs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
@@ -199,7 +198,10 @@ def translated() -> Iterator[None]:
 @contextmanager
 def without_error_log() -> Iterator[None]:
     """Keep PySpark from logging an exception of its analysis with its stack, where the exception is an answer."""
-    log = logging.getLogger("DataFrameQueryContextLogger")
+    from pyspark.logger import PySparkLogger
+
+    # The first look-up makes the logger, and PySpark calls it with arguments that only one of its own kind takes.
+    log = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:
         yield
