@@ -70,6 +70,49 @@ def test_files_are_read_input_by_input(spark: Any, plan: Plan, tmp_path: Path) -
     assert copied(spark, plan, tmp_path, [last, mapped, first]) == [5, 3, 4, 1, 2]
 
 
+def test_files_of_each_format_keep_their_place(spark: Any, plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,n\nx,1\ny,2\n")
+    (tmp_path / "b.json").write_text('{"n": 3}\n')
+    texts = [
+        f"{tmp_path}/a.csv,key=k,value=cast(n as int),timestamp=0",
+        lines(tmp_path / "c.jsonl", 4),
+        f"{tmp_path}/b.json,value=n,timestamp=0",
+    ]
+    assert copied(spark, plan, tmp_path, texts) == [1, 2, 4, 3]
+    assert copied(spark, plan, tmp_path, texts[::-1]) == [3, 4, 1, 2]
+
+
+def test_a_file_of_two_inputs_is_refused(spark: Any, plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    path = lines(tmp_path / "lake/a.jsonl", 1)
+    for other in (f"{tmp_path}/lake/./a.jsonl", f"{tmp_path}/lake", f"{tmp_path}/lake/*.jsonl"):
+        with pytest.raises(UsageError, match=r"lake/a.jsonl is in .* and in .*, and would be read twice"):
+            copied(spark, plan, tmp_path, [path, other])
+
+
+def test_a_run_with_something_new_in_one_of_two_topics(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        COPY.replace("  out:", "  other: {key: string, value: json, partitions: 1}\n  out:").replace(
+            "orders, to: out}", "[orders, other], to: out}"
+        )
+    )
+    plan = load(path)
+    for name in ("orders", "other"):
+        (tmp_path / name).mkdir()
+        lines(tmp_path / name / "1.jsonl", name)
+
+    def run() -> None:
+        texts = [f"{name}={tmp_path / name}" for name in ("orders", "other")]
+        places = {"out": Place(str(tmp_path / "runs"), JSON_LINES)}
+        submit_next(plan, JobOptions(inputs_of(plan, texts), places, checkpoint=str(tmp_path / "state")), spark)
+
+    run()
+    lines(tmp_path / "other/2.jsonl", "new")
+    run()
+    assert [record["value"] for record in read_lines(tmp_path / "runs/run=000002")] == ["new"]
+
+
 def test_rows_with_an_order_are_merged_by_it(spark: Any, plan: Plan, tmp_path: Path) -> None:
     even = table(spark, tmp_path / "even", [(4,), (0,), (2,)], "n int")
     odd = table(spark, tmp_path / "odd", [(3,), (1,)], "n int")
