@@ -27,14 +27,20 @@ def leave_open(
     place: TopicPartition,
     values: Sequence[int],
     committed: bool = True,
+    after_abort: bool = False,
 ) -> int:
     """End a transaction with a record in the topic `ended_in`, and one with the key k0 in `place` for all values but the last.
 
-    Then write a late record with the last value there; return its offset.
+    Then write a late record with the last value there; return its offset. `after_abort`: abort one there before.
     """
     *values, last = values
     producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id})
     producer.init_transactions(30)
+    if after_abort:
+        producer.begin_transaction()
+        producer.produce(place.topic, b"v", b"k", place.partition)
+        producer.flush()
+        producer.abort_transaction(30)
     producer.begin_transaction()
     producer.produce(ended_in, b"x", b"x", 0)
     for value in values:
@@ -43,7 +49,9 @@ def leave_open(
     (producer.commit_transaction if committed else producer.abort_transaction)(30)
     with closing(KafkaAdminClient(bootstrap_servers=[address])) as admin:
         known = admin.describe_transactions([transactional_id])[transactional_id]
-        records = MemoryRecordsBuilder(2, 0, 1 << 14, 0, True, known.producer_id, known.producer_epoch, len(values))
+        records = MemoryRecordsBuilder(
+            2, 0, 1 << 14, 0, True, known.producer_id, known.producer_epoch, len(values) + after_abort
+        )
         records.append(1000, b"k0", last.to_bytes(8), [])
         records.close()
         part = ProduceRequest.TopicProduceData.PartitionProduceData(index=place.partition, records=records.buffer())

@@ -72,7 +72,7 @@ def test_the_history_has_the_epoch_of_the_records() -> None:
     ):
         history.add(each)
     assert history.naming(PLACE, 0) == [Decision(True, 0, frozenset({PLACE}), 10)]
-    assert [each.epoch for each in history.naming(PLACE, 4)] == [0, 4]
+    assert [(each.epoch, each.highest_epoch) for each in history.naming(PLACE, 4)] == [(0, 0), (4, 5)]
     assert history.naming(OTHER, 9) == []
     assert history.unended == {PLACE}
     history.add(entry(State.COMPLETE_ABORT, 5, 22, frozenset()))

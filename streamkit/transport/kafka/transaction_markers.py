@@ -119,8 +119,23 @@ def _outcome(admin: KafkaAdminClient, history: History, found: OpenTransaction) 
     if not found.transactional_id and found.partition in history.unended:
         return Outcome(None, "its coordinator still has to end it", alive=True)
     decisions = history.naming(found.partition, found.epoch)
-    mixed = len({each.committed for each in decisions}) > 1
-    return outcome_of(decisions, _last_marker(admin, found) if mixed else None)
+    if _are_mixed(decisions):
+        decisions = [each for each in decisions if each.highest_epoch >= _first_epoch(admin, found)]
+    return outcome_of(decisions, _last_marker(admin, found) if _are_mixed(decisions) else None)
+
+
+def _are_mixed(decisions: Sequence[Decision]) -> bool:
+    return len({each.committed for each in decisions}) > 1
+
+
+def _first_epoch(admin: KafkaAdminClient, found: OpenTransaction) -> int:
+    """Return the epoch of an open transaction's first record: transactions of lower epochs have ended before it."""
+    epochs = (
+        batch.producer_epoch
+        for batch in _batches(admin, found.partition, found.start, found.start + 1)
+        if batch.producer_id == found.producer_id
+    )
+    return next(epochs, 0)
 
 
 def end(config: Mapping[str, str], found: OpenTransaction, committed: bool, timeout: float) -> None:
@@ -373,6 +388,13 @@ class Decision:
     """The epoch of its records; the lowest possible one if the beginning of the transaction is not in the log."""
     partitions: frozenset[TopicPartition]
     at_ms: int
+    is_lowest: bool = False
+    """Whether the epoch is only the lowest possible one."""
+
+    @property
+    def highest_epoch(self) -> int:
+        """The highest epoch that its records may have."""
+        return self.epoch + self.is_lowest
 
 
 @dataclass(frozen=True)
@@ -401,7 +423,8 @@ class History:
             # With version 2 of transactions, and for a transaction that timed out, this entry already has the next epoch.
             epoch = entry.epoch - 1 if self._epoch is None else self._epoch
             committed = entry.state is State.PREPARE_COMMIT
-            self.decisions.append(Decision(committed, epoch, entry.partitions, entry.updated_ms))
+            lowest = self._epoch is None
+            self.decisions.append(Decision(committed, epoch, entry.partitions, entry.updated_ms, lowest))
         self._epoch = entry.epoch if entry.state is State.ONGOING else None
         self.unended = entry.partitions if entry.state in (State.ONGOING, *_DECIDED) else frozenset()
 
