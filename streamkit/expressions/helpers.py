@@ -284,6 +284,9 @@ def make_round(number: Value, ndigits: Value = None) -> Value:
         return round(number)
     if isinstance(ndigits, int) and abs(ndigits) > MAX_BITS:
         raise LimitError(f"round() to more than {MAX_BITS} digits")
+    if isinstance(number, int) and isinstance(ndigits, int) and 0 < -ndigits >= number.bit_length():
+        # Less than half of that power of ten, which Python would compute first.
+        return 0
     return round(number, ndigits)
 
 

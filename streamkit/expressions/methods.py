@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from streamkit.errors import LimitError
 from streamkit.expressions.expression_limits import MAX_BITS, MAX_BYTES, size_error
-from streamkit.expressions.helpers import bounded, codec, collected, decode
+from streamkit.expressions.helpers import bounded, check_hashes, codec, collected, decode, listed
 from streamkit.record import Value
 
 _TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace
@@ -160,4 +160,26 @@ GUARDED: dict[str, Callable[..., Value]] = {
 }
 """Methods whose results may be much larger than their arguments; called as `_x_m_NAME(receiver, …)`."""
 
-METHOD_HELPERS = {f"_x_m_{name}": helper for name, helper in GUARDED.items()}
+HASHING = frozenset(("union", "symmetric_difference", "issubset", "fromkeys"))
+"""Methods that make a set or an object of the items of their arguments; called as `_x_h_NAME(receiver, …)`."""
+
+
+def _hashing(name: str) -> Callable[..., Value]:
+    def call(receiver: Value, *arguments: Value, **named: Value) -> Value:
+        method = getattr(receiver, name)
+        # The second argument of `fromkeys` is a value of the new object.
+        hashed = 1 if name == "fromkeys" else len(arguments)
+        return method(*map(_hashable, arguments[:hashed]), *arguments[hashed:], **named)
+
+    return call
+
+
+def _hashable(items: Value) -> Value:
+    # Sets, objects and views have hashed their members already.
+    return items if hasattr(items, "isdisjoint") or isinstance(items, dict) else check_hashes(listed(items, "a set"))
+
+
+METHOD_HELPERS = {
+    **{f"_x_m_{name}": helper for name, helper in GUARDED.items()},
+    **{f"_x_h_{name}": _hashing(name) for name in HASHING},
+}

@@ -538,6 +538,8 @@ class Calls(Core):
 
     def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
         """Return the source of the call of a method whose result is no larger than its arguments."""
+        if name in methods.HASHING:
+            return self.helper(f"_x_h_{name}", receiver.source, *sources)
         return f"{receiver.at(ATOM)}.{name}({', '.join(sources)})"
 
     def _method_problem(self, receiver: Piece, name: str) -> str | None:
@@ -653,6 +655,7 @@ _INLINE: dict[type[ast.AST], tuple[str, int]] = {
     ast.BitOr: ("|", BIT_OR),
     ast.BitXor: ("^", BIT_XOR),
 }
+_OF_SETS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Sub)
 _HELPED = {ast.Mult: "_x_mul", ast.Pow: "_x_pow", ast.LShift: "_x_shift", ast.Mod: "_x_mod"}
 COMPARISONS = {
     ast.Eq: "==",
@@ -740,6 +743,8 @@ class Translator(Calls, Loops):
         inline = _INLINE.get(type(node.op))
         if inline is not None:
             sign, precedence = inline
+            if "view" in (left.kind, right.kind) and type(node.op) in _OF_SETS:
+                left, right = self._hashed(left), self._hashed(right)
             source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
             flags |= 0 if kind in NUMBERS else WORK
             made = Piece(source, precedence, kind, flags, refs)
@@ -767,6 +772,12 @@ class Translator(Calls, Loops):
         if kind not in NUMBERS:
             made.flags |= PRODUCES
         return self.fold(node, made)
+
+    def _hashed(self, operand: Piece) -> Piece:
+        """Return an operand beside a view, which would take any items, as a set whose hashes are checked."""
+        if operand.kind in ("view", "set", "dict"):
+            return operand
+        return Piece(self.helper("_x_set", operand.source), ATOM, "set", operand.flags, operand.refs)
 
     def combined(self, node: ast.BinOp, made: Piece, left: Piece, right: Piece) -> Piece:
         """Return the piece of an operation that is the same in Python as in the file."""

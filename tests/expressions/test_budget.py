@@ -210,7 +210,20 @@ def test_equal_hashes(text: str, which: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["set(value)", "{x for x in value}", "{*value}", "{x: 1 for x in value}", "dict(value)"]
+    "text",
+    [
+        "set(value)",
+        "{x for x in value}",
+        "{*value}",
+        "{x: 1 for x in value}",
+        "dict(value)",
+        "{1}.union(value)",
+        "{1}.symmetric_difference(value)",
+        "{1}.issubset(value)",
+        "{}.fromkeys(value, 1)",
+        "{}.keys() | value",
+        "value ^ {}.items()",
+    ],
 )
 def test_equal_hashes_are_refused_where_nothing_is_counted(text: str) -> None:
     value: Any = EQUAL[0] if text != "dict(value)" else [(each, 1) for each in EQUAL[0]]
@@ -360,3 +373,11 @@ def test_an_expression_that_draws_can_be_pickled() -> None:
 def test_a_condition_of_a_loop_may_read_a_field_of_a_constant() -> None:
     text = "[each for each in [1, 2] if (value or {'n': 1, 's': 'j'}).n > 2]"
     assert parse(text, NAMES).growth is not None
+
+
+def test_round_of_small_integers_needs_no_power_of_ten() -> None:
+    make_round = parse("round(key, value)", NAMES).function(["key", "value"])
+    for number in (*range(-70, 70), 449, 450, 451, 10**9):
+        for digits in range(-12, 3):
+            assert make_round(number, digits) == round(number, digits), (number, digits)
+    assert make_round(True, -1) == 0
