@@ -122,7 +122,7 @@ def test_what_user_code_prints_does_not_reach_the_output_of_try(
     file = write(tmp_path, TOPOLOGY, MODULE)
     records = tmp_path / "in.jsonl"
     records.write_text('{"topic": "in", "key": "k", "value": 3}\n')
-    command(str(file), str(records))
+    command(str(file), [str(records)])
     out, err = capsys.readouterr()
     assert [json.loads(line)["value"] for line in out.splitlines()] == [3]
     assert err.splitlines() == ["loaded", "value 3", "INFO task 0_0, KSTREAM-PROCESSOR-0000000001: saw 3"]

@@ -477,7 +477,11 @@ def test_settings_that_an_output_does_not_have(settings: str, words: str, tmp_pa
     ("release", "output", "words"),
     [
         ("4.1.4", "lake.db.sums", "SparkCatalog is in a package: add --conf .*iceberg-spark-runtime-4.1_2.13:1"),
-        ("4.3.0", "lake.db.sums", r"in a package: for Spark 4.3 none is known; pip install 'pyspark==4.1.\*'"),
+        (
+            "4.3.0",
+            "lake.db.sums",
+            r"in a package: for Spark 4.3 none is known; run the command in an environment with pyspark==4.1.\*",
+        ),
         ("4.2.0", "/lake/sums,format=delta", "has no Delta: add --conf .*delta-spark_4.2_2.13:.*DeltaCatalog"),
     ],
 )

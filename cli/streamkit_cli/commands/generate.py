@@ -67,7 +67,6 @@ ToStdout = Annotated[bool, typer.Option("--stdout", help="Print JSON Lines, as p
 EXAMPLES = (
     "streamkit generate orders.yaml --rate 100/s",
     "streamkit generate orders.yaml --count 1000 --seed 7 --stdout > orders.jsonl",
-    "streamkit generate orders.yaml --input 'orders=/lake/orders,key=user_id,value=*,timestamp=ts' --stdout > orders.jsonl",
 )
 """The examples of the help."""
 

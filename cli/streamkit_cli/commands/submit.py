@@ -128,7 +128,6 @@ Archives = Annotated[
 Report = Annotated[Format, typer.Option("--format", help="The output format of --dry-run and --compare.")]
 EXAMPLES = (
     "streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out",
-    "streamkit submit orders.yaml --from -7d --dry-run",
     "streamkit submit job.yaml --master 'local[*]'",
 )
 """The examples of the help."""

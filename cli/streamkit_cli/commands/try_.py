@@ -43,7 +43,6 @@ Shown = Annotated[
 EXAMPLES = (
     "streamkit try orders.yaml --input orders.jsonl",
     "streamkit try orders.yaml --input - --trace < orders.jsonl",
-    "streamkit try orders.yaml --input 'orders=/lake/orders,key=user_id,value=*,timestamp=ts' --limit 20",
 )
 """The examples of the help."""
 

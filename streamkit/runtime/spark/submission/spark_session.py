@@ -267,7 +267,7 @@ def package_of(name: str) -> str | None:
         return None
     if version not in releases:
         newest = max(releases)
-        return f"for Spark {version} none is known; pip install 'pyspark=={newest}.*', and run the command again"
+        return f"for Spark {version} none is known; run the command in an environment with pyspark=={newest}.*"
     package, settings = {
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-", {}),
         "delta": (
