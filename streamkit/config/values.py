@@ -30,6 +30,9 @@ SECRET_PARTS = (
     "ssl.keystore.key",
     "private.key",
     "user.info",
+    "access.key",
+    "account.key",
+    "api.key",
 )
 MASK = "********"
 _HOST_NAME = re.compile(r"(\*\.)?(?![\d.]+$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -38,9 +41,11 @@ _HOST_NAME = re.compile(r"(\*\.)?(?![\d.]+$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?
 def is_secret(name: str) -> bool:
     """Return whether the value of a setting must not be shown.
 
-    >>> is_secret("ssl.key.password"), is_secret("num.stream.threads")
-    (True, False)
+    >>> is_secret("ssl.key.password"), is_secret("fs.s3a.secretKey"), is_secret("num.stream.threads")
+    (True, True, False)
     """
+    # Settings of Spark and Hadoop are written in camel case too.
+    name = re.sub("(?<=[a-z0-9])(?=[A-Z])|[_-]", ".", name).lower()
     if name.endswith((".location", ".url", ".file", ".type", ".source")):
         return False
     return any(part in name for part in SECRET_PARTS)
