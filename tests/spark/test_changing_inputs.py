@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,31 +66,114 @@ def test_a_file_that_is_deleted_while_it_is_read(spark: Any, plan: Plan, tmp_pat
     assert not (tmp_path / "out/_SUCCESS").exists()
 
 
-def test_columns_that_change_their_types_between_runs(spark: Any, plan: Plan, tmp_path: Path) -> None:
-    lake, out = tmp_path / "lake", tmp_path / "out"
+@dataclass
+class Lake:
+    """A folder of JSON with columns, and the runs of a copy of it."""
 
-    def run() -> None:
-        inputs = inputs_of(plan, [f"orders={lake},format=json,key=user,value=*,timestamp=0"])
-        options = JobOptions(inputs, {"out": Place(str(out), JSON_LINES)}, checkpoint=str(tmp_path / "state"))
-        submit_next(plan, options, spark)
+    spark: Any
+    plan: Plan
+    folder: Path
 
-    lake.mkdir()
-    write_lines(lake / "1.json", [{"user": 1, "tags": [1], "more": {"n": 2}}])
-    run()
-    write_lines(lake / "2.json", [{"user": 2, "tags": [3], "more": {"n": None, "new": "x"}}])
-    run()
-    assert [record["value"]["more"] for record in read_lines(out / "run=000002")] == [{"n": None, "new": "x"}]
+    @property
+    def path(self) -> str:
+        """The folder of the input."""
+        return str(self.folder / "lake")
+
+    def add(self, name: str, *rows: dict) -> Path:
+        """Write a file of rows."""
+        (self.folder / "lake").mkdir(exist_ok=True)
+        return Path(write_lines(self.folder / "lake" / name, rows).path)
+
+    def run(self, settings: str = "value=*,timestamp=0", path: str | None = None, **others: Any) -> None:
+        """Run what is new."""
+        inputs = inputs_of(self.plan, [f"orders={path or self.path},format=json,{settings}"])
+        outputs = {"out": Place(str(self.folder / "out"), JSON_LINES)}
+        submit_next(self.plan, JobOptions(inputs, outputs, checkpoint=str(self.folder / "state"), **others), self.spark)
+
+    def written(self, number: int) -> list[Any]:
+        """The values that a run wrote."""
+        return [record["value"] for record in read_lines(self.folder / f"out/run={number:06}")]
+
+
+@pytest.fixture
+def lake(spark: Any, plan: Plan, tmp_path: Path) -> Lake:
+    """An empty lake."""
+    return Lake(spark, plan, tmp_path)
+
+
+def test_columns_that_change_their_types_between_runs(lake: Lake) -> None:
+    lake.add("1.json", {"user": 1, "tags": [1], "more": {"n": 2}})
+    lake.run()
+    lake.add("2.json", {"user": 2, "tags": [3], "more": {"n": None, "new": "x"}})
+    lake.run()
+    assert [value["more"] for value in lake.written(2)] == [{"n": None, "new": "x"}]
     for number, row, words in (
-        (3, {"user": "u3", "tags": [], "more": {}}, "user"),
-        (4, {"user": 4, "tags": ["x"], "more": {}}, "value.tags[]"),
-        (5, {"user": 5, "tags": [5], "more": {"n": "x"}}, "value.more.n"),
+        (3, {"user": "u3", "tags": [], "more": {}}, "user is of type string in the new files, and was bigint"),
+        (4, {"user": 4, "tags": ["x"], "more": {}}, "tags[] is of type string in the new files, and was bigint"),
+        (5, {"user": 5.5, "tags": [5]}, "user is of type double in the new files, and was bigint"),
+        (6, {"user": 6, "more": "x"}, "more is of type string in the new files, and was struct"),
     ):
-        wrong = lake / f"{number}.json"
-        write_lines(wrong, [row])
-        name = "key" if words == "user" else words
+        wrong = lake.add(f"{number}.json", row)
+        remedy = "to_json" if "struct" in words else "string"
         fails(
-            run,
-            f"--input orders={lake}: {name} is of type string in the new files, and was bigint in those up to run 2",
+            lake.run, f"{lake.path}: value.{words} in those up to run 2", f"{remedy}(COLUMN)", "--accept-input-changes"
         )
         wrong.unlink()
-    assert not list(out.glob("*000003*"))
+    assert not list((lake.folder / "out").glob("*000003*"))
+    lake.add("7.json", {"user": "u3", "tags": [], "more": {}})
+    lake.run(accept_input_changes=True)
+    assert lake.written(3) == [{"user": "u3", "tags": []}]
+    lake.add("8.json", {"user": "u4"})
+    lake.run()
+
+
+def test_columns_whose_types_become_known_later(lake: Lake) -> None:
+    empty = {"user": None, "tags": [], "items": [None], "more": None, "deep": [[]], "id": 1}
+    full = {"user": 5, "tags": [1], "items": [{"a": [None]}, None], "more": {"n": 1.5}, "deep": [[{"b": 1}]], "id": 2}
+    for number, row in enumerate((empty, full, empty, {"id": 3}, {**full, "items": [{"a": [7]}]}), 1):
+        lake.add(f"{number}.json", row)
+        lake.run()
+        assert lake.written(number) == [row]
+    lake.add("6.json", {**full, "items": [{"a": ["x"]}]})
+    fails(lake.run, "value.items[].a[] is of type string in the new files, and was bigint in those up to run 5")
+
+
+def test_ways_to_write_one_path(lake: Lake) -> None:
+    lake.add("1.json", {"user": 1})
+    lake.run(path=f"{lake.path}/")
+    lake.add("2.json", {"user": "x"})
+    for path in (lake.path, f"file://{lake.path}", f"{lake.path}/../lake"):
+        fails(lambda path=path: lake.run(path=path), "value.user is of type string in the new files, and was bigint")
+
+
+def test_settings_that_change_between_runs(lake: Lake) -> None:
+    row = {"user": 1, "amount": 2, "ts": 3}
+    lake.add("1.json", row)
+    settings = "key=user,value=amount,timestamp=ts,options.encoding=UTF-8,options.apiToken=a,where=amount > 0"
+    lake.run(settings)
+    lake.add("2.json", row)
+    for was, now in (
+        ("key=user", "key=amount"),
+        ("value=amount", "value=*"),
+        ("timestamp=ts", "timestamp=0"),
+        ("options.encoding=UTF-8", "options.encoding=UTF-16"),
+        ("where=amount > 0", "where=amount > 1"),
+    ):
+        (name, before), (_, after) = was.split("=", 1), now.split("=", 1)
+        words = f"up to 1: {name} is {after} and was {before}. Give the same settings, or --accept-input-changes"
+        fails(lambda now=now, was=was: lake.run(settings.replace(was, now)), f"--input orders={lake.path}: ", words)
+    fails(
+        lambda: lake.run("value=*,timestamp=ts,headers=array()"),
+        "key is not given and was user; value is",
+        "headers is array()",
+    )
+    lake.run(settings.replace("apiToken=a", "apiToken=b"))
+    assert lake.written(2) == [2]
+    manifest = (lake.folder / "state/manifests/000002.json").read_text()
+    assert "apiToken" not in manifest
+    lake.add("3.json", row)
+    other = settings.replace("value=amount", "value=user")
+    lake.run(other, accept_input_changes=True)
+    lake.add("4.json", row)
+    lake.run(other)
+    assert [lake.written(number) for number in (3, 4)] == [[1], [1]]

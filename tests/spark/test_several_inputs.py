@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,17 @@ def test_runs_read_what_is_new_in_each_input(spark: Any, plan: Plan, tmp_path: P
     fails(lambda: run(z, m), f"--input orders={z}, {m}", "a/1.jsonl is missing, which run 1 has read")
     fails(lambda: run(z, a, m, f"{a}/*"), f"{a}/1.jsonl is in {a} too; give each file to one input")
     assert not (tmp_path / "runs/run=000004").exists()
+
+
+def test_inputs_without_anything_new_have_an_order_too(spark: Any, plan: Plan, tmp_path: Path) -> None:
+    def run(*texts: str) -> None:
+        options = JobOptions(inputs(plan, texts), {"out": Place(str(tmp_path / "runs"), JSON_LINES)})
+        submit_next(plan, replace(options, checkpoint=str(tmp_path / "state")), spark)
+
+    rows = table(spark, tmp_path / "lake", [(1, date(2026, 1, 1))], "n int, day date")
+    timed = f"{rows},value=n,timestamp=day,order=day"
+    run(timed)
+    (tmp_path / "more").mkdir()
+    lines(tmp_path / "more/1.jsonl", 2)
+    words = f"nothing orders the rows of {rows} (times) among those of {tmp_path}/more (their place in files)"
+    fails(lambda: run(timed, str(tmp_path / "more")), f"--input orders: {words}; order=COLUMN of the same kind")

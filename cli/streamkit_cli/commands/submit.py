@@ -113,6 +113,13 @@ CheckpointDir = Annotated[
         help="Keep state in DIR, and process only new records since the last run with it.",
     ),
 ]
+AcceptInputs = Annotated[
+    bool,
+    typer.Option(
+        "--accept-input-changes",
+        help="With --checkpoint, from this run on: read inputs with other settings or column types than in the runs before.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace directories that exist, and the rows of tables.")]
 Conf = Annotated[
@@ -146,6 +153,7 @@ def command(
     compare: Compare = None,
     write_state: WriteState = False,
     checkpoint: CheckpointDir = None,
+    accept_input_changes: AcceptInputs = False,
     parallelism: Parallelism = None,
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
@@ -187,11 +195,14 @@ def command(
         compare=before.compare if compare is None else tuple(find_topic(plan, name).name for name in compare),
         write_state=write_state or before.write_state,
         checkpoint=checkpoint or before.checkpoint,
+        accept_input_changes=accept_input_changes,
         parallelism=parallelism or before.parallelism,
     )
     check(plan, options)
     if options.checkpoint is not None:
         _check_incremental(options, dry_run)
+    elif accept_input_changes:
+        raise UsageError("--accept-input-changes needs --checkpoint: other jobs read everything in one way")
     cluster = cluster_of(master, conf, py_files, archives, job.cluster)
     with silence_noticed(plan) if uses_log(plan, options) else nullcontext():
         if dry_run:

@@ -217,6 +217,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from submit' -l shadow -d 'Writ
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l compare -d 'Report how the result differs from the topic'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l write-state -d 'Write the final stores as changelogs, from which `run` continues'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l checkpoint -d 'Keep state in DIR, and process only new records since the last run with it'
+complete -c streamkit -n '__fish_seen_subcommand_from submit' -l accept-input-changes -d 'With --checkpoint, from this run on'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l parallelism -d 'The minimum number of Spark tasks per stage'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l dry-run -d 'Show the stages and what they would read'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l overwrite -d 'Replace directories that exist, and the rows of tables'

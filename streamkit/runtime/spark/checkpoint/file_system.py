@@ -86,7 +86,7 @@ class FileSystem:
         """Return the sizes of all files below a directory, by their paths in it; none where it does not exist."""
         if not self.exists(folder):
             return {}
-        start = len(same_path(self._qualified(folder).toUri().toString()).rstrip("/")) + 1
+        start = len(self.normal(folder)) + 1
         return {each.name[start:]: each.size for each in self.files(folder)}
 
     def is_folder(self, path: str) -> bool:
@@ -169,7 +169,7 @@ class FileSystem:
         if not self.is_local(folder):
             yield
             return
-        local = same_path(self._qualified(folder).toUri().toString())
+        local = self.normal(folder)
         os.makedirs(local, exist_ok=True)
         with open(os.path.join(local, "_lock"), "w", encoding="utf-8") as file:
             try:
@@ -179,6 +179,10 @@ class FileSystem:
                     f"--checkpoint {folder}: another run uses it; wait until that one ends"
                 ) from error
             yield
+
+    def normal(self, path: str) -> str:
+        """Return one form of a path, however it is written: `/lake/a` for `/lake/a/` and `file:///lake/a`."""
+        return same_path(self._qualified(path).toUri().toString()).rstrip("/")
 
     def _path(self, path: str) -> JavaObject:
         return self._jvm.org.apache.hadoop.fs.Path(path)

@@ -10,8 +10,7 @@ from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.checkpoint.file_system import FileState, FileSystem, escaped
 from streamkit.runtime.spark.checkpoint.manifest import InputFile
 from streamkit.runtime.spark.rows.files import OpenedInput, files_of_table, open_files
-from streamkit.runtime.spark.rows.input_columns import types_of
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, OF_SPARK, Place
+from streamkit.runtime.spark.submission.job_options import OF_SPARK, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,35 +90,6 @@ def open_some(
             base = place.path if files.is_folder(place.path) else None
             opened.append(open_files(spark, place, list(map(_uri, names)), base, number))
     return opened
-
-
-def column_types(
-    topic: str, inputs: Iterable[OpenedInput], before: Mapping[str, Mapping[str, str]], run: int
-) -> dict[str, dict[str, str]]:
-    """Return the types of columns that a topic's inputs have and had, by path and name; `run`: the last one.
-
-    Raises TransportError where a column has another type than in the runs before: equal values would become different ones.
-    """
-    found = {path: dict(types) for path, types in before.items()}
-    for each in inputs:
-        known = found.setdefault(each.place.path, {})
-        for name, kind in ({} if each.place.has_lines else types_of(each.frame)).items():
-            if known.setdefault(name, kind) != kind and not _has_no_value(each, name, kind):
-                raise TransportError(
-                    f"--input {topic}={each.place.path}: {name} is of type {kind} in the new files, and was {known[name]} in "
-                    f"those up to run {run}; cast(COLUMN as {known[name]}) makes them the same"
-                )
-    return found
-
-
-def _has_no_value(opened: OpenedInput, name: str, kind: str) -> bool:
-    """Return whether a column of JSON is text only because it has no value in any line."""
-    from pyspark.sql import functions as sf
-
-    if opened.place.format != JSON_LINES or kind != "string" or name.endswith(("[]", "{}")):
-        return False
-    column = sf.col(".".join(f"`{part}`" for part in name.split(".")))
-    return not opened.frame.where(column.isNotNull()).limit(1).collect()
 
 
 def _paths(places: Sequence[Place]) -> str:

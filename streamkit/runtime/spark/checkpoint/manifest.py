@@ -28,6 +28,18 @@ class InputFile(NamedTuple):
     run: int
 
 
+@dataclass(frozen=True)
+class KnownInput:
+    """How runs read an input. None: written by an older release, which did not keep it."""
+
+    settings: Mapping[str, str] | None = None
+    """The settings of `--input` as text, and its format."""
+    order: str | None = None
+    """What orders its rows (files.OpenedInput)."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The types of what was read, by name (input_columns.types_of)."""
+
+
 class StateFile(NamedTuple):
     """A file of state: its path below the folders of state, and the CRC-32 of all its bytes."""
 
@@ -102,8 +114,8 @@ class Manifest:
     """Of topics, by their names on the log."""
     files: Mapping[str, tuple[InputFile, ...]] = field(default_factory=dict)
     """The files that were read, by topic."""
-    columns: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
-    """The types of the columns that were read, by topic, path of the input, and name; older manifests have none."""
+    inputs: Mapping[str, Mapping[str, KnownInput]] = field(default_factory=dict)
+    """How inputs in files and tables were read, by topic and place."""
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The next offsets to read, by topic and partition, of topics on the log."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -166,7 +178,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
             topology=data["topology"],
             partitions=data["partitions"],
             files={topic: tuple(InputFile(*each) for each in found) for topic, found in data["files"].items()},
-            columns=data.get("columns", {}),
+            inputs=_inputs(data),
             offsets=data["offsets"],
             topic_ids=data["topic_ids"],
             tasks=data["tasks"],
@@ -193,6 +205,19 @@ def damaged(place: str, reason: str) -> StateError:
         f"{place}: the manifest is damaged ({reason}); delete it, and the folder run={run} of each output in files: the "
         f"next run does again what run {int(run)} did"
     )
+
+
+def _inputs(data: Json) -> dict[str, dict[str, KnownInput]]:
+    """Return how inputs were read; older manifests have only the types of columns, or nothing."""
+    if "inputs" not in data:
+        columns = data.get("columns", {})
+        return {
+            topic: {path: KnownInput(columns=types) for path, types in found.items()}
+            for topic, found in columns.items()
+        }
+    return {
+        topic: {path: KnownInput(**each) for path, each in found.items()} for topic, found in data["inputs"].items()
+    }
 
 
 def _piece(data: Json) -> Piece:

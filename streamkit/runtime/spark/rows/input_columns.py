@@ -6,8 +6,8 @@ Spark does all of it before a row reaches a task, and only for columns that are 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit.errors import TransportError
 from streamkit.expressions.types import (
@@ -33,6 +33,8 @@ from streamkit.suggestions import did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
+
+    Step: TypeAlias = Callable[[Column, Callable[[Column], Column]], Column]
 
 PARTS = ("key", "value", "timestamp", "headers", "partition", "offset")
 HIDDEN = "_streamkit_"
@@ -148,21 +150,70 @@ def _struct(fields: Mapping[str, Column]) -> Column:
 
 def types_of(frame: DataFrame) -> dict[str, str]:
     """Return the types of the parts of records, and of the fields in them: `value.tags[]` for what is in a list."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     found = {}
     left = [(field.name, field.dataType) for field in frame.schema.fields if not field.name.startswith(HIDDEN)]
     while left:
         name, kind = left.pop(0)
-        if isinstance(kind, StructType):
-            left += [(f"{name}.{field.name}", field.dataType) for field in kind.fields]
-        elif isinstance(kind, ArrayType):
-            left.append((f"{name}[]", kind.elementType))
-        elif isinstance(kind, MapType):
-            left.append((f"{name}{{}}", kind.valueType))
-        else:
-            found[name] = kind.simpleString()
+        inner = _inside(name, kind)
+        left += [(path, each) for path, each, _ in inner]
+        found[name] = kind.typeName() if inner else kind.simpleString()
     return found
+
+
+def has_value(frame: DataFrame, path: str) -> bool:
+    """Return whether a row has a value at a path of `types_of`."""
+    for field in frame.schema.fields:
+        steps = _steps_to(path, field.name, field.dataType)
+        if steps is not None:
+            return bool(frame.where(_some(quoted(field.name), steps)).limit(1).collect())
+    return False
+
+
+def _inside(name: str, kind: DataType) -> list[tuple[str, DataType, Step]]:
+    """Return what is in a value: its path, its type, and the function that looks for one that passes a test."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    def of_field(field: str) -> Step:
+        return lambda column, test: test(column.getField(field))
+
+    if isinstance(kind, StructType):
+        return [(f"{name}.{field.name}", field.dataType, of_field(field.name)) for field in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [(f"{name}[]", kind.elementType, sf.exists)]
+    if isinstance(kind, MapType):
+        return [(f"{name}{{}}", kind.valueType, lambda column, test: sf.exists(sf.map_values(column), test))]
+    return []
+
+
+def _steps_to(path: str, name: str, kind: DataType) -> list[Step] | None:
+    """Return the way from a column to a path in it; None if there is none."""
+    if name == path:
+        return []
+    ways = ((step, _steps_to(path, inner, each)) for inner, each, step in _inside(name, kind))
+    return next(([step, *rest] for step, rest in ways if rest is not None), None)
+
+
+def _some(column: Column, steps: Sequence[Step]) -> Column:
+    """Return whether there is a value at the end of a way."""
+    return steps[0](column, lambda inner: _some(inner, steps[1:])) if steps else column.isNotNull()
+
+
+def wider_type(one: str, other: str) -> str | None:
+    """Return the one of two types that has all values of the other as the same plain data; None if neither does.
+
+    >>> wider_type("int", "bigint"), wider_type("bigint", "double"), wider_type("decimal(9,2)", "decimal(12,2)")
+    ('bigint', None, 'decimal(12,2)')
+    """
+    for family in (WHOLE, ("float", "double")):
+        if one in family and other in family:
+            return max(one, other, key=family.index)
+    if all(re.match("string$|(var)?char", kind) for kind in (one, other)):
+        return "string"
+    first, second = (re.fullmatch(r"decimal\((\d+),(\d+)\)", kind) for kind in (one, other))
+    if first and second and first[2] == second[2]:
+        return max(one, other, key=lambda kind: int(re.findall(r"\d+", kind)[0]))
+    return one if one == other else None
 
 
 # -- Types -------------------------------------------------------------------------------------------------------------

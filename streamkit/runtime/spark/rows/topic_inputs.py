@@ -17,17 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_order(topic: str, inputs: Sequence[OpenedInput]) -> None:
-    """Raise UsageError where nothing orders the rows of several inputs among each other.
+def check_order(topic: str, inputs: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError where nothing orders the rows of several inputs, given by path and order, among each other.
 
     Rows with offsets and rows of files have an order together, as in a directory: those with an offset come first.
     """
-    # A run with a checkpoint has only those inputs that have something new.
-    for first, other in pairwise(inputs):
-        if first.order != other.order and {first.order, other.order} != {FILES, OFFSETS}:
+    for (path, order), (other_path, other_order) in pairwise(inputs):
+        if order != other_order and {order, other_order} != {FILES, OFFSETS}:
             raise UsageError(
-                f"--input {topic}: nothing orders the rows of {first.place.path} ({first.order}) among those of "
-                f"{other.place.path} ({other.order}); order=COLUMN of the same kind for each does"
+                f"--input {topic}: nothing orders the rows of {path} ({order}) among those of {other_path} ({other_order}); "
+                "order=COLUMN of the same kind for each does"
             )
 
 

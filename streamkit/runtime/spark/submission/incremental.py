@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.errors import TransportError, UsageError
@@ -13,8 +14,9 @@ from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint import run_outputs
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
-from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, column_types, find_files, open_some
+from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, find_files, open_some
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.checkpoint.known_inputs import ACCEPT, KnownInputs
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
 from streamkit.runtime.spark.checkpoint.table_outputs import check_tables, output_of, settle_tables, waiting_place
 from streamkit.runtime.spark.rows.files import OpenedInput
@@ -92,14 +94,20 @@ def check_options(options: JobOptions) -> None:
 def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, report: Report) -> None:
     before, checkpoint = run.before, run.checkpoint
     _check_inputs(before, options)
+    known = _known_inputs(checkpoint.files, before, options)
     found = {
         topic: find_files(checkpoint.files, spark, topic, places, before.files.get(topic, ()), run.number)
         for topic, places in options.inputs.items()
     }
     opened = _open(plan, options, spark, checkpoint.files, found)
-    columns = {
-        topic: column_types(topic, inputs, before.columns.get(topic, {}), before.run)
-        for topic, inputs in opened.items()
+    inputs = {
+        topic: known[topic].after(
+            checkpoint.files,
+            options.inputs[topic],
+            each,
+            partial(open_some, checkpoint.files, spark, options.inputs[topic], found[topic], found[topic].read),
+        )
+        for topic, each in opened.items()
     }
     options = replace(options, range=_continued(before, options.range))
     prepared = prepare(plan, options, _counts(plan, before, opened), checkpoint.kept(before))
@@ -110,6 +118,8 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         report(warning)
     if not any(each.new for each in found.values()) and not prepared.has_records():
         report(f"nothing is new since run {before.run}" if before.run else "there is no input yet")
+        if options.accept_input_changes:
+            report(f"no run was made that could keep changed inputs; give {ACCEPT} again with the next new records")
         run_outputs.clean(checkpoint.files, before)
         checkpoint.clean(before)
         return
@@ -123,7 +133,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         run=run.number,
         partitions=dict(prepared.job.partitions),
         files={topic: (*each.read, *each.new) for topic, each in found.items()},
-        columns=columns,
+        inputs=inputs,
         offsets=_offsets(before, prepared),
         topic_ids=topic_ids,
     )
@@ -223,6 +233,17 @@ def _check_inputs(before: Manifest, options: JobOptions) -> None:
     for topic in before.files:
         if topic not in options.inputs:
             raise UsageError(f"the runs before read {topic} from files: give --input {topic}=PATH again")
+
+
+def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> dict[str, KnownInputs]:
+    """Return how the runs before read the inputs. Raises UsageError for one that this run would read in another way."""
+    found = {
+        topic: KnownInputs.of(files, topic, before.run, before.inputs.get(topic, {}), options.accept_input_changes)
+        for topic in options.inputs
+    }
+    for topic, places in options.inputs.items():
+        found[topic].check_settings(files, places)
+    return found
 
 
 def _open(

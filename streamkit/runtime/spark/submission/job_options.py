@@ -152,6 +152,8 @@ class JobOptions:
     """Whether the stores at the end of the job become changelogs for a live run."""
     checkpoint: str | None = None
     """The directory of the state between runs; None: the job reads everything each time."""
+    accept_input_changes: bool = False
+    """Whether a run with a checkpoint may read its inputs in another way than the runs before."""
     parallelism: int = 1
     """The least number of Spark tasks of a stage that can be cut by key."""
     state_only: bool = False

@@ -61,7 +61,7 @@ def _time(record: dict[str, Json]) -> int:
 
 
 def _records(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[dict[str, Json]]:
-    check_order(topic, inputs)
+    check_order(topic, [(each.place.path, each.order) for each in inputs])
     count = count_of(plan, topic, inputs)
     first = [first_rows(each, limit) for each in inputs]
     frame = read_inputs(plan, pickle.dumps(plan), topic, count, first, ranks_of(inputs))

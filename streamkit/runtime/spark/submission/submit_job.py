@@ -292,7 +292,7 @@ class JobInputs:
         self._prepared = prepared
         self._files = files
         for topic, inputs in files.items():
-            check_order(topic, inputs)
+            check_order(topic, [(each.place.path, each.order) for each in inputs])
 
     def frame(self, topic: str) -> DataFrame:
         """Return the records of a topic as rows."""
