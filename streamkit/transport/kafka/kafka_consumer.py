@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 
@@ -44,6 +45,10 @@ MAX_BUFFERED_RECORDS = 20_000
 UNREACHABLE_SECONDS = 60.0
 RETRY_SECONDS = 0.1
 REFRESH_SECONDS = 1.0
+# Seconds between two looks for partitions that librdkafka has ceased to fetch, and the longest pause between them.
+FETCH_CHECK_SECONDS = 15.0
+LONGEST_FETCH_CHECK_SECONDS = 240.0
+ENDS_SECONDS = 3.0
 # Seconds for which a topic may be unknown, since the metadata of a broker that has just started is incomplete.
 INCOMPLETE_SECONDS = 3.0
 NO_GROUP = "streamkit-no-group"
@@ -66,14 +71,21 @@ class KafkaConsumer(Consumer):
         self._paused: set[TopicPartition] = set()
         self._paused_in_client: set[TopicPartition] = set()
         self._buffered: dict[TopicPartition, deque[RecordBatch]] = {}
+        self._drained = False
+        """Whether the last read took all that librdkafka had fetched."""
         self._late_events: list[Event] = []
         """Events that arrived together with one that raised an error."""
         self._down_since: float | None = None
+        self._standstill = Standstill()
+        self._config = config
+        self._client, self._reader = self._connect()
+
+    def _connect(self) -> tuple[Client, Reader]:
         try:
-            self._client, link = create_consumer({**for_librdkafka(config), "error_cb": self._on_error}, logger)
+            client, link = create_consumer({**for_librdkafka(self._config), "error_cb": self._on_error}, logger)
         except KafkaException as error:
             raise translate(error, "the consumer was refused its settings", self._address) from error
-        self._reader: Reader = MessageReader(self._client) if link is None else NativeReader(self._client, link)
+        return client, MessageReader(client) if link is None else NativeReader(client, link)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self.remove(list(self._positions))
@@ -88,10 +100,13 @@ class KafkaConsumer(Consumer):
             named = [partition for partition, offset in positions.items() if offset == name]
             if named:
                 exact.update(find(named))
-        wanted = [KafkaPartition(p.topic, p.partition, offset) for p, offset in exact.items()]
-        self._reader.forward(list(exact))
-        self._call(self._client.incremental_assign, "partitions could not be assigned", wanted)
+        self._assign_in_client(exact)
         self._positions.update(exact)
+
+    def _assign_in_client(self, positions: Mapping[TopicPartition, int]) -> None:
+        wanted = [KafkaPartition(p.topic, p.partition, offset) for p, offset in positions.items()]
+        self._reader.forward(list(positions))
+        self._call(self._client.incremental_assign, "partitions could not be assigned", wanted)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         gone = [partition for partition in partitions if partition in self._positions]
@@ -115,10 +130,14 @@ class KafkaConsumer(Consumer):
             ready = self._take_buffered(max_records)
             if ready:
                 return ready
-        deadline = monotonic() + timeout_ms / 1000
+        now = monotonic()
+        if self._drained and now >= self._standstill.due:
+            self._check_fetching(now)
+        deadline = now + timeout_ms / 1000
         while True:
             left = max(deadline - monotonic(), 0)
             batches, events = self._call(self._reader.take, "records could not be read", max_records, left)
+            self._drained = sum(map(len, batches)) < max_records
             if not batches and not events:
                 self._check_reachable()
                 return []
@@ -237,6 +256,34 @@ class KafkaConsumer(Consumer):
                 with suppress(KafkaException):
                     self._client.list_topics(topic, REFRESH_SECONDS)
 
+    def _check_fetching(self, now: float) -> None:
+        """Replace the client if it has ceased to fetch partitions that have records, as happens after restarts of brokers."""
+        waiting = self._positions.keys() - self._paused - self._buffered.keys()
+        positions = {} if self._down_since is not None else {place: self.position(place) for place in waiting}
+        stuck = self._standstill.look(now, positions, self._ends_now)
+        if not stuck:
+            return
+        places = ", ".join(f"{place.topic}-{place.partition} at {positions[place]}" for place in sorted(stuck))
+        log.warning("the client has stopped reading %s, although there are records; it is replaced", places)
+        old = self._client, self._reader
+        self._client, self._reader = self._connect()
+        # In a thread of its own: a client that is stuck may take long to close, or never end.
+        Thread(target=_close_quietly, args=old, name="closing a consumer", daemon=True).start()
+        # The new client reads again what was kept.
+        self._late_events.clear()
+        self._buffered.clear()
+        self._paused_in_client.clear()
+        self._assign_in_client(self._positions)
+
+    def _ends_now(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of partitions, without those whose ends can't be had at once."""
+        wanted = [KafkaPartition(p.topic, p.partition, LATEST) for p in partitions]
+        try:
+            found = self._client.offsets_for_times(wanted, ENDS_SECONDS)
+        except KafkaException:
+            return {}
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.error is None}
+
     def _call(self, function: Callable[[*Arguments], Result], what: str, *arguments: *Arguments) -> Result:
         try:
             return function(*arguments)
@@ -336,6 +383,48 @@ class KafkaConsumer(Consumer):
         self._down_since = None
 
 
+class Standstill:
+    """Finds partitions that a client has ceased to fetch.
+
+    It compares positions and ends in the log every FETCH_CHECK_SECONDS. A partition stands still if its position is the same
+    in three looks while there were records after it in the last two. After each find the pause is doubled, as a client may
+    need long for a part of the log that contains only aborted records.
+    """
+
+    def __init__(self) -> None:
+        self.due = monotonic() + FETCH_CHECK_SECONDS
+        """When the next look is due, by the monotonic clock."""
+        self._pause = FETCH_CHECK_SECONDS
+        self._positions: Mapping[TopicPartition, int] = {}
+        self._behind: set[TopicPartition] = set()
+
+    def look(
+        self,
+        now: float,
+        positions: Mapping[TopicPartition, int],
+        ends: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+    ) -> set[TopicPartition]:
+        """Return the partitions of `positions` that stand still; `ends` looks up the ends of those that may."""
+        silent = {place for place, position in positions.items() if self._positions.get(place) == position}
+        # Without a request for partitions that move.
+        found = ends(silent) if silent else {}
+        behind = {place for place, end in found.items() if end > positions[place]}
+        stuck = behind & self._behind
+        if stuck:
+            self._pause = min(2 * self._pause, LONGEST_FETCH_CHECK_SECONDS)
+        elif self._positions and not behind:
+            self._pause = FETCH_CHECK_SECONDS
+        self.due = now + self._pause
+        self._positions, self._behind = ({}, set()) if stuck else (positions, behind)
+        return stuck
+
+
+def _close_quietly(client: Client, reader: Reader) -> None:
+    with suppress(Exception):
+        reader.close()
+        client.close()
+
+
 def _kafka(partitions: Iterable[TopicPartition]) -> list[KafkaPartition]:
     return [KafkaPartition(partition.topic, partition.partition) for partition in partitions]
 
@@ -357,7 +446,7 @@ class NativeReader:
         self._consume = cast("Callable[[int, float], list[ConsumedMessage]]", client.consume)
         self._link = link
         self._unproven: set[TopicPartition] = set()
-        """Partitions that have returned nothing so far: the end of an earlier assignment may still cancel their forwarding."""
+        """Partitions without a record or an end so far: the end of an earlier assignment may still cancel their forwarding."""
 
     def forward(self, partitions: Sequence[TopicPartition]) -> None:
         """Forward partitions before they are assigned, so that librdkafka keeps the forwarding."""
@@ -394,7 +483,9 @@ class NativeReader:
         if self._unproven:
             batches, events = taken
             self._unproven.difference_update([(batch.topic, batch.partition) for batch in batches])
-            self._unproven.difference_update([(event.topic, event.partition) for event in events])
+            # Other errors of a partition may come from its earlier assignment.
+            ends = [event for event in events if event.error.code() == KafkaError._PARTITION_EOF]
+            self._unproven.difference_update([(event.topic, event.partition) for event in ends])
         return taken
 
 

@@ -1,0 +1,132 @@
+"""A consumer notices that its librdkafka client has ceased to fetch a partition that has records, and replaces the client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from streamkit.record import TopicPartition
+from streamkit.transport.kafka import kafka_consumer
+from streamkit.transport.kafka.kafka_consumer import FETCH_CHECK_SECONDS, KafkaConsumer, Standstill
+from tests.contracts.records import KAFKA, KAFKA_IN_PYTHON, attempts, create, numbered, produce, read, values
+
+BOTH = pytest.mark.parametrize("transport", [KAFKA, KAFKA_IN_PYTHON], indirect=True)
+PLACE, OTHER = TopicPartition("words", 0), TopicPartition("words", 1)
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+@BOTH
+def test_a_client_that_has_ceased_to_fetch_is_replaced(
+    transport, topic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", 0.2)
+    other = create(transport, 1)
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    place, kept = TopicPartition(topic, 0), TopicPartition(other, 0)
+    consumer.add({place: 0, kept: 0})
+    produce(transport, numbered(topic, 0, 5))
+    assert values(read(consumer, 5)) == numbers(0, 5)
+    # What a paused partition has fetched is kept, and must not come twice from the new client.
+    consumer.pause([kept])
+    produce(transport, numbered(other, 0, 5))
+    for _ in attempts(lambda: "records of the paused partition"):
+        assert consumer.poll(100, 50) == []
+        if kept in consumer._buffered:
+            break
+    first = consumer._client
+    # Behind the consumer's back, as it happens within librdkafka after a restart of a broker.
+    first.pause([KafkaPartition(topic, 0)])
+    produce(transport, numbered(topic, 5, 10))
+    with caplog.at_level(logging.WARNING):
+        assert values(read(consumer, 5)) == numbers(5, 10)
+    assert f"the client has stopped reading {topic}-0 at 5, although there are records; it is replaced" in caplog.text
+    assert consumer._client is not first
+    assert consumer.position(place) == 10
+    consumer.resume([kept])
+    assert values(read(consumer, 5)) == numbers(0, 5)
+    consumer.close()
+
+
+@BOTH
+def test_a_partition_that_the_application_pauses_is_no_reason(transport, topic, monkeypatch) -> None:
+    looks: list[Mapping[TopicPartition, int]] = []
+
+    class Seen(Standstill):
+        def look(self, now, positions, ends):  # type: ignore[no-untyped-def]
+            looks.append(positions)
+            return super().look(now, positions, ends)
+
+    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(kafka_consumer, "Standstill", Seen)
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    place = TopicPartition(topic, 0)
+    consumer.add({place: 0})
+    consumer.pause([place])
+    produce(transport, numbered(topic, 0, 5))
+    first = consumer._client
+    for _ in attempts(lambda: f"{len(looks)} looks"):
+        assert consumer.poll(100, 20) == []
+        if len(looks) > 4:
+            break
+    assert consumer._client is first
+    assert not any(looks)
+    consumer.close()
+
+
+class Log:
+    """Ends by partition, and for which partitions they were asked."""
+
+    def __init__(self, **ends: int):
+        self.ends = {TopicPartition("words", int(name[1:])): end for name, end in ends.items()}
+        self.asked: list[set[TopicPartition]] = []
+
+    def __call__(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self.asked.append(set(partitions))
+        return {place: self.ends[place] for place in self.asked[-1] if place in self.ends}
+
+
+def test_a_partition_stands_still_if_it_is_behind_twice_at_one_position() -> None:
+    log, standstill = Log(p0=9, p1=9), Standstill()
+    at = {PLACE: 5, OTHER: 9}
+    assert [standstill.look(now, at, log) for now in (0, 15, 30)] == [set(), set(), {PLACE}]
+
+
+def test_a_partition_that_moves_costs_no_request() -> None:
+    log, standstill = Log(p0=9), Standstill()
+    for now, position in enumerate((5, 6, 7, 8)):
+        assert standstill.look(now, {PLACE: position}, log) == set()
+    assert log.asked == []
+
+
+def test_a_partition_that_moves_between_two_looks_begins_anew() -> None:
+    log, standstill = Log(p0=9), Standstill()
+    found = [standstill.look(now, {PLACE: position}, log) for now, position in enumerate((5, 5, 6, 6))]
+    assert found == [set()] * 4
+    assert standstill.look(5, {PLACE: 6}, log) == {PLACE}
+
+
+def test_a_partition_without_a_known_end_is_left_alone() -> None:
+    log, standstill = Log(), Standstill()
+    assert [standstill.look(now, {PLACE: 5}, log) for now in range(5)] == [set()] * 5
+
+
+def test_the_pause_doubles_while_replacing_does_not_help() -> None:
+    log, standstill = Log(p0=9), Standstill()
+    pauses = []
+    for _ in range(9):
+        now = standstill.due
+        standstill.look(now, {PLACE: 5}, log)
+        pauses.append((standstill.due - now) / FETCH_CHECK_SECONDS)
+    assert pauses == pytest.approx([1, 1, 2, 2, 2, 4, 4, 4, 8])
+    log.ends[PLACE] = 5
+    for _ in range(2):
+        now = standstill.due
+        standstill.look(now, {PLACE: 5}, log)
+    assert standstill.due - now == pytest.approx(FETCH_CHECK_SECONDS)
