@@ -332,6 +332,10 @@ class KafkaProducer(Producer):
 
     def _transaction_error(self, error: KafkaException, what: str) -> StreamkitError:
         translated = translate(error, what, self._address)
+        if kafka_error(error).code() == KafkaError.UNKNOWN:
+            # The coordinator failed on its side, for example because it timed the transaction out at that moment. As after a
+            # lost response, it is unknown whether the transaction is committed. Java's producer fails permanently.
+            translated = RetriableTransportError(str(translated))
         self._note_undelivered()
         if self._failure is None or isinstance(translated, FencedError):
             return translated
