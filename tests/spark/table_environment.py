@@ -1,4 +1,4 @@
-"""An older PySpark with the jars of a table format, for which no build of the newest PySpark exists; fetched once."""
+"""What a process of tests needs beside the environment, fetched once: another PySpark, jars of table formats, a server of S3."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamkit.runtime.spark.submission.spark_session import hadoop_version
 from tests.requirements import require
 
 
@@ -32,6 +33,35 @@ DELTA = TableFormat(
 FORMATS = {each.name: each for each in (ICEBERG, DELTA)}
 
 
+MOTO = "5.2.5"
+_S3A = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <parent>
+    <groupId>org.apache.hadoop</groupId><artifactId>hadoop-project</artifactId><version>{version}</version>
+  </parent>
+  <artifactId>jars</artifactId>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.hadoop</groupId><artifactId>hadoop-aws</artifactId>
+      <exclusions>
+        <exclusion><groupId>software.amazon.awssdk</groupId><artifactId>bundle</artifactId></exclusion>
+      </exclusions>
+    </dependency>
+    {modules}
+  </dependencies>
+</project>
+"""
+_MODULE = """\
+<dependency>
+      <groupId>software.amazon.awssdk</groupId><artifactId>{name}</artifactId>
+      <version>${{aws-java-sdk-v2.version}}</version>
+    </dependency>"""
+_MODULES = ("s3", "s3-transfer-manager", "sts")
+"""What S3A uses of the SDK; the bundle has all services of AWS."""
+
+
 class NotFetched(RuntimeError):
     """A package could not be fetched; the text ends with what pip or Maven said."""
 
@@ -41,10 +71,32 @@ def environment(wanted: TableFormat) -> dict[str, str]:
 
     JARS in it names the jars, as spark.jars takes them.
     """
-    packages = _fetched(f"pyspark-{wanted.pyspark}", lambda folder: _install(wanted.pyspark, folder))
+    packages = _fetched(f"pyspark-{wanted.pyspark}", lambda folder: _install(folder, f"pyspark=={wanted.pyspark}"))
     jars = [_fetched(jar.replace(":", "-"), lambda folder, jar=jar: _copy(jar, folder)) for jar in wanted.jars]
     found = ",".join(str(path) for folder in jars for path in sorted(folder.glob("*.jar")))
     return {**os.environ, "PYTHONPATH": str(packages), "JARS": found, "TABLE_FORMAT": wanted.name}
+
+
+def s3_environment() -> dict[str, str]:
+    """Return the variables for a process of the same Python that has moto, a server of S3.
+
+    JARS in it names the jars of s3a:// for the installed PySpark.
+    """
+    moto = _fetched(f"moto-{MOTO}", lambda folder: _install(folder, f"moto[s3]=={MOTO}", "flask", "flask-cors"))
+    jars = _fetched(f"hadoop-aws-{hadoop_version()}", _copy_s3a)
+    found = ",".join(map(str, sorted(jars.glob("*.jar"))))
+    return {**os.environ, "PYTHONPATH": str(moto), "JARS": found}
+
+
+def run_cases(name: str, variables: Mapping[str, str]) -> None:
+    """Run the tests of a module of this folder in a process of their own, with these variables."""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-W", "ignore"]
+    cases = root / "tests" / "spark" / name
+    done = subprocess.run(
+        [*command, str(cases)], env=dict(variables), cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
 def _fetched(name: str, fetch: Callable[[Path], None]) -> Path:
@@ -64,9 +116,9 @@ def _fetched(name: str, fetch: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _install(version: str, folder: Path) -> None:
+def _install(folder: Path, *packages: str) -> None:
     options = ["--quiet", "--disable-pip-version-check", "--no-compile", "--target", str(folder)]
-    _run([sys.executable, "-m", "pip", "install", *options, f"pyspark=={version}"])
+    _run([sys.executable, "-m", "pip", "install", *options, *packages])
 
 
 def _copy(jar: str, folder: Path) -> None:
@@ -74,6 +126,15 @@ def _copy(jar: str, folder: Path) -> None:
     folder.mkdir()
     # Not beside a pom.xml, which Maven would read.
     _run(["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={jar}", f"-DoutputDirectory={folder}"], folder)
+
+
+def _copy_s3a(folder: Path) -> None:
+    require("mvn")
+    folder.mkdir()
+    modules = "".join(_MODULE.format(name=name) for name in _MODULES)
+    (folder / "pom.xml").write_text(_S3A.format(version=hadoop_version(), modules=modules), encoding="utf-8")
+    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    _run(["mvn", "-q", "-B", *goal], folder)
 
 
 def _run(command: list[str], folder: Path | None = None) -> None:

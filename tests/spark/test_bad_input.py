@@ -18,6 +18,7 @@ from streamkit.errors import (
 from streamkit.plan import load
 from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.request import inputs_of
+from streamkit.runtime.spark.submission.spark_session import hadoop_version
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
 from tests.ports import free_ports
@@ -127,6 +128,15 @@ def test_a_route_into_what_is_read(spark: Any, tmp_path: Path) -> None:
     place = write_lines(tmp_path / "in", [{"value": 1, "timestamp": 1}])
     with pytest.raises(ProcessingError, match="a route chose topic numbers, which the file also reads"):
         run(spark, path, place, tmp_path)
+
+
+def test_object_stores_that_spark_does_not_know(spark: Any, tmp_path: Path) -> None:
+    for path, words in (
+        ("s3a://lake/lines", f"spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"),
+        ("s3://lake/lines", "write s3a://"),
+    ):
+        with pytest.raises(TransportError, match=words):
+            run(spark, topology(tmp_path), Place(path, JSON_LINES), tmp_path)
 
 
 def test_a_directory_that_exists(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MAGIC_BYTES = 4
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+"""Hadoop's name for a request that writes an object only where there is none; S3A has it from Hadoop 3.4.2 on."""
 _GLOB = re.compile(r"([{}\[\]*?\\])")
 
 
@@ -130,7 +132,13 @@ class FileSystem:
             stream.close()
 
     def publish(self, path: str, text: str, token: str) -> bool:
-        """Write a file completely or not at all; False if it exists. `token`: part of the name of a temporary file."""
+        """Write a file completely or not at all; False if it exists. `token`: part of the name of a temporary file.
+
+        One of two runs at once gets False: from the rename of a disk or of HDFS, from the conditional request of a store.
+        A store without such requests may give True to both.
+        """
+        if self._of(path).hasPathCapability(self._path(path), _CONDITIONAL):
+            return self._create(path, text)
         folder, name = posixpath.split(path)
         temporary = posixpath.join(folder, f"_{token}-{name}")
         self.write(temporary, text)
@@ -141,13 +149,29 @@ class FileSystem:
         self._of(path).delete(self._path(posixpath.join(folder, f".{name}.crc")), False)
         return self.rename(temporary, path)
 
+    def _create(self, path: str, text: str) -> bool:
+        """Write an object by one request, which the store refuses where there is one already."""
+        from py4j.protocol import Py4JJavaError
+
+        stream = self._of(path).createFile(self._path(path)).must(_CONDITIONAL, True).build()
+        try:
+            stream.write(bytearray(text.encode()))
+            stream.close()
+        except Py4JJavaError:
+            # Refused. If the answer to the first request was lost, S3A has sent a second one, and the object is this one.
+            if not self.exists(path):
+                raise
+            return self.read(path) == text
+        return True
+
     def rename(self, source: str, target: str) -> bool:
-        """Rename a file or a directory; False if the target exists."""
+        """Rename a file or a directory, and make the directories above the target; False if the target exists."""
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._path(source).toUri(), self._conf)
         # FileSystem.rename moves a directory into a target that exists, and replaces a local file.
         none = self._gateway.new_array(getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename"), 0)
         if self.exists(target):
             return False
+        self._of(target).mkdirs(self._path(target).getParent())
         context.rename(self._qualified(source), self._qualified(target), none)
         return True
 
@@ -164,7 +188,7 @@ class FileSystem:
     def locked(self, folder: str) -> Iterator[None]:
         """Hold the lock of a local directory, which the system releases with the process. Raises StateLockedError.
 
-        Other file systems have no such lock: there a run finds at its end that another one was faster.
+        Other file systems have no such lock: there a run finds at its end that another one was faster (`publish`).
         """
         if not self.is_local(folder):
             yield

@@ -110,20 +110,30 @@ def settle(files: FileSystem, manifest: Manifest) -> None:
         if output.table is not None or last is None or last.run != manifest.run:
             continue
         staged, final = join(output.path, last.staged), join(output.path, last.folder)
-        # An object store copies: a copy that is complete beside its source is as good as a renamed folder.
-        if files.exists(staged) and not files.rename(staged, final) and not _is_complete(files, final, last):
-            raise TransportError(
-                f"--output {topic}={output.path}: {last.folder} exists and is not what run {last.run} wrote, whose files "
-                f"are in {last.staged}; move {last.folder} away, and run again"
-            )
+        if files.exists(staged) and not files.rename(staged, final):
+            _complete(files, topic, output, last)
         text = _listing(manifest, output)
         # The listing only grows, so its size shows whether it has the last run.
         if files.files_in(output.path).get(LISTING) != len(text.encode()):
             files.write(join(output.path, LISTING), text)
 
 
-def _is_complete(files: FileSystem, folder: str, run: RunOutput) -> bool:
-    return files.files_in(folder) == {each.name: each.size for each in run.files}
+def _complete(files: FileSystem, topic: str, output: Output, run: RunOutput) -> None:
+    """Move the files of a run that are not in its folder yet: an object store has no rename, and copies file by file.
+
+    Raises TransportError where the folder has something else.
+    """
+    staged, final = join(output.path, run.staged), join(output.path, run.folder)
+    written = {each.name: each.size for each in run.files}
+    waiting, moved = files.files_in(staged), files.files_in(final)
+    if not moved.items() <= written.items():
+        raise TransportError(
+            f"--output {topic}={output.path}: {run.folder} exists and is not what run {run.run} wrote, whose files "
+            f"are in {run.staged}; move {run.folder} away, and run again"
+        )
+    for name in waiting.keys() & (written.keys() - moved.keys()):
+        files.rename(join(staged, name), join(final, name))
+    files.delete(staged)
 
 
 def _listing(manifest: Manifest, output: Output) -> str:

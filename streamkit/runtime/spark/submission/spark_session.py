@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit import errors
@@ -237,6 +238,10 @@ def reason(error: Exception) -> str:
         package = None if found is None else package_of(found[1])
         if found is not None and package is not None:
             return f"the format {found[1]} is in a package: {package}"
+    if "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found" in text:
+        return f"s3a:// is in a package: add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+    if found := re.search(r'No FileSystem for scheme "(s3n?)"', text):
+        return f"Spark does not know {found[1]}://; write s3a://"
     # Spark 4.3 names the class otherwise than 4.1 and 4.2 do.
     if found := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
         return f"the class {found[1]} is in a package: {package_of(found[2])}"
@@ -280,6 +285,14 @@ def package_of(name: str) -> str | None:
     }[name]
     found = {"spark.jars.packages": f"{package}{version}_2.13:{releases[version]}", **settings}
     return f"add {' '.join(f'--conf {setting}={value}' for setting, value in found.items())}"
+
+
+def hadoop_version() -> str:
+    """Return the version of Hadoop in the PySpark that is installed, which its packages must have too."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    return next((jar.stem.rpartition("-")[2] for jar in jars), "VERSION, that of hadoop-client-api among Spark's jars")
 
 
 def describe_job(spark: SparkSession, text: str) -> None:
