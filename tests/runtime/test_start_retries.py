@@ -134,8 +134,10 @@ def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, 
     """The commit before the end: nothing is left to read, and what was put out is not on the log yet."""
     refused = []
     flush = FakeProducer.flush
+    flushed = []
 
     def refuse_once(producer):
+        flushed.append(producer)
         if not refused:
             refused.append(ProductionError("a record for topic app-again could not be written: Message timed out"))
             refused[0].retriable = True
@@ -146,4 +148,6 @@ def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, 
     log = filled()
     Application(pass_through(tmp_path), log).run(until_idle=True, stop=threading.Event())
     assert set(output(log)) == set(range(9))
+    # The producer that could not write them may never write anything again.
+    assert flushed[0] not in flushed[1:]
     assert any("its tasks start again from their last commit" in line for line in warnings(caplog))

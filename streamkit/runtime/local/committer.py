@@ -221,11 +221,13 @@ class Committer:
         self._begun = self._sent = False
 
     def restart(self) -> None:
-        """Abort the transaction.
+        """Abort the transaction, or drop what at-least-once has not written yet.
 
-        A producer that can't abort, or is fenced, is replaced; `begin` of the new one ends the transaction.
+        A producer that can't abort, or is fenced, is replaced; `begin` of the new one ends the transaction. So is one without
+        transactions: if librdkafka could not write records in time, it may never write any after them.
         """
         if not self._settings.exactly_once:
+            self._replace_producer()
             return
         self._begun = self._sent = False
         self._unsettled = True
