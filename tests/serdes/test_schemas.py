@@ -86,6 +86,8 @@ def test_no_avro_schema(tmp_path: Path, text: str) -> None:
         ({"type": "bytes", "logicalType": "of-tomorrow"}, b"x", "0278"),
         (["null", {"type": "int", "logicalType": "date"}], "2024-02-29", None),
         (["null", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}], "9.5", None),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}, "-" + 36 * "9" + ".99", None),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 37}, "1." + 36 * "0" + "1", None),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "02"),
     ],
 )  # fmt: skip
@@ -104,7 +106,7 @@ def test_numbers_become_decimals(tmp_path: Path, value: Any, text: str) -> None:
     assert serde.decode(serde.encode(value)) == text
 
 
-@pytest.mark.parametrize("value", ["1.234", 0.001, "x", "100.00", 10**30, "NaN", "Infinity", True, None])
+@pytest.mark.parametrize("value", ["1.234", 0.001, "x", "100.00", "1e3", 10**30, "NaN", "Infinity", True, None])
 def test_no_decimal(tmp_path: Path, value: Any) -> None:
     serde = avro(tmp_path, {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2})
     with pytest.raises(SerdeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_PREC, Context, Decimal, InvalidOperation
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ RAW = frozenset(f"{local}timestamp-{unit}" for local in ("", "local-") for unit 
     "uuid",
 }
 """Logical types whose value is that of the underlying type: whole numbers, such as event times, and text."""
+_EXACT = Context(prec=MAX_PREC)
+"""Python's own context rounds to 28 digits."""
 OWN = {"date": "streamkit-date", "decimal": "streamkit-decimal"}
 """Logical types that become text, under names of streamkit's own, since fastavro's converters belong to the process."""
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -162,7 +164,7 @@ def _write_date(value: Value, *_: object) -> Value:
 
 def _read_decimal(data: bytes, schema: Document, *_: object) -> str:
     number = Decimal(int.from_bytes(data, "big", signed=True))
-    return f"{number.scaleb(-schema.get('scale', 0)):f}"
+    return f"{number.scaleb(-schema.get('scale', 0), _EXACT):f}"
 
 
 def _write_decimal(value: Value, schema: Document, *_: object) -> Value:
@@ -172,11 +174,11 @@ def _write_decimal(value: Value, schema: Document, *_: object) -> Value:
         number = Decimal(str(value))
     except InvalidOperation as error:
         raise ValueError(f"{value!r} is no decimal number") from error
-    scaled = number.scaleb(schema.get("scale", 0)) if number.is_finite() else number
+    scaled = number.scaleb(schema.get("scale", 0), _EXACT) if number.is_finite() else number
     if (
         not number.is_finite()
         or scaled != scaled.to_integral_value()
-        or len(scaled.as_tuple().digits) > _places(schema)
+        or (scaled and scaled.adjusted() >= _places(schema))
     ):
         raise ValueError(
             f"{value} is no decimal of {schema.get('precision')} digits, {schema.get('scale', 0)} of them behind the point"
