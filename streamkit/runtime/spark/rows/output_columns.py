@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from ctypes import c_float
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
+from decimal import MAX_PREC, Context, Decimal
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit import durations
@@ -61,6 +62,11 @@ _DEEPEST = 8
 """Objects in each other that have columns of their own; deeper ones, which may contain themselves, are text."""
 _TIME = "timestamp"
 _LATEST = 2**63 - 1
+_EXACT = Context(prec=MAX_PREC)
+"""Python's own context rounds to 28 digits."""
+_DIGITS_OF_A_FLOAT = 9
+"""Digits that tell each float of 32 bits from all others."""
+_ZONE = re.compile(r"(?:[Zz]|[+-]\d\d:?(?:\d\d)?)$")
 
 
 @dataclass(frozen=True)
@@ -386,7 +392,7 @@ def _whole(value: Json, name: str, kind: str) -> Cell:
     return value
 
 
-def _double(value: Json, name: str, kind: str) -> Cell:
+def _double(value: Json, name: str, kind: str) -> float:
     if value in _NO_NUMBERS:
         return float(value)
     if type(value) not in (int, float):
@@ -398,6 +404,17 @@ def _double(value: Json, name: str, kind: str) -> Cell:
     if number is None or number != value:
         _refuse(value, name, "a number that a double holds exactly")
     return number
+
+
+def _float(value: Json, name: str, kind: str) -> Cell:
+    """Return the float of 32 bits that a number is, or whose shortest text it is, as 0.1 is of 0.10000000149."""
+    number = _double(value, name, kind)
+    narrow: float = c_float(number).value
+    if narrow != number and narrow == narrow:
+        texts = (float(f"{narrow:.{digits}g}") for digits in range(1, _DIGITS_OF_A_FLOAT + 1))
+        if next(each for each in texts if c_float(each).value == narrow) != number:
+            _refuse(value, name, "a number that a float holds exactly")
+    return narrow
 
 
 def _binary(value: Json, name: str, kind: str) -> Cell:
@@ -423,6 +440,14 @@ def _timestamp(value: Json, name: str, kind: str) -> Cell:
     return found
 
 
+def _local_time(value: Json, name: str, kind: str) -> Cell:
+    """Return microseconds of a time as text that has no zone."""
+    found = _micros(f"{value}Z") if isinstance(value, str) and not _ZONE.search(value) else None
+    if found is None:
+        _refuse(value, name, "a time without a zone such as 2025-01-31T08:00:00, in whole microseconds")
+    return found
+
+
 def _micros(text: str) -> int | None:
     """Return the microseconds of a time as text; None for another text, and for finer fractions."""
     milliseconds = durations.iso_time(text)
@@ -436,8 +461,8 @@ def _decimal(value: Json, name: str, kind: str) -> Cell:
     try:
         number = Decimal(value if isinstance(value, (str, int)) and not isinstance(value, bool) else repr(value))
         precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-        scaled = number.scaleb(scale)
-        fits = abs(scaled) < 10**precision and scaled == scaled.to_integral_value()
+        scaled = number.scaleb(scale, _EXACT)
+        fits = scaled.copy_abs() < 10**precision and scaled == scaled.to_integral_value()
     except ArithmeticError:
         fits = False
     if not fits:
@@ -450,10 +475,12 @@ _MAKERS: dict[str, Callable[[Json, str, str], Cell]] = {
     "string": _string,
     "boolean": _boolean,
     **dict.fromkeys(WHOLE_NUMBERS, _whole),
+    "float": _float,
     "double": _double,
     "binary": _binary,
     "date": _date,
     _TIME: _timestamp,
+    "timestamp_ntz": _local_time,
 }
 
 
@@ -476,10 +503,12 @@ def _arrow(shape: Shape) -> pa.DataType:
         "smallint": pa.int16(),
         "int": pa.int32(),
         "bigint": pa.int64(),
+        "float": pa.float32(),
         "double": pa.float64(),
         "binary": pa.binary(),
         "date": pa.date32(),
         _TIME: pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
     }
     return kinds[shape.kind]
 

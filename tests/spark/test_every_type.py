@@ -1,0 +1,175 @@
+"""A table of 30 column types through serdes: read, written as columns, read again, and written once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from streamkit.plan import load
+from streamkit.runtime.spark.submission.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.submission.submit_job import submit
+
+TYPES = {
+    "boolean": ("true", "false"),
+    "tinyint": ("-128Y", "127Y"),
+    "smallint": ("-32768S", "32767S"),
+    "int": ("-2147483648", "2147483647"),
+    "bigint": ("-9223372036854775808L", "9223372036854775807L"),
+    "float": ("0.1F", "-3.4028234E38F"),
+    "double": ("0.1D", "5E-324D"),
+    "decimal(9,2)": ("0.10BD", "-9999999.99BD"),
+    "decimal(15,4)": ("0.1234BD", "99999999999.9999BD"),
+    "decimal(18,0)": ("0BD", "-999999999999999999BD"),
+    "decimal(38,10)": ("0.0000000001BD", "9999999999999999999999999999.9999999999BD"),
+    "string": ("'a \"b\"\\n,ä😀'", "''"),
+    "char(4)": ("'ab'", "'abcd'"),
+    "varchar(9)": ("'ab '", "''"),
+    "date": ("date'1582-10-15'", "date'9999-12-31'"),
+    "timestamp": ("timestamp'1969-12-31 23:59:59.999999Z'", "timestamp'9999-12-31 00:00:00Z'"),
+    "timestamp_ntz": ("timestamp_ntz'2026-03-29 02:30:00.5'", "timestamp_ntz'0001-01-01 00:00:00'"),
+    "binary": ("X'00FF'", "X''"),
+    "array<int>": ("array(1, null)", "array()"),
+    "array<string>": ("array('', 'b')", "array(cast(null as string))"),
+    "array<date>": ("array(date'2024-02-29')", "array()"),
+    "array<decimal(9,2)>": ("array(1.50BD)", "array(-0.01BD, null)"),
+    "array<array<bigint>>": ("array(array(9007199254740993L), array())", "array()"),
+    "array<struct<n:int,s:string>>": ("array(struct(1, 'x'))", "array(struct(null, ''))"),
+    "map<string,int>": ("map('a', 1, 'b', null)", "map()"),
+    "map<string,timestamp>": ("map('', timestamp'2026-01-01 00:00:00.000001Z')", "map()"),
+    "map<string,array<string>>": ("map('k', array('v'))", "map('k', array())"),
+    "map<string,struct<b:boolean>>": ("map('k', struct(true))", "map()"),
+    "struct<n:int,d:date>": ("struct(1, date'2026-01-31')", "struct(null, null)"),
+    "struct<deep:struct<x:double,tags:array<string>>>": (
+        "struct(struct(1.5D, array('t')))",
+        "struct(struct(null, null))",
+    ),
+}
+"""By type: its values in two rows, as Spark writes them. A third row has nulls."""
+NAMES = {kind: f"c{number}" for number, kind in enumerate(TYPES)}
+WITHOUT_JSON = ("decimal(38,10)", "binary")
+"""Types that objects of JSON have no exact form for."""
+AVRO = {
+    "boolean": "boolean",
+    **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
+    **dict.fromkeys(("bigint", "decimal(18,0)"), "long"),
+    "float": "float",
+    **dict.fromkeys(("double",), "double"),
+    **{
+        f"decimal({precision},{scale})": {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": precision,
+            "scale": scale,
+        }
+        for precision, scale in ((9, 2), (15, 4), (38, 10))
+    },
+    "binary": "bytes",
+}
+"""The types of Avro's fields; those of the other columns of one value are text."""
+KEYS = {"json": "string", "schema": "long", "avro": "double"}
+KEY_OF = {"json": "cast(at as string)", "schema": "at", "avro": "at + 0.5D"}
+
+
+def avro_of(kind: Any, numbers: Iterator[int]) -> Any:
+    """Return the type of Avro for one of Spark, each part of which may be null. numbers: for the names of records."""
+    from pyspark.sql import types
+
+    found: Any = AVRO.get(kind.simpleString(), "string")
+    if isinstance(kind, types.ArrayType):
+        found = {"type": "array", "items": avro_of(kind.elementType, numbers)}
+    elif isinstance(kind, types.MapType):
+        found = {"type": "map", "values": avro_of(kind.valueType, numbers)}
+    elif isinstance(kind, types.StructType):
+        fields = [{"name": each.name, "type": avro_of(each.dataType, numbers)} for each in kind.fields]
+        found = {"type": "record", "name": f"r{next(numbers)}", "fields": fields}
+    return ["null", found]
+
+
+def write_topology(folder: Path, spark: Any) -> Path:
+    """Write a topology that copies a topic for each serde of objects, and the schemas beside it."""
+    numbers = count()
+    fields = [
+        {"name": field.name, "type": avro_of(field.dataType, numbers)}
+        for field in spark.table("every_type").schema
+        if field.name != "at"
+    ]
+    (folder / "row.avsc").write_text(json.dumps({"type": "record", "name": "Row", "fields": fields}))
+    (folder / "row.json").write_text('{"type": "object"}')
+    values = {"json": "json", "schema": "{json_schema: row.json}", "avro": "{avro: row.avsc}"}
+    topics = "".join(
+        f"  {way}_{name}: {{key: {KEYS[name]}, value: {values[name]}}}\n" for name in KEYS for way in ("from", "to")
+    )
+    pipelines = "".join(f"  {name}: {{stream: from_{name}, to: to_{name}}}\n" for name in KEYS)
+    path = folder / "topology.yaml"
+    path.write_text(f"streamkit: 1\napplication: types\ntopics:\n{topics}pipelines:\n{pipelines}")
+    return path
+
+
+def columns(name: str) -> dict[str, str]:
+    """The columns that a serde takes, with their types."""
+    return {NAMES[kind]: kind for kind in TYPES if name == "avro" or kind not in WITHOUT_JSON}
+
+
+def copy(spark: Any, path: Path, inputs: dict[str, str], out: Path) -> None:
+    """Run the topology from inputs to Parquet with the types of the table."""
+    places, outputs = {}, {}
+    for name, text in inputs.items():
+        topic, place = parse_place(f"from_{name}={text}", "--input")
+        assert place is not None
+        places[topic] = (place,)
+        types = ",".join(f"{column} {'string' if 'char' in kind else kind}" for column, kind in columns(name).items())
+        topic, outputs_place = parse_place(f"to_{name}={out / name},format=parquet,value={types}", "--output")
+        outputs[topic] = outputs_place
+    submit(load(path), JobOptions(places, outputs), spark)
+
+
+def contents(frame: Any, prefix: str, names: Any) -> list[str]:
+    """The rows of some columns as JSON, in which binary values are Base64."""
+    found = frame.selectExpr(*(f"{prefix}{name} as {name}" for name in names), "timestamp as at")
+    rows = found.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as row").collect()
+    return sorted(row.row for row in rows)
+
+
+def test_read_written_and_read_again(spark: Any, tmp_path: Path) -> None:
+    assert len(TYPES) == 30
+    ddl = ", ".join(f"{NAMES[kind]} {kind}" for kind in TYPES)
+    spark.sql(f"CREATE TABLE every_type ({ddl}, at bigint) USING parquet LOCATION '{tmp_path}/lake'")
+    try:
+        rows = [[*(texts[row] for texts in TYPES.values()), str(row)] for row in (0, 1)] + [
+            ["null"] * len(TYPES) + ["2"]
+        ]
+        spark.sql("INSERT INTO every_type VALUES " + ", ".join(f"({', '.join(row)})" for row in rows))
+        path = write_topology(tmp_path, spark)
+        table = "every_type,format=table,timestamp=at,key=KEY,value=COLUMNS"
+        copy(
+            spark,
+            path,
+            {name: table.replace("KEY", KEY_OF[name]).replace("COLUMNS", ",".join(columns(name))) for name in KEYS},
+            tmp_path / "first",
+        )
+        again = {
+            name: f"{tmp_path}/first/{name},key=key,timestamp=timestamp,value=struct("
+            + ",".join(f"value_{column} as {column}" for column in columns(name))
+            + ")"
+            for name in KEYS
+        }
+        copy(spark, path, again, tmp_path / "second")
+        for name in KEYS:
+            expected = contents(
+                spark.table("every_type").withColumn("timestamp", spark.table("every_type").at), "", columns(name)
+            )
+            for place in ("first", "second"):
+                frame = spark.read.parquet(str(tmp_path / place / name))
+                assert (
+                    contents(
+                        frame.selectExpr("* except (timestamp)", "unix_millis(timestamp) timestamp"),
+                        "value_",
+                        columns(name),
+                    )
+                    == expected
+                )
+    finally:
+        spark.sql("DROP TABLE every_type")
