@@ -407,7 +407,9 @@ def test_types_that_the_user_gives(spark: Any, tmp_path: Path) -> None:
         ("n date", {"n": "noon"}, "value_n: 'noon'; expected a date"),
         ("n int", {"m": 1}, "the field 'm' has no column"),
         ("n int", [1], r"\[1\] is no object, and so has no field n"),
-        ("n strange", {}, "value=n strange: expected a type of Spark"),
+        ("n strange", {}, "value=n strange: a value has no form of type strange; use one of string, "),
+        ("n", {}, "value=n: a value has no form of type n"),
+        ("a int, b", {}, "value=a int, b: expected a type of Spark, or names with types"),
     ],
 )
 def test_a_value_that_its_column_cannot_hold(types: str, row: Any, words: str, spark: Any, tmp_path: Path) -> None:

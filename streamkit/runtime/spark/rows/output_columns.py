@@ -30,6 +30,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.column_shapes import ARRAY, JSON, MAP, STRUCT, Shape, parse_shape, ticked
 from streamkit.runtime.spark.stages.final_stores import table_topics
 from streamkit.runtime.spark.submission.job_options import Place
 from streamkit.runtime.spark.workers.worker import load, mark_errors
@@ -38,13 +39,11 @@ from streamkit.serdes.plain import Document as Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import DataType
 
 Cell: TypeAlias = object
 """A value of a column, as Arrow takes it."""
 Make: TypeAlias = Callable[[Json], Cell]
 
-_JSON, _STRUCT, _ARRAY, _MAP = "json", "struct", "array", "map"
 _SCALARS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean", BYTES: "binary"}
 WHOLE_NUMBERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """The types of whole numbers and their bits."""
@@ -69,26 +68,7 @@ _DIGITS_OF_A_FLOAT = 9
 _ZONE = re.compile(r"(?:[Zz]|[+-]\d\d:?(?:\d\d)?)$")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What a column holds. kind: a type of Spark, or _JSON for text that is any value as JSON; fields: of a nested type."""
-
-    kind: str
-    fields: tuple[tuple[str, Shape], ...] = ()
-
-    @property
-    def ddl(self) -> str:
-        """The type as Spark writes it."""
-        if self.kind == _STRUCT:
-            return f"struct<{','.join(f'{ticked(name)}:{shape.ddl}' for name, shape in self.fields)}>"
-        if self.kind == _ARRAY:
-            return f"array<{self.fields[0][1].ddl}>"
-        if self.kind == _MAP:
-            return f"map<string,{self.fields[0][1].ddl}>"
-        return "string" if self.kind == _JSON else self.kind
-
-
-JSON_TEXT = Shape(_JSON)
+JSON_TEXT = Shape(JSON)
 
 
 @dataclass(frozen=True)
@@ -134,8 +114,8 @@ def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
     if topic in table_topics(plan):
         columns.append(OutputColumn("deleted", "deleted", None, Shape("boolean")))
     columns.append(OutputColumn("timestamp", "timestamp", None, Shape(_TIME)))
-    header = Shape(_STRUCT, (("name", Shape("string")), ("value", Shape("binary"))))
-    columns.append(OutputColumn("headers", "headers", None, Shape(_ARRAY, (("element", header),))))
+    header = Shape(STRUCT, (("name", Shape("string")), ("value", Shape("binary"))))
+    columns.append(OutputColumn("headers", "headers", None, Shape(ARRAY, (("element", header),))))
     if place.format == "csv":
         columns = [OutputColumn(each.name, each.part, each.field, _flat(each.shape)) for each in columns]
     return OutputLayout(topic, tuple(columns), f"{topic}={place.path}")
@@ -150,7 +130,7 @@ def _types(plan: Plan, topic: str) -> tuple[Type, Type]:
         return key, value
     of_serdes = declared.key_serde.type, declared.value_serde.type
     return tuple(
-        found if shape_of(own).kind == _JSON and not isinstance(own, WindowedKey) else own
+        found if shape_of(own).kind == JSON and not isinstance(own, WindowedKey) else own
         for own, found in zip(of_serdes, (key, value), strict=True)
     )  # type: ignore[return-value]
 
@@ -158,7 +138,7 @@ def _types(plan: Plan, topic: str) -> tuple[Type, Type]:
 def _part(part: str, kind: Type, declared: str | None, place: Place) -> list[OutputColumn]:
     """Return the columns of a key or a value: one, or one for each field of an object."""
     shape = shape_of(kind) if declared is None else _parsed(declared, part, place)
-    if shape.kind != _STRUCT:
+    if shape.kind != STRUCT:
         return [OutputColumn(part, part, None, shape)]
     return [OutputColumn(f"{part}_{name}", part, name, inner) for name, inner in shape.fields]
 
@@ -175,47 +155,20 @@ def shape_of(kind: Type, depth: int = 0) -> Shape:
         return Shape(scalar)
     if depth < _DEEPEST:
         if isinstance(kind, Record) and kind.closed and kind.fields:
-            return Shape(_STRUCT, tuple((name, shape_of(inner, depth + 1)) for name, inner in kind.fields.items()))
+            return Shape(STRUCT, tuple((name, shape_of(inner, depth + 1)) for name, inner in kind.fields.items()))
         if isinstance(kind, ListOf):
-            return Shape(_ARRAY, (("element", shape_of(kind.item, depth + 1)),))
+            return Shape(ARRAY, (("element", shape_of(kind.item, depth + 1)),))
         if isinstance(kind, MapOf):
-            return Shape(_MAP, (("value", shape_of(kind.value, depth + 1)),))
+            return Shape(MAP, (("value", shape_of(kind.value, depth + 1)),))
     return JSON_TEXT
 
 
 def _parsed(ddl: str, part: str, place: Place) -> Shape:
     """Return the shape of a type that the user wrote. Raises UsageError."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import DataType
-
     try:
-        return _of_spark(DataType.fromDDL(ddl), f"{place.path}: {part}={ddl}")
-    except PySparkException as error:
-        raise UsageError(
-            f"{place.path}: {part}={ddl}: expected a type of Spark, or names with types: amount double, item string"
-        ) from error
-
-
-def _of_spark(kind: DataType, shown: str) -> Shape:
-    from pyspark.sql import types
-
-    if isinstance(kind, types.StructType):
-        return Shape(_STRUCT, tuple((each.name, _of_spark(each.dataType, shown)) for each in kind.fields))
-    if isinstance(kind, types.ArrayType):
-        return Shape(_ARRAY, (("element", _of_spark(kind.elementType, shown)),))
-    if isinstance(kind, types.MapType) and isinstance(kind.keyType, types.StringType):
-        return Shape(_MAP, (("value", _of_spark(kind.valueType, shown)),))
-    name = kind.simpleString()
-    if name in _MAKERS or isinstance(kind, types.DecimalType):
-        return Shape(name)
-    raise UsageError(
-        f"{shown}: a value has no form of type {name}; use one of {', '.join(_MAKERS)}, decimal, struct, array, map"
-    )
-
-
-def ticked(name: str) -> str:
-    """Return a name as SQL takes any."""
-    return "`" + name.replace("`", "``") + "`"
+        return parse_shape(ddl, [kind for kind in _MAKERS if kind != JSON])
+    except ValueError as error:
+        raise UsageError(f"{place.path}: {part}={ddl}: {error}") from error
 
 
 # -- In the workers ----------------------------------------------------------------------------------------------------
@@ -339,14 +292,14 @@ def _plain_headers(headers: Headers | None, as_json: bool) -> Json:
 
 def _maker(shape: Shape, name: str) -> Make:
     """Return the function that makes the cell of a value that is not null. Raises SerdeError for one that does not fit."""
-    if shape.kind == _STRUCT:
+    if shape.kind == STRUCT:
         makers = {field: _maker(inner, f"{name}.{field}") for field, inner in shape.fields}
         known = frozenset(makers)
         return lambda value: {field: _field(value, field, known, make) for field, make in makers.items()}
-    if shape.kind == _ARRAY:
+    if shape.kind == ARRAY:
         item = _maker(shape.fields[0][1], f"{name}[]")
         return lambda value: [None if each is None else item(each) for each in _of_kind(value, list, name, "a list")]
-    if shape.kind == _MAP:
+    if shape.kind == MAP:
         inner = _maker(shape.fields[0][1], f"{name}{{}}")
         return lambda value: [
             (key, None if each is None else inner(each))
@@ -471,7 +424,7 @@ def _decimal(value: Json, name: str, kind: str) -> Cell:
 
 
 _MAKERS: dict[str, Callable[[Json, str, str], Cell]] = {
-    _JSON: _json,
+    JSON: _json,
     "string": _string,
     "boolean": _boolean,
     **dict.fromkeys(WHOLE_NUMBERS, _whole),
@@ -487,16 +440,16 @@ _MAKERS: dict[str, Callable[[Json, str, str], Cell]] = {
 def _arrow(shape: Shape) -> pa.DataType:
     import pyarrow as pa
 
-    if shape.kind == _STRUCT:
+    if shape.kind == STRUCT:
         return pa.struct([(name, _arrow(inner)) for name, inner in shape.fields])
-    if shape.kind == _ARRAY:
+    if shape.kind == ARRAY:
         return pa.list_(_arrow(shape.fields[0][1]))
-    if shape.kind == _MAP:
+    if shape.kind == MAP:
         return pa.map_(pa.string(), _arrow(shape.fields[0][1]))
     if shape.kind.startswith("decimal"):
         return pa.decimal128(*map(int, shape.kind[len("decimal(") : -1].split(",")))
     kinds = {
-        _JSON: pa.string(),
+        JSON: pa.string(),
         "string": pa.string(),
         "boolean": pa.bool_(),
         "tinyint": pa.int8(),
