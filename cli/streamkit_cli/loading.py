@@ -27,15 +27,18 @@ SETTINGS = "STREAMKIT_SETTINGS"
 """The environment variable with the settings that a supervisor hands to its instances, as JSON."""
 
 
-def load_plan(file: str, settings: list[str] | None, env_file: str | None, *, imports: bool = False) -> Plan:
+def load_plan(
+    file: str, settings: list[str] | None, env_file: str | None, *, imports: bool = False, text: str | None = None
+) -> Plan:
     """Return the plan of a topology file. Raises UsageError for no such file, TopologyError for its problems.
 
-    imports: import the Python code that the file names, and check the calls of it, too.
+    imports: import the Python code that the file names, and check the calls of it, too. text: of the standard input, if it
+    was read before.
     """
     from streamkit.plan import build
 
     variables = environment(env_file)
-    model = load_model(file, variables)
+    model = load_model(file, variables, text)
     with wrong_settings():
         plan = build(model, overrides(settings), variables)
     if imports:
@@ -45,15 +48,21 @@ def load_plan(file: str, settings: list[str] | None, env_file: str | None, *, im
     return plan
 
 
-def load_model(file: str, variables: Mapping[str, str]) -> TopologyModel:
+def load_model(file: str, variables: Mapping[str, str], text: str | None = None) -> TopologyModel:
     """Return the model of a topology file, or of the standard input for `-`. Raises UsageError, TopologyError."""
     from streamkit import spec
 
     if file == STDIN:
-        text = sys.stdin.buffer.read()
-        return spec.load_text(spec.decode(text, "stdin"), "stdin", environment=variables)
+        return spec.load_text(stdin_text() if text is None else text, "stdin", environment=variables)
     require_file(file)
     return spec.load(file, environment=variables)
+
+
+def stdin_text() -> str:
+    """Return the text of the standard input. Raises TopologyError where it is not UTF-8."""
+    from streamkit import spec
+
+    return spec.decode(sys.stdin.buffer.read(), "stdin")
 
 
 def refuse_stdin(file: str) -> None:

@@ -198,12 +198,8 @@ def is_test_file(file: str) -> bool:
 
 
 def is_job(file: str) -> bool:
-    """Return whether a file is a job file; a quick look at its keys spares the imports for others."""
-    try:
-        with open(file, "rb") as opened:
-            if not _JOB.search(opened.read()):
-                return False
-    except OSError:
+    """Return whether a file is a job file; a quick look at its keys spares the imports for topologies."""
+    if _is_topology(file):
         return False
     from streamkit.runtime.spark.submission.job_file import is_job_file
 
@@ -213,8 +209,8 @@ def is_job(file: str) -> bool:
 def files_of(path: str) -> list[str]:
     """Return the files of an argument. Raises UsageError where a folder or a pattern has none.
 
-    Of a folder these are the YAML files below it that have the key `streamkit`, and test files; hidden folders are
-    passed over.
+    Of a folder these are the YAML files below it that have the key `streamkit`, job files and test files; hidden folders
+    are passed over.
     """
     if os.path.isdir(path):
         found = sorted(_below(path))
@@ -235,14 +231,23 @@ def _below(folder: str) -> Iterator[str]:
         for name in files:
             # Without ./, as the tests of a topology name it: its mistakes are shown once.
             path = os.path.normpath(os.path.join(root, name))
-            if name.endswith(_TESTS) or (name.endswith(_ENDINGS) and _is_topology(path)):
+            if name.endswith(_TESTS) or (name.endswith(_ENDINGS) and (_is_topology(path) or _names_topology(path))):
                 yield path
 
 
 def _is_topology(path: str) -> bool:
+    return _has(path, _TOPOLOGY)
+
+
+def _names_topology(path: str) -> bool:
+    """Return whether a file in a folder is a job file; there may be files of other programs with similar keys."""
+    return _has(path, _JOB) and is_job(path)
+
+
+def _has(path: str, key: re.Pattern[bytes]) -> bool:
     try:
         with open(path, "rb") as file:
-            return _TOPOLOGY.search(file.read()) is not None
+            return key.search(file.read()) is not None
     except OSError:
         return True  # its validation reports the reason
 
@@ -274,7 +279,7 @@ def _excerpt(problem: Problem, text: str) -> list[str]:
     if not 1 <= line <= len(rows):
         return []
     row = rows[line - 1]
-    if any(is_secret(name) for name in _NAME.findall(row)):
+    if any(is_secret(name) for name in _names_of(rows, line - 1)):
         return []
     first = max(0, column - MAX_WIDTH // 2)
     shown = row[first : first + MAX_WIDTH]
@@ -282,3 +287,10 @@ def _excerpt(problem: Problem, text: str) -> list[str]:
     pad = "".join("\t" if character == "\t" else " " for character in row[first : column - 1])
     margin = f"{line:>5} | "
     return [margin + shown, " " * (len(margin) - 2) + "| " + pad + "^"]
+
+
+def _names_of(rows: list[str], at: int) -> list[str]:
+    """Return the names in a row; of one without any, such as an item of a list, those of the row above that has some."""
+    while at > 0 and not _NAME.search(rows[at]):
+        at -= 1
+    return _NAME.findall(rows[at])

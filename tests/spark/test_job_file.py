@@ -10,7 +10,7 @@ import pytest
 
 from streamkit.errors import TopologyError
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, load_job
+from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, is_job_text, load_job
 from streamkit.runtime.spark.submission.job_options import (
     JSON_LINES,
     PARQUET,
@@ -86,7 +86,7 @@ from: -7d
 until: 1700000000000
 on_data_loss: warn
 shadow: -again
-parallelism: 3
+parallelism: 1
 master: local[${CORES:-2}]
 spark: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 8}
 py_files: more.py
@@ -125,7 +125,6 @@ archives: [env.tar.gz#environment]
         range=Range("-7d", "1700000000000", True),
         shadow="-again",
         checkpoint=str(folder / "state"),
-        parallelism=3,
     )
     assert found.cluster == Cluster(
         "local[4]",
@@ -217,6 +216,67 @@ def test_mistakes_of_the_topology(folder: Path) -> None:
     assert "job.yaml:2:7" in both
 
 
+def test_mistakes_among_options_have_a_place(folder: Path) -> None:
+    head = "topology: topology.yaml\ncheckpoint: state\noverwrite: true\noutputs:\n"
+    for text, place, words in (
+        ("  out: {path: x, format: parquet, partition_by: [vlue]}\n", "5:8", "there is no column vlue"),
+        ("  out: {path: x, format: parquet, value: decimel}\n", "5:8", "no form of type decimel"),
+        ("  out: x\n  copies: x/y\n", "5:3", "--output copies is in the same directory"),
+        ("  out: x\n", "3:12", "--overwrite and --checkpoint exclude each other"),
+    ):
+        with pytest.raises(TopologyError, match=f"job.yaml:{place}: .*{words}"):
+            job(folder, head + text)
+
+
+def test_names_of_tables_in_mappings(folder: Path) -> None:
+    found = job(
+        folder,
+        "topology: topology.yaml\ninputs:\n  orders: [{path: lake.db.orders, order: n}, {path: more, format: table}]\n"
+        "outputs:\n  out: {path: lake.db.out, mode: append}\n  copies: {path: copies, format: delta}\n",
+    ).options
+    assert [(each.path, each.format, each.order) for each in found.inputs["orders"]] == [
+        ("lake.db.orders", TABLE, "n"),
+        ("more", TABLE, None),
+    ]
+    assert [(place.path, place.format) for place in found.outputs.values() if place] == [
+        ("lake.db.out", TABLE),
+        ("copies", "delta"),
+    ]
+    (folder / "lake.db.orders").mkdir()
+    write_lines(folder / "lake.db.orders/a.jsonl", [])
+    again = job(folder, "topology: topology.yaml\ninputs: {orders: {path: lake.db.orders}}\n").options
+    assert [(each.path, each.format) for each in again.inputs["orders"]] == [
+        (str(folder / "lake.db.orders"), JSON_LINES)
+    ]
+
+
+def test_numbers_stay_as_they_are_written(folder: Path) -> None:
+    found = job(
+        folder,
+        "topology: topology.yaml\nparallelism: 3\nspark: {spark.x: 1.10, spark.y: 0x10, spark.z: 1e3}\ninputs:\n"
+        "  orders: {path: lake/a.jsonl, value: {rate: 1.10}, options: {version: 3.10, on: True}}\n",
+    )
+    assert found.options.parallelism == 3
+    assert found.cluster.settings == {"spark.x": "1.10", "spark.y": "16", "spark.z": "1e3"}
+    (place,) = found.options.inputs["orders"]
+    assert (place.columns.value, place.options) == ({"rate": "1.10"}, {"version": "3.10", "on": "true"})
+
+
+def test_secrets_are_not_shown(folder: Path) -> None:
+    path = folder / "job.yaml"
+    path.write_text(
+        "topology: topology.yaml\nspark:\n  spark.hadoop.fs.s3a.secretKey:\n    - hidden\ninputs:\n  orders:\n"
+        "    path: lake/a.jsonl\n    options: {authToken: [hidden]}\n"
+    )
+    shown = streamkit("validate", path, "--excerpt")
+    assert (shown.code, len(shown.out.splitlines())) == (1, 2)
+    assert "hidden" not in shown.out
+    line = streamkit(
+        "submit", folder / "topology.yaml", "--input", "orders=/lake,options.apiKey=hidden,kye=a", "--dry-run"
+    )
+    assert "orders=/lake,options.apiKey=********,kye=a: unknown setting 'kye'" in line.err
+
+
 def test_inputs_of_one_topic_fit_together(folder: Path) -> None:
     with pytest.raises(TopologyError, match=r"job.yaml:3:3: The input 'orders': .*a.jsonl is given twice"):
         job(folder, "topology: topology.yaml\ninputs:\n  orders: [lake/a.jsonl, lake/a.jsonl]\n")
@@ -229,6 +289,53 @@ def test_which_files_are_job_files(folder: Path) -> None:
     (folder / "a.test.yaml").write_text("topology: topology.yaml\ntests: {}\n")
     assert is_job_file(str(folder / "job.yaml"))
     assert not any(is_job_file(str(folder / name)) for name in ("topology.yaml", "a.test.yaml", "missing"))
+    for text in (
+        '{"master": "local", "topology": "topology.yaml"}',
+        "topolgy: topology.yaml\ninputs: {}\n",
+        "inputs: {}\noutputs: {}\n",
+    ):
+        assert is_job_text(text), text
+    for text in (
+        "topics: {}\npipelines: {}\n",
+        "topcis: {}\npipelines: {}\n",
+        "",
+        "- a\n",
+        "kind: Service\n",
+        "a: [\n",
+    ):
+        assert not is_job_text(text), text
+
+
+def test_job_files_in_other_ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "jobs").mkdir()
+    path = folder / "jobs/job.yaml"
+    path.write_text("topolgy: topology.yaml\ninputs: {orders: lake/a.jsonl}\n")
+    for command in ("submit", "validate"):
+        wrong = streamkit(command, path)
+        assert "jobs/job.yaml:1:1: A job file has no key 'topolgy'; did you mean 'topology'?" in wrong.out + wrong.err
+    path.write_text("topology: ../topology.yaml\nemit: all\n")
+    assert streamkit("validate", "jobs").out.startswith("jobs/job.yaml:2:7: 'emit' must be updates or final")
+    text = '{"topology": "topology.yaml", "inputs": {"orders": "lake/a.jsonl", "users": "lake/a.jsonl"}, "outputs": {"out": "out"}}'
+    (folder / "job.json").write_text(text)
+    for done in (streamkit("submit", "job.json", "--dry-run"), streamkit("submit", "-", "--dry-run", stdin=text)):
+        assert (done.code, done.err) == (0, "")
+        assert f"orders: {folder}/lake/a.jsonl (json)" in done.out
+    wrong = streamkit("submit", "-", stdin="topology: topology.yaml\nemit: all\n")
+    assert wrong.err.startswith("stdin:2:7: 'emit' must be")
+    assert (
+        streamkit(
+            "submit",
+            "-",
+            "--dry-run",
+            "--input",
+            "orders=lake/b.jsonl",
+            "--input",
+            "users=lake/b.jsonl",
+            stdin=TOPOLOGY,
+        ).code
+        == 0
+    )
 
 
 def test_the_command(folder: Path) -> None:
@@ -240,7 +347,8 @@ def test_the_command(folder: Path) -> None:
     shown = streamkit("submit", path, "--dry-run")
     assert (shown.code, shown.err) == (0, "")
     assert f"orders: {folder}/lake/b.jsonl (json)" in shown.out.splitlines()
-    changed = streamkit("submit", path, "--input", f"orders={folder}/lake", "--dry-run")
+    typed = f"out={folder}/other,format=parquet,value=n int"  # read before there is a session
+    changed = streamkit("submit", path, "--input", f"orders={folder}/lake", "--output", typed, "--dry-run")
     assert f"orders: {folder}/lake (json)" in changed.out.splitlines()
     assert f"users: {folder}/lake/a.jsonl (json)" in changed.out.splitlines()
     assert streamkit("validate", path).code == 0

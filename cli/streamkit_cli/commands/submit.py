@@ -14,7 +14,7 @@ import typer
 from streamkit.errors import UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
-from streamkit_cli.loading import STDIN, environment, load_plan
+from streamkit_cli.loading import STDIN, environment, load_plan, stdin_text
 from streamkit_cli.options import EnvFile, Format, Settings, topics
 
 if TYPE_CHECKING:
@@ -213,15 +213,16 @@ def command(
 
 def _load(file: str, settings: list[str] | None, env_file: str | None) -> JobFile:
     """Return the job of a job file, or one without options of a topology file. Raises UsageError, TopologyError."""
-    from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, load_job
+    from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, is_job_text, load_job
 
-    if file == STDIN or not is_job_file(file):
-        return JobFile(load_plan(file, settings, env_file))
+    text = stdin_text() if file == STDIN else None
+    if not (is_job_file(file) if text is None else is_job_text(text)):
+        return JobFile(load_plan(file, settings, env_file, text=text))
 
     def plan_of(topology: str, own: Mapping[str, str]) -> Plan:
         return load_plan(topology, [*(f"{name}={value}" for name, value in own.items()), *(settings or ())], env_file)
 
-    return load_job(file, plan_of, environment(env_file))
+    return load_job("stdin" if file == STDIN else file, plan_of, environment(env_file), text)
 
 
 def _check_incremental(options: JobOptions, dry_run: bool) -> None:

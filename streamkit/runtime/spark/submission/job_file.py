@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TypeAlias
 
 from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.stages.stage_plan import has_routes, matching
+from streamkit.runtime.spark.submission.incremental import check_options
 from streamkit.runtime.spark.submission.job_options import (
+    DELTA,
     FINAL,
+    ICEBERG,
     INPUT_SETTINGS,
     OPTION,
     OUTPUT_SETTINGS,
@@ -31,8 +35,8 @@ from streamkit.runtime.spark.submission.job_options import (
 from streamkit.runtime.spark.submission.ranges import check_position
 from streamkit.runtime.spark.submission.request import inputs_of_topic
 from streamkit.runtime.spark.submission.spark_session import Cluster
-from streamkit.runtime.spark.submission.submit_job import unread, unwritten
-from streamkit.spec.topology_file import ordered, read_text
+from streamkit.runtime.spark.submission.submit_job import check, unread, unwritten
+from streamkit.spec.topology_file import TOP_LEVEL, ordered, read_text
 from streamkit.spec.yaml_nodes import Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import BAD, Bad, Reader
 
@@ -43,8 +47,6 @@ KEYS = (
 ON_DATA_LOSS = ("error", "warn")
 PlanOf: TypeAlias = Callable[[str, Mapping[str, str]], Plan]
 """(topology file, settings) -> its plan. Raises TopologyError, UsageError, ConfigError."""
-_JOB = re.compile(r"""^["']?topology["']?\s*:""", re.MULTILINE)
-_TOPOLOGY = re.compile(r"""^["']?(streamkit|tests)["']?\s*:""", re.MULTILINE)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -58,22 +60,38 @@ class JobFile:
 
 
 def is_job_file(path: str) -> bool:
-    """Return whether a file is a job file, by its keys: it names a topology, and is neither one nor a test of one."""
+    """Return whether a file is a job file (is_job_text)."""
     try:
-        text = read_text(path)
+        return is_job_text(read_text(path))
     except StreamkitError:
         return False
-    return _JOB.search(text) is not None and _TOPOLOGY.search(text) is None
 
 
-def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str]) -> JobFile:
-    """Return the job of a file; `environment`: variables for `${NAME}`.
+def is_job_text(text: str) -> bool:
+    """Return whether a text is a job file, by its keys: it names a topology, and is neither one nor a test of one.
+
+    Of a text that names none, such as one with a misspelt key, most keys decide.
+    """
+    try:
+        root = compose(Source(text, ""), [])
+    except TopologyError:
+        return re.search(r"^topology\s*:", text, re.MULTILINE) is not None
+    names = {key.value for key, _ in root.value if key.kind == "scalar"} if root and root.kind == "mapping" else set()
+    if names & {"streamkit", "tests"}:
+        return False
+    others = names - set(TOP_LEVEL)
+    of_jobs = {name for name in others if name in KEYS or get_close_matches(name, KEYS, 1)}
+    return "topology" in names or len(of_jobs) > len(names) - len(of_jobs)
+
+
+def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str], text: str | None = None) -> JobFile:
+    """Return the job of a file; `environment`: variables for `${NAME}`; text: its contents, where it is no file.
 
     Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't be
     read.
     """
     problems: list[Problem] = []
-    source = Source(read_text(path), path)
+    source = Source(read_text(path) if text is None else text, path)
     root = compose(source, problems)
     if root is None:
         raise TopologyError([*problems, Problem(source.at(0), "The file is empty; a job file begins with 'topology:'")])
@@ -92,6 +110,8 @@ class _JobReader:
         self._reader = reader
         self._plan_of = plan_of
         self._plan: Plan | None = None
+        self._output_nodes: dict[str, Node] = {}
+        """By topic."""
 
     def read(self, root: Node) -> JobFile | None:
         """Return the job; None where its topology has mistakes."""
@@ -107,7 +127,27 @@ class _JobReader:
             self._paths(keys, "archives"),
         )
         options = self._options(keys)
-        return None if self._plan is None else JobFile(self._plan, options, cluster)
+        if self._plan is None:
+            return None
+        if not reader.problems:
+            self._check(self._plan, options, keys)
+        return JobFile(self._plan, options, cluster)
+
+    def _check(self, plan: Plan, options: JobOptions, keys: Mapping[str, Node]) -> None:
+        """Report what the command would refuse in options that are right one by one, whatever exists already."""
+        for topic, node in self._output_nodes.items():
+            self._checked(node, check, plan, JobOptions(outputs={topic: options.outputs[topic]}, overwrite=True))
+        if self._output_nodes and not self._reader.problems:
+            self._checked(keys["outputs"], check, plan, replace(options, overwrite=True))
+        for name in ("write_state", "compare", "overwrite", "parallelism") if options.checkpoint is not None else ():
+            if name in keys:
+                self._checked(keys[name], check_options, replace(JobOptions(), **{name: getattr(options, name)}))
+
+    def _checked(self, node: Node, check: Callable[..., None], *arguments: object) -> None:
+        try:
+            check(*arguments)
+        except UsageError as error:
+            self._reader.report(node, str(error))
 
     def _topology(self, keys: Mapping[str, Node], root: Node) -> Plan | None:
         reader = self._reader
@@ -176,7 +216,7 @@ class _JobReader:
             topic = REST if name == REST else self._topic(name, key, unwritten)
             place = self._place(body, f"The output {name!r}", False)
             if topic is not BAD and place is not BAD:
-                found[topic] = place
+                found[topic], self._output_nodes[topic] = place, body
         return found
 
     def _topic(self, name: str, key: Node, mistake: Callable[[Plan, str], str | None]) -> str | Bad:
@@ -204,9 +244,7 @@ class _JobReader:
             name = reader.text(node, what)
             if name is BAD:
                 return BAD
-            is_table = is_table_name(name) and not os.path.exists(self._resolved(name))
-            format_of_table = {"format": TABLE} if is_table else {}
-            return self._made(node, what, name if is_table else self._resolved(name), format_of_table, {}, is_input)
+            return self._located(node, what, name, {}, {}, is_input)
         settings = INPUT_SETTINGS if is_input else OUTPUT_SETTINGS
         keys = reader.options(node, what, ("path", "table", *settings, *(["options"] if is_input else [])))
         if node.kind != "mapping":
@@ -223,7 +261,18 @@ class _JobReader:
         given |= {f"{OPTION}{name}": value for name, value in options.items()}
         if where == ["table"]:
             return self._made(node, what, path, {"format": TABLE, **given}, keys, is_input)
-        return self._made(node, what, self._resolved(path), given, keys, is_input)
+        return self._located(node, what, path, given, keys, is_input)
+
+    def _located(
+        self, node: Node, what: str, path: str, given: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
+    ) -> Place | Bad:
+        """Return a place by its path relative to the job file, or by the name of a table as the command line has it."""
+        resolved = self._resolved(path)
+        form = given.get("format")
+        if form is None and is_table_name(path) and not os.path.exists(resolved):
+            given, form = {"format": TABLE, **given}, TABLE
+        is_name = "/" not in path and (form in (TABLE, ICEBERG) or (form == DELTA and not is_input))
+        return self._made(node, what, path if is_name else resolved, given, keys, is_input)
 
     def _made(
         self, node: Node, what: str, path: str, settings: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
@@ -262,9 +311,17 @@ class _JobReader:
     def _written(self, node: Node, what: str) -> str | Bad:
         """Return a column, an expression or a type; a number is an expression too."""
         value = self._reader.value(node) if node.kind == "scalar" else None
-        if type(value) in (int, float):
-            return str(value)
-        return self._reader.text(node, what)
+        return self._as_written(node) if type(value) in (int, float) else self._reader.text(node, what)
+
+    def _as_written(self, node: Node) -> str:
+        """Return a scalar as text: `1.10` stays so, and numbers of other bases become decimal ones."""
+        value = self._reader.value(node)
+        if isinstance(value, bool):
+            return str(value).lower()
+        if self._reader.is_broken(node):
+            return ""
+        text = self._reader.value.interpolate(node, node.value)
+        return str(value) if isinstance(value, int) and text.startswith(("0x", "0o")) else text
 
     # -- Other keys ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +339,7 @@ class _JobReader:
             if value is None:
                 self._reader.report_mismatch(node, f"{key!r} of {name!r}", "text, a number, true or false")
             else:
-                found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+                found[key] = self._as_written(node)
         return found
 
     def _paths(self, keys: Mapping[str, Node], name: str) -> list[str]:

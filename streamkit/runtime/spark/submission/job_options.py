@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from glob import glob, has_magic
 from typing import TypeAlias
 
+from streamkit.config.values import MASK, is_secret
 from streamkit.errors import UsageError
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.submission.partition_transforms import Transform, parse_transforms
@@ -180,15 +181,21 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
         raise UsageError(f"{option} {text}: expected TOPIC=PATH or TOPIC=PATH,SETTING=VALUE,…")
     if not equals:
         return topic, None
-    found = _settings(settings, f"{option} {text}") if comma else {}
-    return topic, make_place(path, found, option == "--input", f"{option} {text}")
+    shown = f"{option} {_SECRET.sub(_masked, text)}"
+    found = _settings(settings, shown) if comma else {}
+    return topic, make_place(path, found, option == "--input", shown)
 
 
 _PARTS = tuple(part.name for part in fields(Columns))
 INPUT_SETTINGS = ("format", "order", *_PARTS)
 OUTPUT_SETTINGS = ("format", "columns", "key", "value", "mode", "partition_by", "sort_by")
 _SETTING = re.compile(r"\s*([^\s,=()'\"`]+)=")
+_SECRET = re.compile(r"\b(options\.[^\s,=]+)=[^,]*")
 _QUOTED = re.compile(r"""'(?:\\.|[^\\'])*'|"(?:\\.|[^\\"])*"|`[^`]*`""", re.DOTALL)
+
+
+def _masked(setting: re.Match[str]) -> str:
+    return f"{setting[1]}={MASK}" if is_secret(setting[1]) else setting[0]
 
 
 def _settings(text: str, shown: str) -> dict[str, str]:
