@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from streamkit_cli.guard import guarded, print_message
 
-if TYPE_CHECKING:
-    pass
-
-
 COMMANDS = {
-    "demo": "demo",
-    "new": "new",
-    "validate": "validate",
-    "describe": "describe",
-    "diff": "diff",
-    "try": "try_",
-    "test": "test",
-    "run": "run",
-    "dev": "dev",
-    "status": "status",
-    "lag": "lag",
-    "state": "state",
-    "query": "query",
-    "produce": "produce",
-    "generate": "generate",
-    "consume": "consume",
-    "replay": "replay",
-    "explain": "explain",
-    "migrate": "migrate",
-    "evolve": "evolve",
-    "reset-offsets": "reset_offsets",
-    "submit": "submit",
-    "topics": "topics",
-    "transactions": "transactions",
-    "config": "config",
-    "doctor": "doctor",
-    "docs": "docs",
-    "completion": "completion",
+    "demo": "new:demo",
+    "new": "new:new",
+    "validate": "validate:validate",
+    "describe": "describe:describe",
+    "diff": "diff:diff",
+    "try": "try_:try_",
+    "test": "test:run_tests",
+    "run": "run:run",
+    "dev": "dev:dev",
+    "status": "status:status",
+    "lag": "status:lag",
+    "state": "query:state",
+    "query": "query:query",
+    "produce": "produce:produce",
+    "generate": "produce:generate",
+    "consume": "consume:consume",
+    "replay": "replay:replay",
+    "explain": "try_:explain",
+    "migrate": "migrate:migrate",
+    "evolve": "migrate:evolve",
+    "reset-offsets": "reset_offsets:reset_offsets",
+    "submit": "submit:submit",
+    "topics": "topics:topics",
+    "transactions": "transactions:transactions",
+    "config": "config:config",
+    "doctor": "doctor:doctor",
+    "docs": "docs:docs",
+    "completion": "completion:completion",
 }
-"""Modules by command, in the order of the help; each has a function `command`."""
+"""The module and the function of each command, in the order of the help."""
+_EXAMPLES = "\n\nExamples:\n"
+
+Command = Callable[..., int | None]
 
 
 def application(arguments: list[str]) -> typer.Typer:
@@ -66,18 +65,26 @@ def application(arguments: list[str]) -> typer.Typer:
     app.callback()(_options)
     first = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name in [first] if first in COMMANDS else COMMANDS:
-        module = import_module(f"{__package__}.commands.{COMMANDS[name]}")
-        command: Callable[..., int | None] = module.command
-        # Given by itself, since the one taken from the docstring is cut to the width of the terminal.
-        summary = (command.__doc__ or "").partition("\n\n")[0]
-        app.command(name, short_help=summary, epilog=_examples(module))(guarded(command, "--verbose" in arguments))
+        command = function_of(name)
+        text = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)[0]
+        # Given by itself, since the one taken from the help is cut to the width of the terminal.
+        summary = text.partition("\n\n")[0]
+        # \b keeps the lines of a paragraph as they are.
+        epilog = "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in examples_of(command))])
+        app.command(name, help=text, short_help=summary, epilog=epilog)(guarded(command, "--verbose" in arguments))
     return app
 
 
-def _examples(module: ModuleType) -> str:
-    """Return the examples of a command as the last part of its help, one a line."""
-    # \b keeps the lines of a paragraph as they are.
-    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in module.EXAMPLES)])
+def function_of(name: str) -> Command:
+    """Return the function of a command; its docstring is the help, with the examples as the last part."""
+    module, _, function = COMMANDS[name].partition(":")
+    command: Command = getattr(import_module(f"{__package__}.commands.{module}"), function)
+    return command
+
+
+def examples_of(command: Command) -> list[str]:
+    """Return the examples of a command, one a line."""
+    return [line.strip() for line in inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)[2].splitlines()]
 
 
 def _version(requested: bool) -> None:

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streamkit_cli.summaries import count, eta
+from streamkit_cli.tables import count, eta
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application

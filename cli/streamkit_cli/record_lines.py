@@ -15,6 +15,7 @@ from streamkit.record import OutputTuple
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import unused
+from streamkit_cli.loading import existing_topic
 
 if TYPE_CHECKING:
     from streamkit.runtime.records import RecordJson
@@ -140,8 +141,6 @@ class TopicTargets:
         return self._found[name]
 
     def _open(self, name: str, topic: ExternalTopic) -> None:
-        from streamkit_cli.logs import existing_topic
-
         self._found[name] = (topic, existing_topic(self._transport, self._plan, topic).partitions)
 
 

@@ -13,7 +13,7 @@ from streamkit.config import SETTINGS, Config
 from streamkit.config.application_config import variable
 from streamkit.config.settings import SettingValue
 from streamkit.spec.markdown import cell, without_links
-from streamkit_cli.command_line import COMMANDS, application
+from streamkit_cli.command_line import COMMANDS, application, function_of
 
 if TYPE_CHECKING:
     from streamkit.lint import Rule
@@ -70,11 +70,8 @@ def _settings() -> _Found:
 
 
 def _commands() -> _Found:
-    from importlib import import_module
-
-    for name, module in COMMANDS.items():
-        command = import_module(f"streamkit_cli.commands.{module}").command
-        yield name, command.__doc__ or "", partial(_command_page, name)
+    for name in COMMANDS:
+        yield name, function_of(name).__doc__ or "", partial(_command_page, name)
 
 
 def _rules() -> _Found:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -10,7 +12,6 @@ import typer
 
 from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
 from streamkit_cli.loading import load_plan
-from streamkit_cli.serving import read_token
 
 if TYPE_CHECKING:
     from streamkit.http.answers import Shape
@@ -30,6 +31,8 @@ TokenFile = Annotated[
     typer.Option("--token-file", metavar="FILE", help="The bearer token; by default that of STREAMKIT_HTTP_TOKEN."),
 ]
 _SECONDS = 30
+TOKEN = "STREAMKIT_HTTP_TOKEN"
+"""The environment variable with the token."""
 
 
 class Connection:
@@ -83,3 +86,25 @@ def address_of(plan: Plan) -> str | None:
     """Return the URL of application.server; None where the topology does not set it."""
     server = plan.config.application_server
     return f"http://{server}" if server else None
+
+
+def read_token(file: str | None) -> str | None:
+    """Return the token of a file, or of the environment; None where there is none. Raises ConfigError."""
+    if file is None:
+        token = os.environ.get(TOKEN)
+        return _checked(TOKEN, token) if token else None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--http-token-file {file}: {getattr(error, 'strerror', None) or 'is not UTF-8 text'}"
+        ) from error
+    if not token:
+        raise ConfigError(f"--http-token-file {file}: is empty")
+    return _checked(f"--http-token-file {file}", token)
+
+
+def _checked(source: str, token: str) -> str:
+    if not all("!" <= char <= "~" for char in token):
+        raise ConfigError(f"{source}: a token consists of letters, digits and signs of ASCII, without blanks")
+    return token

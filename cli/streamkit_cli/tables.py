@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def time_cell(time_ms: int | None) -> str | None:
@@ -15,6 +15,16 @@ def time_cell(time_ms: int | None) -> str | None:
     '2023-11-14 22:13:20Z'
     """
     return None if time_ms is None else f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def count(number: int | None) -> str:
+    """Return a number with separators; ? where it is unknown."""
+    return "?" if number is None else f"{number:,}"
+
+
+def eta(seconds: float | None) -> str:
+    """Return the time that is left; ? where it is unknown."""
+    return "?" if seconds is None else f"{timedelta(seconds=round(seconds))} left"
 
 
 def is_coloured() -> bool:

@@ -19,7 +19,7 @@ from streamkit.http.prometheus import UserCodeMetrics
 from streamkit.operators.core.parsed_values import CallRef
 from streamkit.runtime.execution.task import Task
 from streamkit.user_metrics import TaskMetrics, UserMetrics
-from streamkit_cli.commands.try_ import command
+from streamkit_cli.commands.try_ import try_
 from tests.calls.support import batch, task_of, write
 
 MODULE = """
@@ -122,7 +122,7 @@ def test_what_user_code_prints_does_not_reach_the_output_of_try(
     file = write(tmp_path, TOPOLOGY, MODULE)
     records = tmp_path / "in.jsonl"
     records.write_text('{"topic": "in", "key": "k", "value": 3}\n')
-    command(str(file), [str(records)])
+    try_(str(file), [str(records)])
     out, err = capsys.readouterr()
     assert [json.loads(line)["value"] for line in out.splitlines()] == [3]
     assert err.splitlines() == ["loaded", "value 3", "INFO task 0_0, KSTREAM-PROCESSOR-0000000001: saw 3"]

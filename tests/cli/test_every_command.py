@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from streamkit_cli.command_line import COMMANDS, FORMER, application, renamed
+from streamkit_cli.command_line import COMMANDS, FORMER, application, examples_of, function_of, renamed
 from streamkit_cli.options import TIME_HELP
 from tests.cli.support import UPPER, streamkit
 
@@ -32,7 +31,7 @@ def options(name: str) -> dict[str, Any]:
 
 
 def examples(name: str) -> list[str]:
-    return list(import_module(f"streamkit_cli.commands.{COMMANDS[name]}").EXAMPLES)
+    return examples_of(function_of(name))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NOTHING_TO_READ))

@@ -25,8 +25,8 @@ from streamkit.runtime.local.status_model import (
     ThreadStatus,
     TopicStatus,
 )
+from streamkit_cli.commands.run import summary
 from streamkit_cli.live import render
-from streamkit_cli.summaries import summary
 from tests.cli.support import LIMIT_S, UPPER, command, streamkit
 from tests.requirements import terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.transport.embedded import EmbeddedTransport
-from streamkit_cli.serving import shifted
+from streamkit_cli.commands.run import shifted
 from tests.cli.support import streamkit
 from tests.http.support import SHOP, USERS, processed, served, write_shop
 

@@ -57,8 +57,8 @@ def test_the_serde_reads_what_it_writes_and_refuses_the_rest(example, monkeypatc
 
 
 def test_the_command_lists_the_stores_of_a_topology(example, capsys: pytest.CaptureFixture[str]) -> None:
-    module = example("def command", "streamkit_cli.commands.stores")
-    module.command(ROOT / "topologies" / "word-count" / "topology.yaml")
+    module = example("def stores", "streamkit_cli.commands.stores")
+    module.stores(ROOT / "topologies" / "word-count" / "topology.yaml")
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["STORE", "TYPE", "CHANGELOG"]
     assert [row.split()[1] for row in rows] == ["timestamped_key_value"]

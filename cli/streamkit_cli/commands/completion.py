@@ -22,18 +22,16 @@ class Shell(StrEnum):
 
 Chosen = Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)]
 
-EXAMPLES = (
-    "source <(streamkit completion bash)",
-    "streamkit completion fish > ~/.config/fish/completions/streamkit.fish",
-)
-"""The examples of the help."""
 
-
-def command(shell: Chosen) -> None:
+def completion(shell: Chosen) -> None:
     """Print a script that lets a shell complete commands and options.
 
     For the current shell: source <(streamkit completion bash). For all: put that line into ~/.bashrc or ~/.zshrc; for
     fish: streamkit completion fish > ~/.config/fish/completions/streamkit.fish.
+
+    Examples:
+        source <(streamkit completion bash)
+        streamkit completion fish > ~/.config/fish/completions/streamkit.fish
     """
     (script,) = (path for path in (SCRIPTS / shell.value).iterdir() if path.is_file())
     print(script.read_text(encoding="utf-8"), end="")

@@ -25,14 +25,8 @@ Optional = Annotated[
 ]
 Changed = Annotated[bool, typer.Option("--changed", help="Only settings whose value is not from the default.")]
 
-EXAMPLES = (
-    "streamkit config",
-    "streamkit config orders.yaml --changed",
-)
-"""The examples of the help."""
 
-
-def command(
+def config(
     file: Optional = None,
     changed: Changed = False,
     form: Shown = Format.text,
@@ -43,6 +37,10 @@ def command(
 
     A setting takes its value from the first of these that names it: --set, the environment, --env-file, the file, the
     default. Variables are called like settings: STREAMKIT_NUM_STREAM_THREADS is num.stream.threads. Secrets are masked.
+
+    Examples:
+        streamkit config
+        streamkit config orders.yaml --changed
     """
     rows: list[dict[str, Document]] = (
         [{**row} for row in setting_rows()] if file is None else _values(file, settings, env_file)

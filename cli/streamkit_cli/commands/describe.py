@@ -32,17 +32,15 @@ Chosen = Annotated[
     ),
 ]
 
-EXAMPLES = (
-    "streamkit describe orders.yaml",
-    "streamkit describe orders.yaml --format svg > orders.svg",
-)
-"""The examples of the help."""
 
-
-def command(file: File, form: Chosen = Format.text, settings: Settings = None, env_file: EnvFile = None) -> None:
+def describe(file: File, form: Chosen = Format.text, settings: Settings = None, env_file: EnvFile = None) -> None:
     """Print the topology that a file describes.
 
     The text is that of Topology.describe() in Kafka Streams: sub-topologies, nodes, stores and topics.
+
+    Examples:
+        streamkit describe orders.yaml
+        streamkit describe orders.yaml --format svg > orders.svg
     """
     plan = load_plan(file, settings, env_file)
     if form is Format.python:

@@ -27,8 +27,7 @@ from streamkit.transport.log_interface import NewTopic
 from streamkit.transport.reachability import silence
 from streamkit_cli.command_process import stopping
 from streamkit_cli.guard import call, print_message
-from streamkit_cli.loading import SETTINGS, STDIN, load_plan, overrides, require_file
-from streamkit_cli.logs import opened
+from streamkit_cli.loading import SETTINGS, STDIN, load_plan, opened, overrides, require_file
 from streamkit_cli.options import EnvFile, File, Settings
 from streamkit_cli.problems import CheckOptions, validate_files
 
@@ -57,14 +56,8 @@ Kafka = Annotated[
 ]
 Generate = Annotated[bool, typer.Option("--generate/--no-generate", help="Whether the generators run.")]
 
-EXAMPLES = (
-    "streamkit dev orders.yaml --kafka --open",
-    "streamkit dev orders.yaml --rate 100/s --set bootstrap.servers=localhost:9092",
-)
-"""The examples of the help."""
 
-
-def command(
+def dev(
     file: File,
     http: Http = None,
     opens: Open = False,
@@ -79,8 +72,12 @@ def command(
     The log is the embedded one in .streamkit/dev beside the file, unless --set bootstrap.servers names another; output
     is committed every second. --kafka starts a broker, which keeps its data in .streamkit/dev-kafka, and creates the
     file's topics on it. All files in the folder of the topology are watched. SIGTERM and SIGINT end the command.
+
+    Examples:
+        streamkit dev orders.yaml --kafka --open
+        streamkit dev orders.yaml --rate 100/s --set bootstrap.servers=localhost:9092
     """
-    from streamkit_cli.commands.generate import per_second
+    from streamkit_cli.commands.produce import per_second
 
     if file == STDIN:
         raise UsageError("dev needs a topology file, which it can watch")

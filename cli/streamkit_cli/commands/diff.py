@@ -16,7 +16,7 @@ from streamkit.changes.finding import Finding, Verdict, worst
 from streamkit.errors import UsageError
 from streamkit_cli.annotations import Annotation, show_annotations
 from streamkit_cli.guard import FAILED
-from streamkit_cli.loading import STDIN, load_plan, require_file
+from streamkit_cli.loading import STDIN, load_plan, opened, require_file
 from streamkit_cli.options import EnvFile, Settings
 
 if TYPE_CHECKING:
@@ -59,14 +59,8 @@ Shape = Annotated[
     ),
 ]
 
-EXAMPLES = (
-    "streamkit diff orders-v1.yaml orders-v2.yaml",
-    "streamkit diff --running orders.yaml --format json",
-)
-"""The examples of the help."""
 
-
-def command(
+def diff(
     old: Old,
     new: New = None,
     running: Running = False,
@@ -78,6 +72,10 @@ def command(
 
     OLD and NEW are topology files, or texts of Topology.describe(); --running compares one file with the application's
     state on its log. Exit code 0: instances can be restarted one by one, 1: action is needed.
+
+    Examples:
+        streamkit diff orders-v1.yaml orders-v2.yaml
+        streamkit diff --running orders.yaml --format json
     """
     if new is None and not running:
         raise UsageError("diff compares two versions: give NEW, or --running for what is on the log")
@@ -128,7 +126,6 @@ def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
     from streamkit.changes.of_log import form_on_log, read_log
     from streamkit.changes.of_plan import form_of
     from streamkit.runtime.operations.opening import address
-    from streamkit_cli.logs import opened
 
     new = versions[-1]
     if new.plan is None:

@@ -24,17 +24,15 @@ Word = Annotated[
 _MOST_NAMES = 12
 """Names that a message lists."""
 
-EXAMPLES = (
-    "streamkit docs group_by",
-    "streamkit docs commit.interval.ms",
-)
-"""The examples of the help."""
 
-
-def command(word: Word = None) -> None:
+def docs(word: Word = None) -> None:
     """Print the page of a step, a function, a setting, a command or a rule; without WORD, list them.
 
     On a terminal the page is formatted; elsewhere it is Markdown.
+
+    Examples:
+        streamkit docs group_by
+        streamkit docs commit.interval.ms
     """
     listed = list(pages())
     if word is None:

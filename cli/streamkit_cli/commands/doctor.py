@@ -18,10 +18,10 @@ import typer
 
 from streamkit.distribution import DISTRIBUTION, install_command, installed_version
 from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
+from streamkit_cli.commands.new import SCHEMA
 from streamkit_cli.guard import FAILED
-from streamkit_cli.loading import load_plan
+from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import EnvFile, Format, Settings, Shown
-from streamkit_cli.packaged_files import SCHEMA
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
@@ -32,17 +32,15 @@ Place = Annotated[
     str | None, typer.Argument(metavar="[FILE]", help="A topology file, whose log and state are also checked.")
 ]
 
-EXAMPLES = (
-    "streamkit doctor",
-    "streamkit doctor orders.yaml --format json",
-)
-"""The examples of the help."""
 
-
-def command(file: Place = None, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None) -> int:
+def doctor(file: Place = None, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None) -> int:
     """Show Python, store engines, the native extension, installed and missing extras, Java, and whether a file's log can be reached.
 
     For each missing part the command that installs it is shown. Exit code 1 if a part that FILE needs is missing.
+
+    Examples:
+        streamkit doctor
+        streamkit doctor orders.yaml --format json
     """
     found = installation()
     if file is not None:
@@ -99,8 +97,6 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
 
 
 def _reach(plan: Plan) -> str:
-    from streamkit_cli.logs import opened
-
     with opened(plan, creates=False) as transport:
         topics = transport.admin().topics()
     known = {topic.name for topic in plan.external_topics.values()}

@@ -1,10 +1,13 @@
-"""`streamkit query`: rows of a running application's stores."""
+"""`streamkit query` prints the stores of a running application, `streamkit state` those of a stopped one."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -13,11 +16,16 @@ from streamkit.durations import option_time
 from streamkit.errors import UsageError
 from streamkit.http.answers import ROW, ROWS, STORES
 from streamkit.serdes.plain import Document
-from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings
+from streamkit_cli.guard import FAILED
+from streamkit_cli.loading import load_plan, opened
+from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings, Shown
 from streamkit_cli.options import stores as stores_of_file
 from streamkit_cli.record_lines import json_line
 from streamkit_cli.remote import Connection, Place, TokenFile, connect
-from streamkit_cli.tables import table
+from streamkit_cli.tables import table, time_cell
+
+if TYPE_CHECKING:
+    from streamkit.runtime.operations.stopped_state import KeptStore
 
 Store = Annotated[
     str | None,
@@ -50,14 +58,8 @@ Stale = Annotated[bool, typer.Option("--stale", help="Also read standbys if no a
 Rows = Annotated[Format, typer.Option("--format", help="JSON Lines, or a table to read.")]
 _PAGE = 1000
 
-EXAMPLES = (
-    "streamkit query http://127.0.0.1:8080 totals ann",
-    "streamkit query orders.yaml totals --from -1h --limit 10 --format text",
-)
-"""The examples of the help."""
 
-
-def command(
+def query(
     place: Place,
     store: Store = None,
     key: Key = None,
@@ -79,6 +81,10 @@ def command(
 
     With a key, print its row, or its windows or sessions; without a key, print all rows. The application must run with
     `run --http`. Exit code 1 if the key does not exist.
+
+    Examples:
+        streamkit query http://127.0.0.1:8080 totals ann
+        streamkit query orders.yaml totals --from -1h --limit 10 --format text
     """
     if sum((key is not None, between is not None, prefix is not None)) > 1:
         raise UsageError("KEY, --range and --prefix exclude each other")
@@ -165,3 +171,58 @@ def _print(rows: Iterable[dict[str, Document]], form: Format) -> None:
 
 def _cell(value: Document) -> Document:
     return value if value is None or isinstance(value, str) else json_line(value).rstrip("\n")
+
+
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="A state.dir, or the directory of one application in it.", show_default=False),
+]
+Topology = Annotated[
+    str | None, typer.Option("--topology", metavar="FILE", help="The application's file, whose log is read too.")
+]
+Verify = Annotated[
+    bool,
+    typer.Option("--verify", help="Read every row, and with --topology compare the rows with the changelogs."),
+]
+
+
+def state(
+    folder: Folder,
+    topology: Topology = None,
+    verify: Verify = False,
+    form: Shown = Format.text,
+    settings: Settings = None,
+    env_file: EnvFile = None,
+) -> int:
+    """Show the stores on disk of a stopped application: rows, bytes, offsets, last commit.
+
+    Exit code 1 if a store is damaged or differs from its changelog; the application would delete and restore it.
+
+    Examples:
+        streamkit state .streamkit/orders
+        streamkit state .streamkit --topology orders.yaml --verify
+    """
+    from streamkit.runtime.operations.stopped_state import kept_stores
+
+    if topology is None:
+        found = kept_stores(folder, verify=verify)
+    else:
+        plan = load_plan(topology, settings, env_file)
+        with opened(plan, creates=False) as transport:
+            found = kept_stores(folder, verify=verify, plan=plan, transport=transport)
+    print(json.dumps([asdict(each) for each in found], indent=2) if form is Format.json else _text(found))
+    return FAILED if any(each.problem for each in found) else 0
+
+
+def _text(found: list[KeptStore]) -> str:
+    heads = ("APPLICATION", "TASK", "STORE", "ROWS", "BYTES", "OFFSET", "END", "LAST COMMIT", "STATE")
+    return table(heads, map(_row, found), numbers=[3, 4, 5, 6])
+
+
+def _row(kept: KeptStore) -> tuple[object, ...]:
+    about = "" if kept.counted else "~"
+    rows = None if kept.rows is None else f"{about}{kept.rows:,}"
+    size = None if kept.bytes is None else f"{kept.bytes:,}"
+    checked = "as the changelog" if kept.compared else "all rows read" if kept.counted else "opens"
+    place = (kept.application, kept.task, kept.store)
+    return (*place, rows, size, kept.offset, kept.end, time_cell(kept.committed_ms), kept.problem or checked)

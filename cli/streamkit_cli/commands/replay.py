@@ -15,12 +15,12 @@ from streamkit.errors import Position
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import DeadLetter, human_reason
 from streamkit.runtime.records import RecordJson
+from streamkit_cli.commands.consume import time_text
 from streamkit_cli.guard import print_message
-from streamkit_cli.loading import load_plan
+from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Format, Settings, Shown
 from streamkit_cli.options import topics as topics_of_file
 from streamkit_cli.record_lines import json_line
-from streamkit_cli.record_output import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,14 +56,8 @@ From = Annotated[
 Again = Annotated[bool, typer.Option("--again", help="Also dead letters that were put back before.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Put them back; without it, they are only listed.")]
 
-EXAMPLES = (
-    "streamkit replay orders.yaml --where 'error == \"KeyError\"'",
-    "streamkit replay orders.yaml --since -1d --limit 100 --execute",
-)
-"""The examples of the help."""
 
-
-def command(
+def replay(
     file: File,
     where: Where = None,
     since: Since = None,
@@ -80,9 +74,12 @@ def command(
 
     Records keep their original bytes, time, headers and partition. A dead letter that was put back is recorded and not
     offered again.
+
+    Examples:
+        streamkit replay orders.yaml --where 'error == "KeyError"'
+        streamkit replay orders.yaml --since -1d --limit 100 --execute
     """
     from streamkit.runtime.operations.dead_letter_replay import Replay
-    from streamkit_cli.logs import opened
 
     plan = load_plan(file, settings, env_file)
     records = RecordJson(plan)

@@ -10,7 +10,7 @@ import typer
 
 from streamkit.errors import UsageError
 from streamkit_cli.guard import FAILED, print_message
-from streamkit_cli.loading import load_plan
+from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Format, Settings, Shown, topics_in_list
 from streamkit_cli.tables import table
 
@@ -84,14 +84,8 @@ ConfigFile = Annotated[
     typer.Option("--config-file", metavar="FILE", help="A properties file of settings; --set takes precedence."),
 ]
 
-EXAMPLES = (
-    "streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute",
-    "streamkit reset-offsets orders.yaml --skip orders-0@17 --execute",
-)
-"""The examples of the help."""
 
-
-def command(
+def reset_offsets(
     file: File,
     to_earliest: ToEarliest = False,
     to_latest: ToLatest = False,
@@ -118,9 +112,12 @@ def command(
     Moves the offsets of its input topics, and deletes its internal topics and its local state. With --skip it only
     moves one partition past the failing record. Nothing changes without --execute. Exit code 1 while members are active
     (see --force), if a topic of --input-topics is missing, or if the record of --skip is not the next one of the group.
+
+    Examples:
+        streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute
+        streamkit reset-offsets orders.yaml --skip orders-0@17 --execute
     """
     from streamkit.runtime.operations import reset as library
-    from streamkit_cli.logs import opened
 
     if dry_run and execute:
         raise UsageError("--dry-run and --execute exclude each other")

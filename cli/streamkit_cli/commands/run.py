@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -30,15 +31,18 @@ from streamkit.errors import (
 )
 from streamkit.repeats import Repeats
 from streamkit_cli.command_process import restarting, stopping, user_output
-from streamkit_cli.loading import SETTINGS, STDIN, load_plan, overrides
+from streamkit_cli.loading import SETTINGS, STDIN, announce, load_plan, overrides
 from streamkit_cli.options import EnvFile, Settings
-from streamkit_cli.serving import NO_HTTP, HttpOptions, serving, shifted
+from streamkit_cli.remote import read_token
+from streamkit_cli.tables import count, eta
 
 if TYPE_CHECKING:
     from streamkit.config import Config
     from streamkit.http.endpoint_app import Served
+    from streamkit.http.http_server import HttpServer
     from streamkit.plan.model import Plan
     from streamkit.runtime.local.client import Application
+    from streamkit.runtime.local.status_model import ApplicationStatus
 
 
 class LogFormat(StrEnum):
@@ -120,14 +124,8 @@ Live = Annotated[
     ),
 ]
 
-EXAMPLES = (
-    "streamkit run orders.yaml --http 127.0.0.1:8080",
-    "streamkit run orders.yaml payments.yaml --set bootstrap.servers=localhost:9092 --until-idle",
-)
-"""The examples of the help."""
 
-
-def command(
+def run(
     context: typer.Context,
     files: Files,
     until_idle: UntilIdle = False,
@@ -149,6 +147,10 @@ def command(
     with code 0. With --processes, SIGHUP restarts the instances one after the other, and instances use consecutive
     ports from --http on. Several topologies run as separate applications, which end together; --http then serves a page
     about all of them, and each has its own port after that.
+
+    Examples:
+        streamkit run orders.yaml --http 127.0.0.1:8080
+        streamkit run orders.yaml payments.yaml --set bootstrap.servers=localhost:9092 --until-idle
     """
     level = chosen_level(context, log_level, until_idle)
     set_up(log_format, level)
@@ -209,7 +211,6 @@ def _run(
     drawn: LogLevel | None,
 ) -> None:
     from streamkit.runtime.operations.opening import open_log
-    from streamkit_cli.logs import announce
 
     # Before all other work, so that a signal during the start ends the application in order too.
     with stopping() as stop_requested:
@@ -255,8 +256,6 @@ def _run(
 def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iterator[None]:
     """Show the application on the terminal at this level of the log, or in lines of the log."""
     if drawn is None:
-        from streamkit_cli.summaries import summaries
-
         with summaries(application, plan.config.log_summary_interval_ms):
             yield
         return
@@ -557,3 +556,112 @@ def log_end(error: StreamkitError) -> int:
     text = "; ".join([str(error), *getattr(error, "__notes__", ())])
     logging.getLogger("streamkit").error("%s", text, exc_info=cause)
     return error.exit_code
+
+
+class HttpOptions(NamedTuple):
+    """The options of `run` about HTTP."""
+
+    address: str | None
+    token_file: str | None
+    hosts: str | None
+
+    def bind(self) -> HttpServer | None:
+        """Return a server at the address; None without one. Raises UsageError, ConfigError."""
+        if self.address is None:
+            for option, value in (("--http-token-file", self.token_file), ("--http-hosts", self.hosts)):
+                if value is not None:
+                    raise UsageError(f"{option} needs --http")
+            return None
+        from streamkit.http.http_server import HttpServer, parse_address
+
+        return HttpServer(*parse_address(self.address), read_token(self.token_file), self.hosts)
+
+
+NO_HTTP = HttpOptions(None, None, None)
+
+
+@contextmanager
+def serving(plan: Plan, http: HttpOptions) -> Iterator[tuple[Plan, Callable[[Application], None]]]:
+    """Give the plan to run, and a function that serves its application; without an address it does nothing.
+
+    The plan gets the address as application.server, unless that is set. Raises UsageError, ConfigError.
+    """
+    server = http.bind()
+    if server is None:
+        yield plan, lambda application: None
+        return
+    try:
+        if not plan.config.application_server:
+            plan = replace(plan, config=plan.config.with_setting("application.server", server.address, "--http"))
+        yield plan, server.start
+    finally:
+        server.close()
+
+
+def shifted(arguments: list[str], number: int) -> list[str]:
+    """Return the command line of instance `number`, counted from 1: each one has a port of its own, one up.
+
+    >>> shifted(["run", "--http", "127.0.0.1:8080", "--http=:0"], 3)
+    ['run', '--http', '127.0.0.1:8082', '--http=:0']
+    """
+    result = []
+    for at, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option == "--http" and equals:
+            result.append(f"--http={_up(value, number)}")
+        elif at and arguments[at - 1] == "--http":
+            result.append(_up(argument, number))
+        else:
+            result.append(argument)
+    return result
+
+
+def _up(address: str, number: int) -> str:
+    host, colon, port = address.rpartition(":")
+    return f"{host}{colon}{int(port) + number - 1}" if port.isdigit() and int(port) else address
+
+
+log = logging.getLogger("streamkit.run")
+
+
+@contextmanager
+def summaries(application: Application, interval_ms: int) -> Iterator[None]:
+    """Log a line at each interval (log.summary.interval.ms; below 0: never) until the end of the block."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.wait(interval_ms / 1000):
+            log.info("%s", summary(application.status()))
+
+    thread = threading.Thread(target=write, name="summaries", daemon=True)
+    if interval_ms > 0:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.ident is not None:
+            thread.join()
+
+
+def summary(status: ApplicationStatus) -> str:
+    """Return the state in one line."""
+    parts = [
+        f"{len(status.tasks)} tasks on {len(status.threads)} threads",
+        f"{status.rate:,.0f} records/s",
+        f"lag {count(status.lag)}",
+    ]
+    if status.unowned:
+        parts.append(f"{len(status.unowned)} of {len(status.inputs)} input partitions without an owner")
+    dropped, letters = (sum(getattr(each, name) for each in status.drops) for name in ("dropped", "dead_letters"))
+    if dropped:
+        parts.append(f"{dropped:,} records dropped, {letters:,} dead letters")
+    if status.restoring:
+        left = sum(each.total - each.restored for each in status.restoring)
+        parts.append(f"restoring {len(status.restoring)} changelogs, {left:,} records left, {eta(_longest(status))}")
+    return f"{status.application} {status.shown_state}: {', '.join(parts)}"
+
+
+def _longest(status: ApplicationStatus) -> float | None:
+    times = [each.eta_seconds for each in status.restoring]
+    return None if None in times else max((time for time in times if time is not None), default=None)

@@ -1,9 +1,10 @@
-"""`streamkit status`: the state of a running application."""
+"""`streamkit status` shows a running application, `streamkit lag` how far its group is behind."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,10 +12,14 @@ from streamkit.errors import UsageError
 from streamkit.http.answers import STATUS
 from streamkit.serdes.plain import Document
 from streamkit_cli.guard import FAILED, print_message
-from streamkit_cli.loading import load_plan
-from streamkit_cli.options import EnvFile, Format, Settings, Shown
+from streamkit_cli.loading import load_plan, opened
+from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
 from streamkit_cli.remote import Connection, Place, TokenFile, address_of, is_url
 from streamkit_cli.tables import is_coloured, red, table, time_cell
+
+if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.operations.group_lag import GroupLag
 
 Check = Annotated[
     bool, typer.Option("--check", help="Exit with code 1 if the application does not process all its inputs.")
@@ -26,14 +31,8 @@ MaxLag = Annotated[
 _FAILING = frozenset(("ERROR", "GONE", "UNOWNED", "UNKNOWN", "PAUSED", "CREATED", "PENDING_SHUTDOWN", "NOT_RUNNING"))
 """The conditions for which --check fails; a rebalance and restoring end by themselves."""
 
-EXAMPLES = (
-    "streamkit status orders.yaml",
-    "streamkit status http://127.0.0.1:8080 --check --max-lag 1000",
-)
-"""The examples of the help."""
 
-
-def command(
+def status(
     place: Place,
     form: Shown = Format.text,
     check: Check = False,
@@ -47,6 +46,10 @@ def command(
     The first line states the worst problem. If a file does not set application.server, only data from the log is shown:
     the members of the group, and the lag. With --check the exit code is 1 if an instance is GONE, PAUSED, not running
     or has an error, if inputs have no owner, or if the lag exceeds --max-lag; it is 0 during a rebalance and a restore.
+
+    Examples:
+        streamkit status orders.yaml
+        streamkit status http://127.0.0.1:8080 --check --max-lag 1000
     """
     if max_lag is not None and not check:
         raise UsageError("--max-lag needs --check")
@@ -56,8 +59,6 @@ def command(
         plan = load_plan(place, settings, env_file)
         address = address_of(plan)
         if address is None:
-            from streamkit_cli.commands.lag import show_lag
-
             found = show_lag(plan, form)
             reasons = [] if found.members else ["the group has no members"]
             if found.members and found.unowned and not found.rebalancing:
@@ -195,3 +196,63 @@ def _part(store: dict[str, Document], part: dict[str, Document]) -> tuple[object
 
 def _eta(restoring: dict[str, Document]) -> str | None:
     return None if restoring["eta_seconds"] is None else f"{restoring['eta_seconds']:.0f} s"
+
+
+Most = Annotated[int | None, typer.Option("--max", metavar="N", min=0, help="Exit with code 1 if the total is higher.")]
+
+
+def lag(
+    file: File, form: Shown = Format.text, most: Most = None, settings: Settings = None, env_file: EnvFile = None
+) -> int:
+    """Show owner, committed offset, end and lag of every input partition, including internal topics.
+
+    Examples:
+        streamkit lag orders.yaml
+        streamkit lag orders.yaml --max 1000 --format json
+    """
+    found = show_lag(load_plan(file, settings, env_file), form)
+    if most is not None and found.total > most:
+        print_message(f"the lag is {found.total}, more than {most}")
+        return FAILED
+    return 0
+
+
+def show_lag(plan: Plan, form: Format) -> GroupLag:
+    """Print and return the lag of a topology's group, from the log."""
+    from streamkit.runtime.operations.group_lag import group_lag, member_label
+
+    with opened(plan, creates=False) as transport:
+        found = group_lag(plan, transport)
+    if form is Format.json:
+        print(json.dumps({"application": plan.application, "lag": found.total, **asdict(found)}, indent=2))
+        return found
+    members = f"{len(found.members)} active member{'' if len(found.members) == 1 else 's'}"
+    colour = is_coloured()
+    print(red(f"{plan.application}: {_worst(found)}{members}, lag {found.total:,}", colour and bool(found.unowned)))
+    if found.partitions:
+        rows = [
+            (each.topic, each.partition, member_label(each.member or "no owner"), each.committed, each.end, each.lag)
+            for each in found.partitions
+        ]
+        lines = table(("INPUT", "PARTITION", "OWNER", "COMMITTED", "END", "LAG"), rows, numbers=[1, 3, 4, 5]).split(
+            "\n"
+        )
+        print(lines[0])
+        for line, each in zip(lines[1:], found.partitions, strict=True):
+            print(red(line, colour and each.member is None))
+    if not found.members and not any(each.committed is not None for each in found.partitions):
+        print(
+            f"the group {plan.application} has no members and no committed offsets: "
+            "the application has not started, or ended before its first commit"
+        )
+    if found.missing:
+        print(f"missing topics: {', '.join(found.missing)}")
+    return found
+
+
+def _worst(found: GroupLag) -> str:
+    """Return the beginning of the first line, where members own less than all partitions."""
+    if not found.members or not found.unowned:
+        return ""
+    during = " during a rebalance" if found.rebalancing else ""
+    return f"{len(found.unowned)} of {len(found.partitions)} input partitions have no owner{during}, "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +15,14 @@ import typer
 from streamkit.errors import UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
-from streamkit_cli.loading import STDIN, environment, load_plan, stdin_text
+from streamkit_cli.loading import STDIN, environment, load_plan, silence_noticed, stdin_text
 from streamkit_cli.options import EnvFile, Format, Settings, topics
 
 if TYPE_CHECKING:
     from streamkit.runtime.spark.submission.job_file import JobFile
     from streamkit.runtime.spark.submission.job_options import JobOptions
     from streamkit.runtime.spark.submission.spark_session import Cluster
+    from streamkit.serdes.plain import Json
 
 DIFFERS = 1
 
@@ -133,14 +135,9 @@ Archives = Annotated[
 ]
 
 Report = Annotated[Format, typer.Option("--format", help="The output format of --dry-run and --compare.")]
-EXAMPLES = (
-    "streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out",
-    "streamkit submit job.yaml --master 'local[*]'",
-)
-"""The examples of the help."""
 
 
-def command(
+def submit(
     file: Job,
     master: Master = None,
     inputs: Inputs = None,
@@ -168,12 +165,15 @@ def command(
 
     Inputs are files or ranges of the log; outputs are files or topics, in the form of records. All other topics are on
     the log that bootstrap.servers selects. A job file has the options as keys; options on the command line override them.
+
+    Examples:
+        streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out
+        streamkit submit job.yaml --master 'local[*]'
     """
     from streamkit.runtime.spark.submission.job_file import ON_DATA_LOSS
     from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
     from streamkit.runtime.spark.submission.submit_job import check, uses_log
-    from streamkit_cli.logs import silence_noticed
 
     one_of("--emit", emit, (None, UPDATES, FINAL))
     one_of("--on-data-loss", on_data_loss, (None, *ON_DATA_LOSS))
@@ -298,3 +298,39 @@ def _pairs(texts: list[str] | None) -> dict[str, str]:
 
 def _list(text: str | None) -> list[str]:
     return [each for each in (text or "").split(",") if each]
+
+
+SampleLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", metavar="N", min=1, help="At most so many records of each topic of --input TOPIC=PLACE; default 100."
+    ),
+]
+SampleConf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, which reads TOPIC=PLACE; may be repeated."),
+]
+
+
+def is_place(text: str) -> bool:
+    """Return whether an input is TOPIC=PLACE rather than a file of records."""
+    return "=" in text and not os.path.exists(text)
+
+
+def check_sample_options(inputs: Sequence[str], limit: int | None, conf: list[str] | None) -> None:
+    """Raise UsageError for options of samples without a sample."""
+    for option, value in (("--limit", limit), ("--conf", conf)):
+        if value is not None and not any(map(is_place, inputs)):
+            raise UsageError(f"{option} needs an input of the form --input TOPIC=PLACE, as submit has it")
+
+
+def sample_of(plan: Plan, inputs: Sequence[str], limit: int | None, conf: list[str] | None) -> list[dict[str, Json]]:
+    """Return the first records of inputs TOPIC=PLACE, which need Spark. Raises UsageError and other StreamkitErrors."""
+    from streamkit.runtime.spark.submission.lake_sample import LIMIT, sample
+    from streamkit.runtime.spark.submission.request import inputs_of
+
+    for text in inputs:
+        if not is_place(text):
+            raise UsageError(f"--input {text}: expected TOPIC=PLACE, as submit has it")
+    cluster = cluster_of(os.environ.get("MASTER") or "local[*]", conf, None, None)
+    return sample(plan, inputs_of(plan, inputs), limit or LIMIT, cluster)

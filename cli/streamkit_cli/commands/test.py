@@ -57,14 +57,8 @@ Shown = Annotated[
 NO_TESTS = 2
 STYLES = {"same": "dim", "expected": "red", "came": "green", "detail": "yellow"}
 
-EXAMPLES = (
-    "streamkit test",
-    "streamkit test orders.test.yaml --filter 'adds up' --update",
-)
-"""The examples of the help."""
 
-
-def command(
+def run_tests(
     paths: Paths = None,
     only: Only = "",
     update: Update = False,
@@ -79,6 +73,10 @@ def command(
 
     Tests are in files *.test.yaml. Exit code 0: all tests pass, 1: a test fails or a file has a mistake, 2: there are
     no tests.
+
+    Examples:
+        streamkit test
+        streamkit test orders.test.yaml --filter 'adds up' --update
     """
     from streamkit.testing.suite import Plans, Session, find
 

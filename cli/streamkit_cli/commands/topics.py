@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamkit_cli.loading import load_plan
+from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
 from streamkit_cli.tables import table
 
@@ -30,23 +30,20 @@ Do = Annotated[
     typer.Argument(metavar="create|list", help="Create missing topics, or show the existing ones.", show_default=False),
 ]
 
-EXAMPLES = (
-    "streamkit topics list orders.yaml",
-    "streamkit topics create orders.yaml --set bootstrap.servers=localhost:9092",
-)
-"""The examples of the help."""
 
-
-def command(
+def topics(
     action: Do, file: File, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None
 ) -> None:
     """Create or list the topics of a topology, including internal ones.
 
     `create` does what `run` does at its start: it creates topics for which the file gives `partitions`, and checks
     existing topics without changing them.
+
+    Examples:
+        streamkit topics list orders.yaml
+        streamkit topics create orders.yaml --set bootstrap.servers=localhost:9092
     """
     from streamkit.runtime.local.internal_topics import prepare_topics
-    from streamkit_cli.logs import opened
 
     plan = load_plan(file, settings, env_file)
     with opened(plan, creates=action is Action.create) as transport:

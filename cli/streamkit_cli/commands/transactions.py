@@ -16,7 +16,7 @@ from streamkit.record import TopicPartition
 from streamkit.serdes.plain import Json
 from streamkit.transport.log_interface import Admin, OpenTransaction, Outcome, Transport
 from streamkit_cli.guard import FAILED, print_message
-from streamkit_cli.loading import load_plan
+from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
 from streamkit_cli.tables import table
 
@@ -39,14 +39,8 @@ Assume = Annotated[
     ),
 ]
 
-EXAMPLES = (
-    "streamkit transactions orders.yaml",
-    "streamkit transactions orders.yaml --end",
-)
-"""The examples of the help."""
 
-
-def command(
+def transactions(
     file: File,
     end: End = False,
     assume: Assume = None,
@@ -60,8 +54,11 @@ def command(
     Brokers of Kafka 4.3.0 to 4.4.0 lose ends when they restart. Topics and committed offsets of the application are
     searched. The coordinator's log determines the outcome. An application may run meanwhile; a live transaction is
     never ended. Exit code 1 if lost transactions remain.
+
+    Examples:
+        streamkit transactions orders.yaml
+        streamkit transactions orders.yaml --end
     """
-    from streamkit_cli.logs import opened
 
     if assume is not None and not end:
         raise UsageError("--assume needs --end")

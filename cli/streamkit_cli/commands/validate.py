@@ -55,14 +55,9 @@ Imports = Annotated[
         "--imports", help="Import the modules that the files name, which runs their code, and check the calls."
     ),
 ]
-EXAMPLES = (
-    "streamkit validate orders.yaml",
-    "streamkit validate topologies --strict --format github",
-)
-"""The examples of the help."""
 
 
-def command(
+def validate(
     files: Files,
     strict: Strict = False,
     online: Online = False,
@@ -78,6 +73,10 @@ def command(
     A folder means the topologies and tests (*.test.yaml) below it, a pattern such as '*.yaml' the files that match. No
     code of a file runs without --imports. Each problem is a line FILE:LINE:COL: message. Exit code 0: no problem, 1:
     problems, 2: a file does not exist.
+
+    Examples:
+        streamkit validate orders.yaml
+        streamkit validate topologies --strict --format github
     """
     ignored = frozenset(ignore or ())
     if ignored:
