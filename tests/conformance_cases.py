@@ -14,7 +14,6 @@ from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.spec.language_reference import Shown
 
 FOLDER = Path(__file__).parent / "conformance"
 CASES = sorted(path.parent for path in FOLDER.glob("*/topology.yaml"))
@@ -29,7 +28,7 @@ def plan_of(case: Path) -> Plan:
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-def write_example(folder: Path, example: Example | Shown) -> Path:
+def write_example(folder: Path, example: Example) -> Path:
     """Write the topology of an example, and the modules beside it; return the topology's file."""
     for name, text in {**example.files, "topology.yaml": example.topology}.items():
         (folder / name).write_text(text, encoding="utf-8")

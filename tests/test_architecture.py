@@ -70,6 +70,7 @@ FOREIGN: dict[str, str | tuple[str, ...]] = {
     "prometheus_client": "streamkit/http",
 }
 HEAVY = (
+    "streamkit.spec.language_reference",
     "importlib.metadata",
     "confluent_kafka",
     "kafka",

@@ -10,9 +10,10 @@ import pytest
 from streamkit.errors import UsageError
 from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import AnyOperator, Example
+from streamkit.operators.steps.stateless.peek import PeekOperator
 from streamkit.runtime.driver import run_case
-from streamkit.spec.language_reference import MARKER, describe_kind, group_of, main, pages, render, updated
+from streamkit.spec.language_reference import MARKER, describe_kind, examples_of, group_of, main, pages, render, updated
 from tests.conformance_cases import write_example
 
 REFERENCE = Path(__file__).parent.parent / "docs/language"
@@ -27,9 +28,10 @@ def by_topic(text: str) -> dict[str, list[dict]]:
 
 @pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
 def test_examples_do_what_they_say(operator: AnyOperator, tmp_path: Path) -> None:
-    records, _ = run_case(write_example(tmp_path, operator.example), operator.example.input.splitlines())
+    example = examples_of(operator)[0]
+    records, _ = run_case(write_example(tmp_path, example), example.input.splitlines())
     found = by_topic("\n".join(map(json.dumps, records)))
-    assert found == by_topic(operator.example.output)
+    assert found == by_topic(example.output)
 
 
 def test_the_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,3 +78,24 @@ def test_kinds_are_described_in_words() -> None:
     assert describe_kind(fields.PipelineRef(many=True)) == "pipeline, or a list of them"
     assert describe_kind(fields.DurationOr(("window_closes",))) == "`window_closes` or a duration"
     assert describe_kind(fields.Expr(("key", "value"))) == "expression of `key` `value`"
+
+
+class Passing(PeekOperator):
+    """A step of a package that keeps its examples beside the module."""
+
+    name = "passing"
+
+
+def test_a_plugin_keeps_its_examples_beside_its_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "passing_plugin").mkdir()
+    (tmp_path / "passing_plugin" / "__init__.py").touch()
+    file = tmp_path / "passing_plugin" / "passing.yaml"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(Passing, "__module__", "passing_plugin.steps")
+    assert examples_of(Passing()) == []
+    file.write_text("- {topology: a, input: b, output: c}\n- {title: d, topology: e, input: f, output: g}\n")
+    assert examples_of(Passing()) == [Example("a", "b", "c"), Example("e", "f", "g", title="d")]
+    for malformed in ("- {topology: a, input: b}", "- {topology: [", "- text", "7"):
+        file.write_text(malformed)
+        with pytest.raises(UsageError, match=r"^passing_plugin: passing\.yaml is no list of examples: "):
+            examples_of(Passing())

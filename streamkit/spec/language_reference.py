@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING
+from importlib import resources
 from pathlib import Path
+
+import yaml
 
 from streamkit.errors import UsageError
 from streamkit.expressions.function_entry import LibraryFunction
@@ -53,7 +56,7 @@ def pages() -> dict[str, str]:
     for operator in _registered():
         groups.setdefault(group_of(operator), []).append(operator)
     found = {f"{group}.md": render(operators) for group, operators in groups.items()}
-    ends = ["## Sources and ends", *map(_shown, ENDS)]
+    ends = ["## Sources and ends", *map(_shown, examples_of_ends())]
     found["topics.md"] += "\n" + "\n\n".join(ends) + "\n"
     return {"README.md": _index(groups), "functions.md": _functions(), **found}
 
@@ -107,19 +110,39 @@ def describe_operator(operator: AnyOperator) -> str:
             for field in operator.fields
         ]
         parts.append("\n".join(["| option | what | default | |", "|---|---|---|---|", *rows]))
-    example = getattr(operator, "example", None)
-    if example is not None:
-        parts.append(_example(example))
-    parts += map(_shown, STEPS.get(operator.name, ()))
+    parts += map(_shown, examples_of(operator))
     return "\n\n".join(parts)
 
 
-def _shown(example: Shown) -> str:
-    return f"{example.title}\n\n{_example(example)}"
+def examples_of(operator: AnyOperator) -> list[Example]:
+    """Return the examples of a step: `example`, or those of NAME.yaml beside its module. Raises UsageError for a malformed file."""
+    example = getattr(operator, "example", None)
+    package = type(operator).__module__.rpartition(".")[0]
+    return [example] if example is not None else packaged_examples(package, operator.name) if package else []
 
 
-def _example(example: Example | Shown) -> str:
-    parts = [block("yaml", example.topology)]
+def examples_of_ends() -> list[Example]:
+    """Return the examples of sources and ends of pipelines, which are no steps."""
+    return packaged_examples("streamkit.spec", "sources_and_ends")
+
+
+def packaged_examples(package: str, name: str) -> list[Example]:
+    """Return the examples of the file NAME.yaml of a package; none where there is no such file. Raises UsageError for a malformed one."""
+    file = resources.files(package) / f"{name}.yaml"
+    return parse_examples(file.read_text(encoding="utf-8"), f"{package}: {name}.yaml") if file.is_file() else []
+
+
+def parse_examples(text: str, source: str) -> list[Example]:
+    """Return examples that are written as a list of mappings with the fields of `Example`. Raises UsageError."""
+    try:
+        return [Example(**fields) for fields in yaml.safe_load(text)]
+    except (yaml.YAMLError, TypeError) as error:
+        raise UsageError(f"{source} is no list of examples: {error}") from error
+
+
+def _shown(example: Example) -> str:
+    parts = [example.title] if example.title else []
+    parts.append(block("yaml", example.topology))
     for name, text in example.files.items():
         parts += [f"`{name}`:", block("python", text)]
     parts += ["In and out:", block("json", example.input), block("json", example.output)]
@@ -195,484 +218,6 @@ def _keep(path: Path, generated: str, write: bool) -> int:
         print(f"{path} is out of date: make generate", file=sys.stderr)
         return 1
     return 0
-
-
-# Further examples of steps for the language reference: a step's other forms; each is a test.
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A runnable example with a title: a whole topology file, modules beside it, its input and its output."""
-
-    title: str
-    topology: str
-    input: str
-    output: str
-    files: dict[str, str] = field(default_factory=dict)
-
-
-STEPS: dict[str, tuple[Shown, ...]] = {
-    "map_values": (
-        Shown(
-            "A function over batches: a class that is created with arguments, and takes and returns columns.",
-            topology="""streamkit: 1
-application: scores
-topics:
-  measurements: {value: json}
-  scores: {value: double}
-pipelines:
-  scores:
-    stream: measurements
-    steps:
-      - map_values: {call: "model:Score", with: {weights: {size: 0.5, age: 2}}, batch: 512, as: numpy, value_serde: double}
-    to: scores
-""",
-            files={
-                "model.py": """class Score:
-    def __init__(self, weights: dict):
-        self.weights = weights
-
-    def __call__(self, keys, values):
-        return sum(values[name] * weight for name, weight in self.weights.items())
-"""
-            },
-            input="""{"topic": "measurements", "key": "a", "value": {"size": 3, "age": 1}, "timestamp": 0}
-{"topic": "measurements", "key": "b", "value": {"size": 1, "age": 4}, "timestamp": 1}
-""",
-            output="""{"topic": "scores", "key": "a", "value": 3.5, "timestamp": 0}
-{"topic": "scores", "key": "b", "value": 8.5, "timestamp": 1}
-""",
-        ),
-    ),
-    "process": (
-        Shown(
-            "A class with a store and a timer; its module lies beside the file.",
-            topology="""streamkit: 1
-application: first-orders
-topics:
-  orders: {value: json}
-  first-orders: {value: json}
-stores:
-  seen: {type: key_value, value: long}
-pipelines:
-  first-orders:
-    stream: orders
-    steps:
-      - process: {call: "shop:Deduplicate", stores: [seen]}
-    to: first-orders
-""",
-            files={
-                "shop.py": """class Deduplicate:
-    def init(self, context):
-        self.context, self.seen = context, context.store("seen")
-        context.schedule("1m", "stream_time", self.forget)
-
-    def process(self, record):
-        if self.seen.put_if_absent(record.key, record.timestamp) is None:
-            self.context.forward(record)
-
-    def forget(self, now):
-        for key, time in self.seen.all():
-            if time <= now - 60_000:
-                self.seen.delete(key)
-"""
-            },
-            input="""{"topic": "orders", "key": "a", "value": 1, "timestamp": 0}
-{"topic": "orders", "key": "a", "value": 2, "timestamp": 30000}
-{"topic": "orders", "key": "b", "value": 3, "timestamp": 61000}
-{"topic": "orders", "key": "a", "value": 4, "timestamp": 62000}
-""",
-            output="""{"topic": "first-orders", "key": "a", "value": 1, "timestamp": 0}
-{"topic": "first-orders", "key": "b", "value": 3, "timestamp": 61000}
-{"topic": "first-orders", "key": "a", "value": 4, "timestamp": 62000}
-""",
-        ),
-        Shown(
-            "A timer has no record to go on from, so it makes one.",
-            topology="""streamkit: 1
-application: heartbeats
-topics:
-  events: {value: string}
-  counts: {value: long}
-pipelines:
-  counts:
-    stream: events
-    steps:
-      - process: {call: "beats:Count", value_serde: long}
-    to: counts
-""",
-            files={
-                "beats.py": """from streamkit.record import Record
-
-
-class Count:
-    def init(self, context):
-        self.context, self.events = context, 0
-        context.schedule("1m", "wall_clock", self.tick)
-
-    def process(self, record):
-        self.events += 1
-
-    def tick(self, now):
-        self.context.forward(Record("events", self.events, now))
-"""
-            },
-            input="""{"topic": "events", "key": "a", "value": "x", "timestamp": 0}
-{"topic": "events", "key": "b", "value": "y", "timestamp": 5}
-{"advance_wall_clock": "1m"}
-""",
-            output="""{"topic": "counts", "key": "events", "value": 2, "timestamp": 60000}
-""",
-        ),
-    ),
-    "process_values": (
-        Shown(
-            "On a table: the class gives each row its value, from what it had before.",
-            topology="""streamkit: 1
-application: price-changes
-defaults: {key: string, value: integer}
-topics:
-  prices: {}
-  changes: {}
-stores:
-  last: {type: key_value}
-pipelines:
-  changes:
-    table: prices
-    steps:
-      - process_values: {call: "prices:Change", stores: [last], store: changes, value_serde: integer}
-      - to_stream
-    to: changes
-""",
-            files={
-                "prices.py": """class Change:
-    def init(self, context):
-        self.last = context.store("last")
-
-    def transform(self, key, value):
-        before = self.last.get(key) or 0
-        self.last.put(key, value)
-        return None if value is None else value - before
-"""
-            },
-            input="""{"topic": "prices", "key": "a", "value": 5, "timestamp": 0}
-{"topic": "prices", "key": "a", "value": 7, "timestamp": 1}
-{"topic": "prices", "key": "a", "value": null, "timestamp": 2}
-""",
-            output="""{"topic": "changes", "key": "a", "value": 5, "timestamp": 0}
-{"topic": "changes", "key": "a", "value": 2, "timestamp": 1}
-{"topic": "changes", "key": "a", "value": null, "timestamp": 2}
-""",
-        ),
-    ),
-    "window": (
-        Shown(
-            "Sessions: clicks at most 30 s apart belong together; a session that grows replaces the previous one.",
-            topology="""streamkit: 1
-application: visits
-topics:
-  clicks: {value: string}
-  visits: {key: {session_windowed: string}, value: long}
-pipelines:
-  visits:
-    stream: clicks
-    steps:
-      - group_by_key
-      - window: {session: 30s}
-      - count
-      - to_stream
-    to: visits
-""",
-            input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
-{"topic": "clicks", "key": "ada", "value": "/buy", "timestamp": 20000}
-""",
-            output="""{"topic": "visits", "key": {"key": "ada", "start": 0, "end": 0}, "value": 1, "timestamp": 0}
-{"topic": "visits", "key": {"key": "ada", "start": 0, "end": 0}, "value": null, "timestamp": 0}
-{"topic": "visits", "key": {"key": "ada", "start": 0, "end": 20000}, "value": 2, "timestamp": 20000}
-""",
-        ),
-        Shown(
-            "Hopping windows whose results are emitted once they have closed.",
-            topology="""streamkit: 1
-application: rush
-topics:
-  clicks: {value: string}
-  rush: {key: {windowed: string, size: 1m}, value: long}
-pipelines:
-  rush:
-    stream: clicks
-    steps:
-      - group_by_key
-      - window: {hopping: 1m, advance: 30s, grace: 5s, emit: on_close}
-      - count
-      - to_stream
-    to: rush
-""",
-            input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 40000}
-{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 65000}
-{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 95000}
-""",
-            output="""{"topic": "rush", "key": {"key": "ada", "start": 0, "end": 60000}, "value": 1, "timestamp": 40000}
-{"topic": "rush", "key": {"key": "ada", "start": 30000, "end": 90000}, "value": 2, "timestamp": 65000}
-""",
-        ),
-    ),
-    "suppress": (
-        Shown(
-            "At most one update of a row every 10 s.",
-            topology="""streamkit: 1
-application: calm-prices
-topics:
-  prices: {value: long}
-  calm: {value: long}
-pipelines:
-  calm:
-    table: prices
-    steps:
-      - suppress: {until: 10s, max_records: 1000, when_full: emit_early}
-      - to_stream
-    to: calm
-""",
-            input="""{"topic": "prices", "key": "tea", "value": 3, "timestamp": 0}
-{"topic": "prices", "key": "tea", "value": 4, "timestamp": 5000}
-{"topic": "prices", "key": "milk", "value": 1, "timestamp": 10000}
-""",
-            output="""{"topic": "calm", "key": "tea", "value": 4, "timestamp": 5000}
-""",
-        ),
-    ),
-    "join": (
-        Shown(
-            "Two streams join within a window.",
-            topology="""streamkit: 1
-application: paid
-topics:
-  orders: {value: json}
-  payments: {value: json}
-  paid: {value: json}
-pipelines:
-  paid:
-    stream: orders
-    steps:
-      - join: {with: {stream: payments}, value: '{"order": left, "paid": right}', within: 5m}
-    to: paid
-""",
-            input="""{"topic": "orders", "key": "1", "value": "tea", "timestamp": 0}
-{"topic": "payments", "key": "1", "value": 250, "timestamp": 60000}
-{"topic": "payments", "key": "1", "value": 250, "timestamp": 360000}
-""",
-            output="""{"topic": "paid", "key": "1", "value": {"order": "tea", "paid": 250}, "timestamp": 60000}
-""",
-        ),
-        Shown(
-            "A foreign key: each row of the left table finds its row in the right table by `on`.",
-            topology="""streamkit: 1
-application: orders-with-customers
-topics:
-  orders: {value: json}
-  customers: {value: string}
-  named: {value: json}
-pipelines:
-  customers:
-    table: customers
-  named:
-    table: orders
-    steps:
-      - join: {with: customers, on: value.customer, value: '{"cents": left.cents, "name": right}'}
-      - to_stream
-    to: named
-""",
-            input="""{"topic": "orders", "key": "1", "value": {"customer": "c7", "cents": 250}, "timestamp": 0}
-{"topic": "customers", "key": "c7", "value": "Ada", "timestamp": 1}
-{"topic": "customers", "key": "c7", "value": "Ada L.", "timestamp": 2}
-""",
-            output="""{"topic": "named", "key": "1", "value": {"cents": 250, "name": "Ada"}, "timestamp": 1}
-{"topic": "named", "key": "1", "value": {"cents": 250, "name": "Ada L."}, "timestamp": 2}
-""",
-        ),
-        Shown(
-            "Rows of a global table are found by any expression, regardless of their partition.",
-            topology="""streamkit: 1
-application: in-euros
-topics:
-  prices: {value: json}
-  rates: {value: double}
-  euros: {value: double}
-pipelines:
-  rates:
-    global_table: rates
-  euros:
-    stream: prices
-    steps:
-      - join: {with: rates, on: value.currency, value: left.amount * right, value_serde: double}
-    to: euros
-""",
-            input="""{"topic": "rates", "key": "USD", "value": 0.5, "timestamp": 0}
-{"topic": "prices", "key": "tea", "value": {"currency": "USD", "amount": 3}, "timestamp": 1}
-""",
-            output="""{"topic": "euros", "key": "tea", "value": 1.5, "timestamp": 1}
-""",
-        ),
-    ),
-    "group_by": (
-        Shown(
-            "On a table, a row that moves to another group is removed from its old group.",
-            topology="""streamkit: 1
-application: residents
-topics:
-  people: {value: json}
-  ages: {value: long}
-pipelines:
-  ages:
-    table: people
-    steps:
-      - group_by: {key: value.city, value: value.age, value_serde: long}
-      - aggregate: {initial: 0, add: aggregate + value, subtract: aggregate - value, value_serde: long}
-      - to_stream
-    to: ages
-""",
-            input="""{"topic": "people", "key": "1", "value": {"city": "Bonn", "age": 30}, "timestamp": 0}
-{"topic": "people", "key": "1", "value": {"city": "Ulm", "age": 30}, "timestamp": 1}
-""",
-            output="""{"topic": "ages", "key": "Bonn", "value": 30, "timestamp": 0}
-{"topic": "ages", "key": "Bonn", "value": 0, "timestamp": 1}
-{"topic": "ages", "key": "Ulm", "value": 30, "timestamp": 1}
-""",
-        ),
-    ),
-}
-
-
-# Examples of sources and ends for the language reference; each is a test.
-
-ENDS: tuple[Shown, ...] = (
-    Shown(
-        "A global store that a processor keeps, and a read-only store on a topic (one shard a task); a step looks "
-        "into both.",
-        topology="""streamkit: 1
-application: priced-orders
-topics:
-  orders: {value: long}
-  names: {value: string}
-  prices: {value: long}
-  priced: {value: json}
-stores:
-  names: {type: key_value, value: string}
-  prices: {type: key_value, value: long}
-pipelines:
-  names:
-    global_store: names
-    store: names
-    process: "shop:upper"
-  prices:
-    read_only_store: prices
-    store: prices
-    name: keep-prices
-  priced:
-    stream: orders
-    steps:
-      - process_values: {call: "shop:priced", stores: [prices]}
-    to: priced
-""",
-        files={
-            "shop.py": """def upper(record, context):
-    context.store("names").put(record.key, record.value and record.value.upper())
-
-
-def priced(record, context):
-    name, price = context.store("names").get(record.key), context.store("prices").get(record.key)
-    return record.replace(value={"name": name, "cents": record.value * (price or 0)})
-"""
-        },
-        input="""{"topic": "names", "key": "a", "value": "apple", "timestamp": 0}
-{"topic": "prices", "key": "a", "value": 20, "timestamp": 1}
-{"topic": "orders", "key": "a", "value": 3, "timestamp": 2}
-""",
-        output="""{"topic": "priced", "key": "a", "value": {"name": "APPLE", "cents": 60}, "timestamp": 2}
-""",
-    ),
-    Shown(
-        "Several topics with serdes of their own, and a timestamp taken from the record.",
-        topology="""streamkit: 1
-application: all-readings
-topics:
-  old: {value: string}
-  new: {value: json, timestamp: value.at}
-  readings: {value: json}
-pipelines:
-  readings:
-    stream: [old, new]
-    steps:
-      - map_values: 'float(value) if topic == "old" else value.celsius'
-    to: readings
-""",
-        input="""{"topic": "old", "key": "hall", "value": "21.5", "timestamp": 5}
-{"topic": "new", "key": "hall", "value": {"celsius": 19, "at": 70}, "timestamp": 6}
-""",
-        output="""{"topic": "readings", "key": "hall", "value": 21.5, "timestamp": 5}
-{"topic": "readings", "key": "hall", "value": 19, "timestamp": 70}
-""",
-    ),
-    Shown(
-        "All topics that match a pattern.",
-        topology="""streamkit: 1
-application: all-logs
-defaults: {key: string, value: string}
-topics:
-  logs: {}
-pipelines:
-  logs:
-    stream: {pattern: "logs-.+"}
-    steps:
-      - map_values: {value: 'topic + ": " + value', value_serde: string}
-    to: logs
-""",
-        input="""{"topic": "logs-web", "key": null, "value": "started", "timestamp": 0}
-""",
-        output="""{"topic": "logs", "key": null, "value": "logs-web: started", "timestamp": 0}
-""",
-    ),
-    Shown(
-        "`to` with the topic chosen for each record.",
-        topology="""streamkit: 1
-application: by-level
-topics:
-  logs: {value: json}
-  logs-error: {value: json}
-  logs-info: {value: json}
-pipelines:
-  by-level:
-    stream: logs
-    to: {route: '"logs-" + value.level'}
-""",
-        input="""{"topic": "logs", "key": "a", "value": {"level": "error"}, "timestamp": 0}
-{"topic": "logs", "key": "a", "value": {"level": "info"}, "timestamp": 1}
-""",
-        output="""{"topic": "logs-error", "key": "a", "value": {"level": "error"}, "timestamp": 0}
-{"topic": "logs-info", "key": "a", "value": {"level": "info"}, "timestamp": 1}
-""",
-    ),
-    Shown(
-        "`to` with the partition chosen for each record, and a dead-letter topic for records that fail.",
-        topology="""streamkit: 1
-application: spread-orders
-topics:
-  orders: {value: json}
-  by-region: {value: json, partitions: 4}
-  failed-orders: {value: json}
-pipelines:
-  by-region:
-    stream: orders
-    steps:
-      - filter: {if: value.cents > 0, on_error: {dead_letter: failed-orders}}
-    to: {topic: by-region, partition: value.region % partitions}
-""",
-        input="""{"topic": "orders", "key": "1", "value": {"region": 7, "cents": 5}, "timestamp": 0}
-""",
-        output="""{"topic": "by-region", "key": "1", "value": {"region": 7, "cents": 5}, "timestamp": 0}
-""",
-    ),
-)
 
 
 if __name__ == "__main__":

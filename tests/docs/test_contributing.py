@@ -13,9 +13,11 @@ import pytest
 from streamkit import operators, serdes
 from streamkit.errors import SerdeError
 from streamkit.runtime.driver import run_case
+from streamkit.spec.language_reference import parse_examples
 from tests.docs.pages import blocks
 
 ROOT = Path(__file__).parents[2]
+CONTRIBUTING = ROOT / "docs" / "contributing.md"
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]
     """Makes the module of the only Python block with a text, under the name that it would have."""
 
     def make(text: str, name: str) -> ModuleType:
-        (block,) = (each for each in blocks(ROOT / "docs" / "contributing.md", "contributing.md") if text in each.text)
+        (block,) = (each for each in blocks(CONTRIBUTING, "contributing.md") if text in each.text)
         assert block.language == "python"
         module = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
@@ -36,10 +38,12 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]
 def test_the_step_does_what_its_example_shows(example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = example("class EveryOperator", "streamkit.operators.steps.stateless.every").EveryOperator()
     monkeypatch.setitem(operators.OPERATORS, operator.name, operator)
+    (text,) = (each.text for each in blocks(CONTRIBUTING, "contributing.md") if "every: 2" in each.text)
+    (shown,) = parse_examples(text, "every.yaml")
     file = tmp_path / "topology.yaml"
-    file.write_text(operator.example.topology, encoding="utf-8")
-    records, _ = run_case(file, operator.example.input.splitlines())
-    expected = [json.loads(line) for line in operator.example.output.splitlines()]
+    file.write_text(shown.topology, encoding="utf-8")
+    records, _ = run_case(file, shown.input.splitlines())
+    expected = [json.loads(line) for line in shown.output.splitlines()]
     assert [{**record, "headers": []} for record in expected] == [{**record, "headers": []} for record in records]
 
 

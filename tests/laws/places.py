@@ -1,7 +1,7 @@
 """Every place where an expression may stand, found from what the operators and the language declare.
 
 `declared` reads the JSON Schema, which is made from the operators' fields: a new option with an expression appears there
-by itself. `examples_of` gives the places in the operators' own examples; `PLACES` adds tables, stores, windows and lookups.
+by itself. `all_examples` gives the places in the operators' own examples; `PLACES` adds tables, stores, windows and lookups.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import yaml
 
 from streamkit.operators import OPERATORS
 from streamkit.operators.core.operator import Example
-from streamkit.spec import language_reference
-from streamkit.spec.language_reference import Shown
+from streamkit.spec.language_reference import examples_of, examples_of_ends
 from streamkit.spec.topology_schema import build
 from tests.laws.place import Place
 from tests.laws.places_of_streams import STREAMS, WHOLE
@@ -55,12 +54,11 @@ REFUSED = {"step.outer_join/on", "step.outer_join/partition", "step.outer_join/o
 PLACES: dict[str, Place] = {**STREAMS, **TABLES}
 
 
-def examples_of() -> list[tuple[str, Example | Shown]]:
+def all_examples() -> list[tuple[str, Example]]:
     """Return the examples of the operators and of the language reference by name."""
-    found: list[tuple[str, Example | Shown]] = [(name, each.example) for name, each in OPERATORS.items()]
-    more = [(name, each) for name, listed in language_reference.STEPS.items() for each in listed]
-    more += [("sources and ends", each) for each in language_reference.ENDS]
-    return found + [(f"{name}: {each.title}", each) for name, each in more]
+    listed = [(name, each) for name, operator in OPERATORS.items() for each in examples_of(operator)]
+    listed += [("sources and ends", each) for each in examples_of_ends()]
+    return [(f"{name}: {each.title}" if each.title else name, each) for name, each in listed]
 
 
 OUTER = """\

@@ -16,11 +16,10 @@ from streamkit.expressions.piece import Piece
 from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
-from streamkit.spec.language_reference import Shown
 from tests.conformance_cases import write_example
 from tests.laws.comparing import compare, expressions, shown
 from tests.laws.forms import FORMS, LEVELS, twin
-from tests.laws.places import OUTER, PLACES, REFUSED, declared, examples_of, expressions_in
+from tests.laws.places import OUTER, PLACES, REFUSED, all_examples, declared, expressions_in
 
 # Each form in each place is a topology of its own: thousands are compiled.
 pytestmark = pytest.mark.slow
@@ -80,12 +79,12 @@ def test_every_level_is_at_the_top_of_some_form() -> None:
 
 # -- The examples of the operators: a step that is new has one ------------------------------------------------------
 
-EXAMPLES = [each for each in examples_of() if expressions_in(each[1].topology)]
+EXAMPLES = [each for each in all_examples() if expressions_in(each[1].topology)]
 DRESSED = ("(EXPR) if now() == 0 else None", "(EXPR) or None", "now() == 0 and (EXPR)", "not (EXPR)")
 
 
 @pytest.mark.parametrize("example", [each for _, each in EXAMPLES], ids=[name for name, _ in EXAMPLES])
-def test_examples_mean_the_same_in_every_form(tmp_path: Path, example: Example | Shown) -> None:
+def test_examples_mean_the_same_in_every_form(tmp_path: Path, example: Example) -> None:
     write_example(tmp_path, example)
     for _, text, replaced in expressions_in(example.topology):
         for form in DRESSED:

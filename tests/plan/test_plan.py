@@ -16,6 +16,7 @@ from streamkit.operators.core.value_getters import FilterGetter, MapValuesGetter
 from streamkit.plan import load
 from streamkit.plan.describe import FORMATS, describe
 from streamkit.plan.model import Plan, SourceNode
+from streamkit.spec.language_reference import examples_of
 from tests.conformance_cases import write_example
 from tests.plan.support import plan_of, problems_of
 
@@ -185,7 +186,7 @@ def test_an_empty_topology(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_examples_build(operator: str, tmp_path: Path) -> None:
-    assert load(write_example(tmp_path, OPERATORS[operator].example)).sub_topologies
+    assert load(write_example(tmp_path, examples_of(OPERATORS[operator])[0])).sub_topologies
 
 
 def test_importing_operators_is_fast() -> None:

@@ -44,6 +44,8 @@ class Example:
     output: str
     files: Mapping[str, str] = field(default_factory=dict)
     """The Python modules beside the file: their text by name, such as `words.py`."""
+    title: str = ""
+    """A sentence above the example; a step's first one needs none."""
 
 
 class Operator(ABC, Generic[UpstreamT]):
@@ -64,6 +66,7 @@ class Operator(ABC, Generic[UpstreamT]):
     summary: ClassVar[str]
     """A paragraph of Markdown for the language reference."""
     example: ClassVar[Example]
+    """Its example, if NAME.yaml beside the module does not have it (`spec.language_reference.examples_of`)."""
 
     def check(self, step: Step) -> Iterable[Problem]:
         """Return the problems of the step's options in combination, independent of its upstream."""

@@ -10,7 +10,6 @@ from streamkit.operators.core.operator import (
     BuildError,
     CogroupedStream,
     Context,
-    Example,
     GroupedStream,
     GroupedTable,
     Operator,
@@ -54,28 +53,6 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
         "Combines the values of each group into a result that starts as `initial`. `add` adds a value; on a grouped "
         "table, `subtract` removes one; with session windows, `merge` combines the results of two sessions. After "
         "`cogroup`, which has an `add` for each input, give only `initial` (and `merge`)."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: totals
-topics:
-  orders: {value: json}
-  totals: {value: json}
-pipelines:
-  totals:
-    stream: orders
-    steps:
-      - group_by_key
-      - aggregate:
-          initial: '{"orders": 0, "cents": 0}'
-          add: '{"orders": aggregate.orders + 1, "cents": aggregate.cents + value.cents}'
-      - to_stream
-    to: totals
-""",
-        input="""{"topic": "orders", "key": "ada", "value": {"cents": 250}, "timestamp": 0}
-""",
-        output="""{"topic": "totals", "key": "ada", "value": {"orders": 1, "cents": 250}, "timestamp": 0}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

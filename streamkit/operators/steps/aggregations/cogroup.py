@@ -15,7 +15,6 @@ from streamkit.operators.core.operator import (
     BuildError,
     CogroupedStream,
     Context,
-    Example,
     GroupedStream,
     Operator,
     Table,
@@ -123,38 +122,6 @@ class CogroupOperator(Operator[GroupedStream]):
     summary = (
         "Aggregates several grouped streams into one result per key, each with its own `add`. The step `aggregate` "
         "follows, possibly after a `window`, and gives the initial result. All groups need the same keys."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: balances
-defaults: {key: string, value: long}
-topics:
-  deposits: {}
-  withdrawals: {}
-  balances: {}
-pipelines:
-  withdrawals:
-    stream: withdrawals
-    steps:
-      - group_by_key
-  balances:
-    stream: deposits
-    steps:
-      - group_by_key
-      - cogroup:
-          add: aggregate + value
-          inputs:
-            - {from: withdrawals, add: aggregate - value}
-      - aggregate: {initial: 0, store: balances}
-      - to_stream
-    to: balances
-""",
-        input="""{"topic": "deposits", "key": "ada", "value": 10, "timestamp": 0}
-{"topic": "withdrawals", "key": "ada", "value": 3, "timestamp": 1}
-""",
-        output="""{"topic": "balances", "key": "ada", "value": 10, "timestamp": 0}
-{"topic": "balances", "key": "ada", "value": 7, "timestamp": 1}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

@@ -8,7 +8,6 @@ from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import NAME, STORE
 from streamkit.operators.core.operator import (
     Context,
-    Example,
     GroupedStream,
     GroupedTable,
     Operator,
@@ -32,28 +31,6 @@ class CountOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
     summary = (
         "Counts the records of each group, per window if the group is windowed; on a grouped table, the current rows "
         "of the group. The result is a table of `long` values."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: word-count
-topics:
-  words: {value: string}
-  counts: {value: long}
-pipelines:
-  counts:
-    stream: words
-    steps:
-      - group_by: {key: value}
-      - count: counts
-      - to_stream
-    to: counts
-""",
-        input="""{"topic": "words", "key": "1", "value": "be", "timestamp": 0}
-{"topic": "words", "key": "2", "value": "be", "timestamp": 1}
-""",
-        output="""{"topic": "counts", "key": "be", "value": 1, "timestamp": 0}
-{"topic": "counts", "key": "be", "value": 2, "timestamp": 1}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

@@ -14,7 +14,6 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Example,
     GroupedStream,
     GroupedTable,
     Operator,
@@ -81,28 +80,6 @@ class GroupByOperator(Operator[Stream | Table]):
         "removes a row's old value from its group and adds the new one to its new group. `name` names the "
         "repartition topic, which aggregations of the same group then share."
     )
-    example = Example(
-        topology="""streamkit: 1
-application: per-city
-topics:
-  people: {value: json}
-  people-per-city: {value: long}
-pipelines:
-  per-city:
-    table: people
-    steps:
-      - group_by: value.city
-      - count
-      - to_stream
-    to: people-per-city
-""",
-        input="""{"topic": "people", "key": "1", "value": {"city": "Bonn"}, "timestamp": 0}
-{"topic": "people", "key": "2", "value": {"city": "Bonn"}, "timestamp": 1}
-""",
-        output="""{"topic": "people-per-city", "key": "Bonn", "value": 1, "timestamp": 0}
-{"topic": "people-per-city", "key": "Bonn", "value": 2, "timestamp": 1}
-""",
-    )
 
     def types(self, inference: TypeInference) -> Types:
         value = inference.option_type("value") if "value" in inference.step.options else inference.upstream_types.value
@@ -148,26 +125,6 @@ class GroupByKeyOperator(Operator[Stream]):
     )
     summary = (
         "Groups records by their current key for the next aggregation, which repartitions only if keys have changed."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: clicks-per-user
-topics:
-  clicks: {value: string}
-  clicks-per-user: {value: long}
-pipelines:
-  per-user:
-    stream: clicks
-    steps:
-      - group_by_key
-      - count
-      - to_stream
-    to: clicks-per-user
-""",
-        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
-""",
-        output="""{"topic": "clicks-per-user", "key": "ada", "value": 1, "timestamp": 0}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> GroupedStream:

@@ -9,7 +9,6 @@ from streamkit.operators.core.fields import AGGREGATE_NAMES, NAME, STORE, Expr, 
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Example,
     GroupedStream,
     GroupedTable,
     Operator,
@@ -40,28 +39,6 @@ class ReduceOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
     summary = (
         "Combines the values of each group into one of the same type. The first value becomes the result unchanged; "
         "`add` combines each further value with it. On a grouped table, `subtract` removes a row's old value."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: highest
-topics:
-  bids: {value: integer}
-  highest: {value: integer}
-pipelines:
-  highest:
-    stream: bids
-    steps:
-      - group_by_key
-      - reduce: max(aggregate, value)
-      - to_stream
-    to: highest
-""",
-        input="""{"topic": "bids", "key": "vase", "value": 3, "timestamp": 0}
-{"topic": "bids", "key": "vase", "value": 9, "timestamp": 1}
-""",
-        output="""{"topic": "highest", "key": "vase", "value": 3, "timestamp": 0}
-{"topic": "highest", "key": "vase", "value": 9, "timestamp": 1}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

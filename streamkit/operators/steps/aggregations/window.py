@@ -11,7 +11,6 @@ from streamkit.operators.core.operator import (
     BuildError,
     CogroupedStream,
     Context,
-    Example,
     GroupedStream,
     Operator,
     WindowedCogroup,
@@ -46,27 +45,6 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
         "Divides the records of each group by time, so that the next aggregation has one result per key and window: "
         "`tumbling`, `hopping`, `sliding` or `session`. Results are emitted with every update, or with `emit: "
         "on_close` once, when the window and its `grace` have ended."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: clicks-per-minute
-topics:
-  clicks: {value: string}
-  per-minute: {key: {windowed: string, size: 1m}, value: long}
-pipelines:
-  per-minute:
-    stream: clicks
-    steps:
-      - group_by_key
-      - window: {tumbling: 1m}
-      - count
-      - to_stream
-    to: per-minute
-""",
-        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 61000}
-""",
-        output="""{"topic": "per-minute", "key": {"key": "ada", "start": 60000, "end": 120000}, "value": 1, "timestamp": 61000}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

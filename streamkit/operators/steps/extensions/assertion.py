@@ -10,7 +10,7 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 
@@ -49,25 +49,6 @@ class AssertOperator(Operator[Stream]):
         "Forwards the records for which the condition is true. Every other record is an error of the step with "
         "`message`, and `on_error` decides what happens: the application ends (the default), the record is dropped, "
         "or it goes to a dead-letter topic with the message in its headers."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: checked-orders
-topics:
-  orders: {value: json}
-  valid: {value: json}
-pipelines:
-  valid:
-    stream: orders
-    steps:
-      - assert: {if: value.cents >= 0, message: an amount is negative, on_error: continue}
-    to: valid
-""",
-        input="""{"topic": "orders", "key": "a", "value": {"cents": 5}, "timestamp": 0}
-{"topic": "orders", "key": "b", "value": {"cents": -5}, "timestamp": 1}
-""",
-        output="""{"topic": "valid", "key": "a", "value": {"cents": 5}, "timestamp": 0}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

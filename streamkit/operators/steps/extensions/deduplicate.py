@@ -17,7 +17,6 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Example,
     Operator,
     Stream,
     required_serde,
@@ -86,29 +85,6 @@ class DeduplicateOperator(Operator[Stream]):
         "key, records with the same id must have the same key, or follow `select_key`. The store has a row for each "
         "id with the timestamp of the forwarded record, for at most 2 × `within` of stream time; it has a changelog "
         "and no cache."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: once
-topics:
-  payments: {value: json}
-  once: {value: json}
-pipelines:
-  once:
-    stream: payments
-    steps:
-      - deduplicate: {by: value.id, within: 10m}
-    to: once
-""",
-        input="""{"topic": "payments", "key": "ada", "value": {"id": 1}, "timestamp": 0}
-{"topic": "payments", "key": "ada", "value": {"id": 1}, "timestamp": 5000}
-{"topic": "payments", "key": "ada", "value": {"id": 2}, "timestamp": 6000}
-{"topic": "payments", "key": "ada", "value": {"id": 1}, "timestamp": 600000}
-""",
-        output="""{"topic": "once", "key": "ada", "value": {"id": 1}, "timestamp": 0}
-{"topic": "once", "key": "ada", "value": {"id": 2}, "timestamp": 6000}
-{"topic": "once", "key": "ada", "value": {"id": 1}, "timestamp": 600000}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -23,7 +23,7 @@ from streamkit.operators.core.fields import (
     Integer,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
 
 MODULE = "lookups"
@@ -121,42 +121,6 @@ class EnrichOperator(Operator[Stream]):
         "order, each once it and all before it have their results, and are committed after that. See "
         "[enrich](calls.md#functions-that-look-up).\n\nKafka Streams has no such step; the node is named "
         "`STREAMKIT-ENRICH-…`."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: greetings
-topics:
-  visits: {value: json}
-  greetings: {value: json}
-pipelines:
-  greetings:
-    stream: visits
-    steps:
-      - enrich:
-          call: "countries:language_of"
-          by: value.country
-          timeout: 2s
-          cache: {size: 1000, ttl: 10m}
-          value: "{'user': value.user, 'language': result}"
-    to: greetings
-""",
-        input="""{"topic": "visits", "key": "k", "value": {"user": "ann", "country": "at"}, "timestamp": 0}
-{"topic": "visits", "key": "k", "value": {"user": "bob", "country": "fr"}, "timestamp": 1}
-""",
-        output="""{"topic": "greetings", "key": "k", "value": {"user": "ann", "language": "de"}, "timestamp": 0}
-{"topic": "greetings", "key": "k", "value": {"user": "bob", "language": "fr"}, "timestamp": 1}
-""",
-        files={
-            "countries.py": """import asyncio
-
-LANGUAGES = {"at": "de", "fr": "fr"}
-
-
-async def language_of(country):
-    await asyncio.sleep(0.01)  # in place of a request to a service
-    return LANGUAGES.get(country)
-"""
-        },
     )
 
     def types(self, inference: TypeInference) -> Types:

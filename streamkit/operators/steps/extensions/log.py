@@ -12,7 +12,7 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Choice, Expr, Field, Integer
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Value
@@ -62,24 +62,6 @@ class LogOperator(Operator[Stream]):
         "most `limit` lines in a second of the wall clock; for further records the message is not computed, and the "
         "next line begins with the number of omitted lines. A line has at most 10,000 characters, and "
         "line breaks in it are written as `\\n`."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: logged
-topics:
-  orders: {value: json}
-  same: {value: json}
-pipelines:
-  same:
-    stream: orders
-    steps:
-      - log: {message: "f'{key} paid {value.cents}'", level: warning, limit: 10}
-    to: same
-""",
-        input="""{"topic": "orders", "key": "a", "value": {"cents": 5}, "timestamp": 0}
-""",
-        output="""{"topic": "same", "key": "a", "value": {"cents": 5}, "timestamp": 0}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

@@ -11,7 +11,7 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field, Fraction, Integer
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Value, WindowedKey
@@ -64,29 +64,6 @@ class SampleOperator(Operator[Stream]):
         "that a lower one keeps. Equal numbers have equal hashes (1, 1.0), and the order of an object's fields does "
         "not matter. If `by` returns null, the position of the record decides (topic, partition and offset), so "
         "records are kept or dropped individually."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: some-users
-topics:
-  clicks: {value: string}
-  some: {value: string}
-pipelines:
-  some:
-    stream: clicks
-    steps:
-      - sample: {rate: 0.5, seed: 1}
-    to: some
-""",
-        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
-{"topic": "clicks", "key": "bob", "value": "/", "timestamp": 1}
-{"topic": "clicks", "key": "ada", "value": "/cart", "timestamp": 2}
-{"topic": "clicks", "key": "eve", "value": "/", "timestamp": 3}
-""",
-        output="""{"topic": "some", "key": "ada", "value": "/", "timestamp": 0}
-{"topic": "some", "key": "bob", "value": "/", "timestamp": 1}
-{"topic": "some", "key": "ada", "value": "/cart", "timestamp": 2}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

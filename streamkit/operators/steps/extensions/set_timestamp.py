@@ -10,7 +10,7 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Value
@@ -46,24 +46,6 @@ class SetTimestampOperator(Operator[Stream]):
         "a whole number of at least 0, including null, is an error of the step. The task's stream time does not "
         "change, because it comes from the records that the task reads. To set it too, give the topic a `timestamp`, "
         "or use `repartition` after this step."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: event-times
-topics:
-  events: {value: json}
-  timed: {value: json}
-pipelines:
-  timed:
-    stream: events
-    steps:
-      - set_timestamp: value.seconds * 1000
-    to: timed
-""",
-        input="""{"topic": "events", "key": "a", "value": {"seconds": 5}, "timestamp": 0}
-""",
-        output="""{"topic": "timed", "key": "a", "value": {"seconds": 5}, "timestamp": 5000}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

@@ -10,7 +10,6 @@ from streamkit.expressions.types import ListOf
 from streamkit.operators.core.fields import NAME, STORE, Expr, Field, Integer, SerdeField
 from streamkit.operators.core.operator import (
     Context,
-    Example,
     GroupedStream,
     Operator,
     Table,
@@ -49,31 +48,6 @@ class TopOperator(Operator[GroupedStream | WindowedStream]):
         "its window is dropped. Without windows, lists ignore time, and a value leaves a list only for a higher rank. "
         "With a `ttl`, a row is deleted that long after its last change. When two sessions become one, values of the "
         "earlier session come first among equal ranks."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: best-scores
-topics:
-  scores: {value: json}
-  best: {value: json}
-pipelines:
-  best:
-    stream: scores
-    steps:
-      - group_by_key
-      - top: {n: 2, by: value.points}
-      - to_stream
-    to: best
-""",
-        input="""{"topic": "scores", "key": "chess", "value": {"who": "ada", "points": 3}, "timestamp": 0}
-{"topic": "scores", "key": "chess", "value": {"who": "bob", "points": 5}, "timestamp": 1}
-{"topic": "scores", "key": "chess", "value": {"who": "eve", "points": 3}, "timestamp": 2}
-{"topic": "scores", "key": "chess", "value": {"who": "kim", "points": 4}, "timestamp": 3}
-""",
-        output="""{"topic": "best", "key": "chess", "value": [{"who": "ada", "points": 3}], "timestamp": 0}
-{"topic": "best", "key": "chess", "value": [{"who": "bob", "points": 5}, {"who": "ada", "points": 3}], "timestamp": 1}
-{"topic": "best", "key": "chess", "value": [{"who": "bob", "points": 5}, {"who": "kim", "points": 4}], "timestamp": 3}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -22,7 +22,6 @@ from streamkit.operators.core.fields import (
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Example,
     GlobalTable,
     Operator,
     Stream,
@@ -113,28 +112,6 @@ class JoinOperator(Operator[Stream | Table]):
         "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a "
         "match on both sides are emitted."
     )
-    example = Example(
-        topology="""streamkit: 1
-application: orders-with-names
-topics:
-  orders: {value: json}
-  users: {value: string}
-  named-orders: {value: json}
-pipelines:
-  users:
-    table: users
-  named-orders:
-    stream: orders
-    steps:
-      - join: {with: users, value: 'merge(left, {"name": right})'}
-    to: named-orders
-""",
-        input="""{"topic": "users", "key": "1", "value": "Ada", "timestamp": 0}
-{"topic": "orders", "key": "1", "value": {"cents": 250}, "timestamp": 1}
-""",
-        output="""{"topic": "named-orders", "key": "1", "value": {"cents": 250, "name": "Ada"}, "timestamp": 1}
-""",
-    )
 
     def check(self, step: Step) -> Iterable[Problem]:
         if step.get("within") is not None:
@@ -223,13 +200,6 @@ class LeftJoinOperator(JoinOperator):
         "Joins like `join`, but also emits records of the left side without a match; `right` is then None. For two "
         "streams, an unmatched record is emitted when its window has ended."
     )
-    example = Example(
-        topology=JoinOperator.example.topology.replace("- join:", "- left_join:"),
-        input="""{"topic": "orders", "key": "1", "value": {"cents": 250}, "timestamp": 1}
-""",
-        output="""{"topic": "named-orders", "key": "1", "value": {"cents": 250, "name": null}, "timestamp": 1}
-""",
-    )
 
 
 class OuterJoinOperator(JoinOperator):
@@ -240,29 +210,4 @@ class OuterJoinOperator(JoinOperator):
     summary = (
         "Joins two streams or two tables, and also emits records of both sides without a match; the missing side is "
         "None."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: stock
-defaults: {key: string, value: integer}
-topics:
-  shop: {}
-  web: {}
-  stock: {}
-pipelines:
-  web:
-    table: web
-  stock:
-    table: shop
-    steps:
-      - outer_join: {with: web, value: (left or 0) + (right or 0), value_serde: integer}
-      - to_stream
-    to: stock
-""",
-        input="""{"topic": "shop", "key": "a", "value": 1, "timestamp": 0}
-{"topic": "web", "key": "a", "value": 2, "timestamp": 1}
-""",
-        output="""{"topic": "stock", "key": "a", "value": 1, "timestamp": 0}
-{"topic": "stock", "key": "a", "value": 3, "timestamp": 1}
-""",
     )

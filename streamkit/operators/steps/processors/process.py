@@ -28,7 +28,6 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Example,
     Operator,
     Stream,
     StreamChanges,
@@ -101,31 +100,6 @@ class ProcessOperator(Operator[Stream | Table]):
         "Hands each record to a Python class, made once a task, or to a function. It may use stores, punctuators and "
         "headers, and forwards any number of records with any keys; the keys count as changed."
     )
-    example = Example(
-        topology="""streamkit: 1
-application: words
-topics:
-  lines: {value: string}
-  words: {value: string}
-pipelines:
-  words:
-    stream: lines
-    steps:
-      - process: {call: "words:split", value_serde: string}
-    to: words
-""",
-        input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}
-""",
-        output="""{"topic": "words", "key": "k", "value": "to", "timestamp": 0}
-{"topic": "words", "key": "k", "value": "be", "timestamp": 0}
-""",
-        files={
-            "words.py": """def split(record, context):
-    for word in record.value.split():
-        yield record.replace(value=word)
-"""
-        },
-    )
     prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
     fixed_key: ClassVar[bool] = False
 
@@ -196,10 +170,3 @@ class ProcessValuesOperator(ProcessOperator):
             return super()._processor(step, stores)
         passed = ("records",) if form == "list" else ("records", "columns")
         return BatchProcessor(BatchCall(step.options["call"], size, form, passed), "BatchTransform", stores)
-
-    example = Example(
-        topology=ProcessOperator.example.topology.replace("process:", "process_values:"),
-        input=ProcessOperator.example.input,
-        output=ProcessOperator.example.output,
-        files=ProcessOperator.example.files,
-    )

@@ -17,7 +17,6 @@ from streamkit.operators.core.operator import (
     Branches,
     BuildError,
     Context,
-    Example,
     Operator,
     Stream,
     TypeInference,
@@ -84,34 +83,6 @@ class BranchOperator(Operator[Stream]):
         "`default: true` is named 0: `from: PIPELINE.1`. All branches are created first, and then, in the order of "
         "`when`, the nodes below each. With `chained: true`, a branch's steps and ends are created with the branch "
         "itself, as with `Branched.withFunction` and `withConsumer`; this affects indices, never records."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: sort-payments
-topics:
-  payments: {value: integer}
-  large: {value: integer}
-  small: {value: integer}
-pipelines:
-  payments:
-    stream: payments
-    steps:
-      - branch:
-          when:
-            large:
-              if: value > 100
-              to: large
-          default: small
-  small:
-    from: payments.small
-    to: small
-""",
-        input="""{"topic": "payments", "key": "a", "value": 500, "timestamp": 0}
-{"topic": "payments", "key": "b", "value": 5, "timestamp": 1}
-""",
-        output="""{"topic": "large", "key": "a", "value": 500, "timestamp": 0}
-{"topic": "small", "key": "b", "value": 5, "timestamp": 1}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -16,7 +16,6 @@ from streamkit.operators.core.operator import (
     BuildError,
     Context,
     DerivedWork,
-    Example,
     Operator,
     Stream,
     Table,
@@ -114,25 +113,6 @@ class FilterOperator(Operator[Stream | Table]):
         "Keeps the records for which the condition is true. On a table, a row whose condition is false, or becomes "
         "false, is deleted from the result, and `store` materializes the result."
     )
-    example = Example(
-        topology="""streamkit: 1
-application: large-orders
-topics:
-  orders: {value: json}
-  large: {value: json}
-pipelines:
-  large:
-    stream: orders
-    steps:
-      - filter: value.cents > 1000
-    to: large
-""",
-        input="""{"topic": "orders", "key": "a", "value": {"cents": 1500}, "timestamp": 0}
-{"topic": "orders", "key": "b", "value": {"cents": 5}, "timestamp": 1}
-""",
-        output="""{"topic": "large", "key": "a", "value": {"cents": 1500}, "timestamp": 0}
-""",
-    )
 
     def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
         if isinstance(upstream, Table):
@@ -179,23 +159,4 @@ class FilterNotOperator(FilterOperator):
     summary = (
         "Keeps the records for which the condition is false. On a table, a row whose condition is true is deleted "
         "from the result, and `store` materializes the result."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: without-tests
-topics:
-  orders: {value: json}
-  real: {value: json}
-pipelines:
-  real:
-    stream: orders
-    steps:
-      - filter_not: key == "test"
-    to: real
-""",
-        input="""{"topic": "orders", "key": "test", "value": {"cents": 1}, "timestamp": 0}
-{"topic": "orders", "key": "a", "value": {"cents": 2}, "timestamp": 1}
-""",
-        output="""{"topic": "real", "key": "a", "value": {"cents": 2}, "timestamp": 1}
-""",
     )

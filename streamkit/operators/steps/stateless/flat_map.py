@@ -10,7 +10,7 @@ from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
 from streamkit.operators.core.parsed_values import Step
 from streamkit.rounds import many
 
@@ -48,24 +48,6 @@ class FlatMapOperator(Operator[Stream]):
     summary = (
         "Turns each record into any number of records, given as a list of `(key, value)` pairs. Like `map` it "
         "changes keys, so later steps may need to repartition; `flat_map_values` does not."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: order-lines
-topics:
-  orders: {value: json}
-  lines: {value: integer}
-pipelines:
-  lines:
-    stream: orders
-    steps:
-      - flat_map: {records: "[(line.article, line.pieces) for line in value.lines]", value_serde: integer}
-    to: lines
-""",
-        input="""{"topic": "orders", "key": "1", "value": {"lines": [{"article": "a", "pieces": 2}]}, "timestamp": 0}
-""",
-        output="""{"topic": "lines", "key": "a", "value": 2, "timestamp": 0}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

@@ -12,7 +12,7 @@ from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import BatchCall, Step
 from streamkit.rounds import many
 
@@ -49,25 +49,6 @@ class FlatMapValuesOperator(Operator[Stream]):
     summary = (
         "Turns each record into one record per value of an iterable, all with the record's key. An empty iterable "
         "drops the record."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: split-words
-topics:
-  lines: {value: string}
-  words: {value: string}
-pipelines:
-  words:
-    stream: lines
-    steps:
-      - flat_map_values: {values: value.split(), value_serde: string}
-    to: words
-""",
-        input="""{"topic": "lines", "key": "k", "value": "to be", "timestamp": 0}
-""",
-        output="""{"topic": "words", "key": "k", "value": "to", "timestamp": 0}
-{"topic": "words", "key": "k", "value": "be", "timestamp": 0}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

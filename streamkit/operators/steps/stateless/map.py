@@ -13,7 +13,6 @@ from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, 
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     Context,
-    Example,
     Operator,
     Stream,
     StreamChanges,
@@ -61,24 +60,6 @@ class MapOperator(Operator[Stream]):
         "Replaces the key and the value of each record. If `key` or `value` is absent, that side does not change. A "
         "later step that needs records by key, such as an aggregation or a join, repartitions first; if the key does "
         "not change, use `map_values` to avoid this."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: by-city
-topics:
-  people: {value: json}
-  names-by-city: {value: string}
-pipelines:
-  by-city:
-    stream: people
-    steps:
-      - map: {key: value.city, value: value.name, value_serde: string}
-    to: names-by-city
-""",
-        input="""{"topic": "people", "key": "1", "value": {"city": "Bonn", "name": "Ada"}, "timestamp": 0}
-""",
-        output="""{"topic": "names-by-city", "key": "Bonn", "value": "Ada", "timestamp": 0}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

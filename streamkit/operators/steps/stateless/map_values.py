@@ -16,7 +16,6 @@ from streamkit.operators.core.operator import (
     BuildError,
     Context,
     DerivedWork,
-    Example,
     Operator,
     Stream,
     Table,
@@ -98,24 +97,6 @@ class MapValuesOperator(Operator[Stream | Table]):
     summary = (
         "Replaces the value and keeps the key, so no repartitioning is needed. On a table, deleted rows stay deleted "
         "without evaluating the expression, and `store` materializes the result."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: shout
-topics:
-  words: {value: string}
-  loud: {value: string}
-pipelines:
-  loud:
-    stream: words
-    steps:
-      - map_values: {value: value.upper(), value_serde: string}
-    to: loud
-""",
-        input="""{"topic": "words", "key": "a", "value": "hello", "timestamp": 0}
-""",
-        output="""{"topic": "loud", "key": "a", "value": "HELLO", "timestamp": 0}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

@@ -11,7 +11,6 @@ from streamkit.operators.core.fields import NAME, Field, PipelineRef
 from streamkit.operators.core.operator import (
     BuildError,
     Context,
-    Example,
     Operator,
     Stream,
     TypeInference,
@@ -36,29 +35,6 @@ class MergeOperator(Operator[Stream]):
     summary = (
         "Merges streams into one that contains the records of all, in no particular order. Records keep their keys; "
         "if the keys of one stream have changed, the merged stream counts as one with changed keys."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: regions
-topics:
-  north: {value: string}
-  south: {value: string}
-  all: {value: string}
-pipelines:
-  south:
-    stream: south
-  all:
-    stream: north
-    steps:
-      - merge: south
-    to: all
-""",
-        input="""{"topic": "north", "key": "a", "value": "1", "timestamp": 0}
-{"topic": "south", "key": "b", "value": "2", "timestamp": 1}
-""",
-        output="""{"topic": "all", "key": "a", "value": "1", "timestamp": 0}
-{"topic": "all", "key": "b", "value": "2", "timestamp": 1}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -9,7 +9,7 @@ from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
 
 
@@ -37,24 +37,6 @@ class PeekOperator(Operator[Stream]):
     summary = (
         "Evaluates an expression, or calls a Python callable with key and value, for each record, and forwards the "
         "record unchanged."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: look
-topics:
-  numbers: {value: integer}
-  same: {value: integer}
-pipelines:
-  same:
-    stream: numbers
-    steps:
-      - peek: value + 1
-    to: same
-""",
-        input="""{"topic": "numbers", "key": "a", "value": 1, "timestamp": 0}
-""",
-        output="""{"topic": "same", "key": "a", "value": 1, "timestamp": 0}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

@@ -9,7 +9,7 @@ from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
 from streamkit.record import Key, Value
 from streamkit.serdes.size import check_value
@@ -41,24 +41,6 @@ class PrintOperator(Operator[Stream]):
     summary = (
         "Prints each record as `[label]: key, value`; under `try` to stderr. The node has no successors; the next "
         "step follows the node above `print`."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: show
-topics:
-  numbers: {value: integer}
-  same: {value: integer}
-pipelines:
-  same:
-    stream: numbers
-    steps:
-      - print: seen
-    to: same
-""",
-        input="""{"topic": "numbers", "key": "a", "value": 1, "timestamp": 0}
-""",
-        output="""{"topic": "same", "key": "a", "value": 1, "timestamp": 0}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

@@ -9,7 +9,7 @@ from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, serde_or_none
 from streamkit.operators.core.parsed_values import Step
 from streamkit.serdes.serde import Serde
 
@@ -49,24 +49,6 @@ class SelectKeyOperator(Operator[Stream]):
     summary = (
         "Gives each record a new key. The record stays in its partition until an aggregation, a join or `to_table` "
         "needs records by key and repartitions."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: orders-by-customer
-topics:
-  orders: {value: json}
-  by-customer: {value: json}
-pipelines:
-  by-customer:
-    stream: orders
-    steps:
-      - select_key: value.customer
-    to: by-customer
-""",
-        input="""{"topic": "orders", "key": "1", "value": {"customer": "ada"}, "timestamp": 0}
-""",
-        output="""{"topic": "by-customer", "key": "ada", "value": {"customer": "ada"}, "timestamp": 0}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:

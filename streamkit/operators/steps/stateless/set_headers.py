@@ -11,7 +11,7 @@ from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Field, HeaderMap
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, serde_or_none
 from streamkit.operators.core.parsed_values import Step
 from streamkit.record import Headers, Value
 
@@ -44,24 +44,6 @@ class SetHeadersOperator(Operator[Stream]):
         "Sets record headers: each expression returns text or bytes; null removes the header. An existing header of "
         "that name is replaced; others, the key and the value do not change. If an expression returns None, the "
         "header has no value, like `new RecordHeader(name, null)` in Java."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: tag
-topics:
-  in: {value: string}
-  out: {value: string}
-pipelines:
-  tagged:
-    stream: in
-    steps:
-      - set_headers: {headers: {source: '"web"'}}
-    to: out
-""",
-        input="""{"topic": "in", "key": "a", "value": "x", "timestamp": 0}
-""",
-        output="""{"topic": "out", "key": "a", "value": "x", "timestamp": 0, "headers": [["source", "web"]]}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

@@ -11,7 +11,7 @@ from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Choice, DurationOr, Field, Flag, Integer, TopicConfig
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Context, Example, Operator, Table, TableWork, required_serde
+from streamkit.operators.core.operator import BuildError, Context, Operator, Table, TableWork, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.value_getters import Getter, SuppressGetter
 from streamkit.record import FullContext, Key, Value
@@ -141,30 +141,6 @@ class SuppressOperator(Operator[Table]):
         "which gives one final result per window, or for a given time. The buffer is unbounded, or bounded by "
         "`max_records` and `max_bytes`; when it is full, the oldest updates are emitted early, or the application "
         "stops."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: final-counts
-topics:
-  clicks: {value: string}
-  per-minute: {key: {windowed: string, size: 1m}, value: long}
-pipelines:
-  per-minute:
-    stream: clicks
-    steps:
-      - group_by_key
-      - window: {tumbling: 1m}
-      - count
-      - suppress: window_closes
-      - to_stream
-    to: per-minute
-""",
-        input="""{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 0}
-{"topic": "clicks", "key": "ada", "value": "/", "timestamp": 1}
-{"topic": "clicks", "key": "bob", "value": "/", "timestamp": 60000}
-""",
-        output="""{"topic": "per-minute", "key": {"key": "ada", "start": 0, "end": 60000}, "value": 2, "timestamp": 1}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -13,7 +13,6 @@ from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     Context,
-    Example,
     Operator,
     Stream,
     Table,
@@ -47,26 +46,6 @@ class ToStreamOperator(Operator[Table]):
     summary = (
         "Turns a table into the stream of its changes: a record for each update, with the value null if a row was "
         "deleted. A table must become a stream before `to` can write it."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: changes
-topics:
-  users: {value: string}
-  user-changes: {value: string}
-pipelines:
-  changes:
-    table: users
-    steps:
-      - to_stream
-    to: user-changes
-""",
-        input="""{"topic": "users", "key": "1", "value": "Ada", "timestamp": 0}
-{"topic": "users", "key": "1", "value": null, "timestamp": 1}
-""",
-        output="""{"topic": "user-changes", "key": "1", "value": "Ada", "timestamp": 0}
-{"topic": "user-changes", "key": "1", "value": null, "timestamp": 1}
-""",
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, STORE
-from streamkit.operators.core.operator import Context, Example, Operator, SourceWork, Stream, Table, required_serde
+from streamkit.operators.core.operator import Context, Operator, SourceWork, Stream, Table, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import is_named, materialize, refuse_nameless_ttl
@@ -23,28 +23,6 @@ class ToTableOperator(Operator[Stream]):
         "Reads the stream as changes of a table: the latest value of each key is the row, null deletes it. If the "
         "stream's keys have changed, it repartitions first. Without `store`, there is a store only if a step needs "
         "one."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: latest
-topics:
-  readings: {value: double}
-  warm: {value: double}
-pipelines:
-  latest:
-    stream: readings
-    steps:
-      - to_table: latest
-      - filter: value > 20
-      - to_stream
-    to: warm
-""",
-        input="""{"topic": "readings", "key": "hall", "value": 21.5, "timestamp": 0}
-{"topic": "readings", "key": "hall", "value": 18.0, "timestamp": 1}
-""",
-        output="""{"topic": "warm", "key": "hall", "value": 21.5, "timestamp": 0}
-{"topic": "warm", "key": "hall", "value": null, "timestamp": 1}
-""",
     )
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Table:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField
-from streamkit.operators.core.operator import Context, Example, Operator, Stream, TypeInference, Types, required_serde
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.plain_nodes import repartition_node
 
@@ -32,25 +32,6 @@ class RepartitionOperator(Operator[Stream]):
         "Writes the stream to an internal topic and reads it back, so that records of a key share a partition again "
         "and work can be spread over a different number of partitions. `name` names the topic: "
         "`APPLICATION-NAME-repartition`."
-    )
-    example = Example(
-        topology="""streamkit: 1
-application: spread
-topics:
-  orders: {value: json}
-  by-city: {value: json}
-pipelines:
-  by-city:
-    stream: orders
-    steps:
-      - select_key: value.city
-      - repartition: {partitions: 4, name: cities}
-    to: by-city
-""",
-        input="""{"topic": "orders", "key": "1", "value": {"city": "Bonn"}, "timestamp": 0}
-""",
-        output="""{"topic": "by-city", "key": "Bonn", "value": {"city": "Bonn"}, "timestamp": 0}
-""",
     )
 
     def types(self, inference: TypeInference) -> Types:
