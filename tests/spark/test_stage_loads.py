@@ -11,7 +11,7 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.runtime.spark.rows.log_rows import Address
-from streamkit.runtime.spark.submission.job_options import JobOptions
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import Prepared, declared_counts, prepare
 from tests.spark.support import write_lines
@@ -64,7 +64,7 @@ def test_one_task_reads_everything(lake: Path, tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "in.jsonl", records(5)).path
     found = prepared(tmp_path, "", f"{lake},format=parquet", lines)
     assert found.warnings == (
-        "orders: one task reads all its records; `partitions: N` in its entry of topics, or a column partition, spreads them "
+        "orders: one task reads all its records unless they name partitions; `partitions: N` in its entry of topics, or a column partition, spreads them "
         "over N tasks",
     )
     first, second, behind, third, *_ = found.describe()
@@ -80,6 +80,22 @@ def test_a_declared_number_of_partitions(lake: Path, tmp_path: Path) -> None:
     assert found.describe()[1] == "  engine python; largest task: about 3 of 10 records, if keys spread evenly"
     assert prepared(tmp_path, ", partitions: 1", f"{lake},format=parquet").warnings == ()
     assert prepared(tmp_path, "", f"{lake},format=parquet,partition=p,value=v,timestamp=t").warnings == ()
+
+
+def test_one_partition_that_is_cut_into_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        "streamkit: 1\napplication: cut\ntopics: {orders: {key: string, value: json}, out: {key: string, value: json}}\n"
+        "pipelines: {out: {stream: orders, steps: [{filter: value is not None}], to: out}}\n"
+    )
+    plan = load(path)
+    lines = write_lines(tmp_path / "in.jsonl", records(10)).path
+    options = JobOptions(
+        inputs_of(plan, [f"orders={lines}"]), {"out": Place(str(tmp_path / "out"), JSON_LINES)}, parallelism=4
+    )
+    found = prepare(plan, options, declared_counts(plan, options.inputs), creates=False)
+    assert found.warnings == ()
+    assert found.describe()[1] == "  engine python; largest task: about 3 of 10 records, if keys spread evenly"
 
 
 def test_what_only_spark_can_tell(tmp_path: Path) -> None:

@@ -16,27 +16,29 @@ def load_of(
     inputs: Mapping[str, tuple[Place, ...]],
     ranges: Mapping[str, tuple[LogRange, ...]],
     partitions: Mapping[str, int],
+    pieces: int = 1,
 ) -> str:
     """Return a line about the engine of a stage and the records of its largest task.
 
-    inputs, ranges: the places and the ranges of the log of topics from outside; partitions: of all topics.
+    inputs, ranges: the places and the ranges of the log of topics from outside; partitions: of all topics; pieces: into how
+    many Spark tasks each partition is cut.
     """
     outside = [topic for topic in stage.inputs if topic in inputs or topic in ranges]
     if not outside:
         return "engine python; largest task: not known before the stages that write its topics have run"
-    is_one = stage.cyclic or stage.tasks <= 1
+    is_one = (stage.cyclic or stage.tasks <= 1) and pieces == 1
     total, largest = 0, 0
-    spread = False
+    spread = pieces > 1
     for topic in outside:
         counts = _counts(inputs.get(topic), ranges.get(topic, ()))
         if counts is None:
             return f"engine python; largest task: only Spark can tell how many records {topic} has"
         total += sum(counts)
         if topic in ranges:
-            largest += max(counts, default=0)
+            largest += -(-max(counts, default=0) // pieces)
         else:
             spread = not is_one
-            largest += -(-sum(counts) // max(1, partitions.get(topic, 1)))
+            largest += -(-sum(counts) // (max(1, partitions.get(topic, 1)) * pieces))
     others = "" if len(outside) == len(stage.inputs) else ", and those of the stages before"
     if is_one:
         return f"engine python; its one task reads all records: at most {total:,}{others}"
@@ -55,19 +57,26 @@ def _counts(places: tuple[Place, ...] | None, ranges: tuple[LogRange, ...]) -> l
 
 
 def one_task_warnings(
-    plan: Plan, stages: list[Stage], inputs: Mapping[str, tuple[Place, ...]], partitions: Mapping[str, int]
+    plan: Plan,
+    stages: Mapping[str, int],
+    inputs: Mapping[str, tuple[Place, ...]],
+    partitions: Mapping[str, int],
+    is_read: bool,
 ) -> list[str]:
-    """Return a line for each topic from places whose records one task reads because nothing says more about it."""
-    read = {topic for stage in stages for topic in stage.inputs}
+    """Return a line for each topic from places whose records one task reads because nothing says more about it.
+
+    stages: by topic, into how many Spark tasks its stage cuts a partition; is_read: whether the records were looked at.
+    """
     found = []
     for topic, places in inputs.items():
         declared = plan.external_topics.get(topic)
-        if declared is None or declared.partitions is not None or topic not in read:
+        if declared is None or declared.partitions is not None or stages.get(topic) != 1:
             continue
         if partitions.get(topic, 1) > 1 or any(place.columns.partition is not None for place in places):
             continue
+        unless = "" if is_read else " unless they name partitions"
         found.append(
-            f"{declared.entry}: one task reads all its records; `partitions: N` in its entry of topics, or a column partition, "
-            "spreads them over N tasks"
+            f"{declared.entry}: one task reads all its records{unless}; `partitions: N` in its entry of topics, or a column "
+            "partition, spreads them over N tasks"
         )
     return found

@@ -90,8 +90,9 @@ class Prepared:
         ranges = {topic: self.of(topic) for topic in self.job.sources() if topic not in self.job.options.inputs}
         lines = []
         for stage in self.job.stages:
-            lines.append(stage.describe(self.job.pieces(stage)))
-            lines.append(f"  {load_of(stage, self.job.options.inputs, ranges, self.job.partitions)}")
+            pieces = self.job.pieces(stage)
+            lines.append(stage.describe(pieces))
+            lines.append(f"  {load_of(stage, self.job.options.inputs, ranges, self.job.partitions, pieces)}")
         for topic in self.job.sources():
             for place in self.job.options.inputs.get(topic, ()):
                 lines.append(f"{topic}: {place.path} ({place.format})")
@@ -134,7 +135,8 @@ def prepare(
     ends = {each.place: each.stop for each in ranges}
     job = Job(plan, counts, options, ends, kept)
     if kept is None or not kept.tasks:  # later runs keep the partitions of the first
-        warnings += one_task_warnings(plan, job.stages, options.inputs, counts)
+        cut = {topic: job.pieces(stage) for stage in job.stages for topic in stage.inputs}
+        warnings += one_task_warnings(plan, cut, options.inputs, counts, is_read=creates)
     return Prepared(job, address, tuple(ranges), tuple(warnings))
 
 
