@@ -10,8 +10,10 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
+from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint.input_files import find_files
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place
+from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.incremental_runs import fails
@@ -177,3 +179,20 @@ def test_settings_that_change_between_runs(lake: Lake) -> None:
     lake.add("4.json", row)
     lake.run(other)
     assert [lake.written(number) for number in (3, 4)] == [[1], [1]]
+
+
+def test_files_are_listed_without_a_look_at_their_rows(lake: Lake) -> None:
+    lake.add("1.json", {"user": 1})
+    (lake.folder / "lake/day=1").mkdir()
+    lake.add("day=1/2.json", {"user": 2})
+    _, place = parse_place(f"orders={lake.path},format=json,value=user,timestamp=0", "--input")
+    assert place is not None
+    context = lake.spark.sparkContext
+    context.setJobGroup("listing", "")
+    try:
+        found = find_files(FileSystem(lake.spark), lake.spark, "orders", [place], (), 1)
+        jobs = context.statusTracker().getJobIdsForGroup("listing")
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    assert [each.name for each in found.new] == [f"{lake.path}/1.json", f"{lake.path}/day=1/2.json"]
+    assert list(jobs) == []

@@ -66,6 +66,35 @@ def test_a_sample_by_an_order(spark: Any, topology: Path, tmp_path: Path) -> Non
     assert [each["value"] for each in found] == [0, 1, 2]
 
 
+def test_the_order_of_files_and_offsets_is_that_of_a_job(spark: Any, topology: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number, name in enumerate(("a b.csv", "a!b.csv", "a+b.csv", "aéb.csv", "azb.csv")):
+        (lake / name).write_text(f"n,offset\n{number},\n{number + 10},{number}\n")
+    plan = load(topology)
+    columns = "value=cast(n as int),timestamp=0"
+    for text in (
+        f"orders={lake},{columns},offset=try_cast(null as bigint)",
+        f"orders={lake},{columns},offset=try_cast(offset as bigint)",
+    ):
+        inputs = inputs_of(plan, [text])
+        whole = [each["value"] for each in sample_in(spark, plan, inputs, 10)]
+        assert sorted(whole) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+        assert [each["value"] for each in sample_in(spark, plan, inputs, 6)] == whole[:6]
+
+
+def test_topics_are_merged_by_their_own_timestamps(spark: Any, topology: Path, tmp_path: Path) -> None:
+    topology.write_text(TOPOLOGY.replace("value: json, partitions: 3", "value: json, timestamp: 'value[\"at\"]'"))
+    write_lines(tmp_path / "orders.jsonl", [{"topic": "orders", "key": "o", "value": {"at": at}} for at in (5, 25)])
+    users = [{"topic": "users", "key": "u", "value": at, "timestamp": at} for at in (10, 20, 30)]
+    write_lines(tmp_path / "users.jsonl", users)
+    plan = load(topology)
+    found = sample_in(
+        spark, plan, inputs_of(plan, [f"{name}={tmp_path}/{name}.jsonl" for name in ("orders", "users")]), 9
+    )
+    assert [each["key"] for each in found] == ["o", "u", "u", "o", "u"]
+
+
 def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
     place = tmp_path / "orders.csv"
     place.write_text("user,amount\nann,3\nbob,4\ncy,5\n")
@@ -83,6 +112,10 @@ def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
         ("out", "ann", 3),
         ("out", "bob", 4),
     ]
+    (tmp_path / "last.jsonl").write_text('{"topic": "orders", "key": "last", "value": 1, "timestamp": 0}\n')
+    mixed = streamkit("try", topology, *line, "--input", tmp_path / "last.jsonl")
+    assert mixed.out.startswith(tried.out)
+    assert "last" in mixed.out.removeprefix(tried.out)
     made = streamkit("generate", topology, *line, "--stdout")
     assert (made.code, made.err) == (0, "")
     (tmp_path / "orders.jsonl").write_text(made.out)

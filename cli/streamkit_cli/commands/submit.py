@@ -303,7 +303,10 @@ def _list(text: str | None) -> list[str]:
 SampleLimit = Annotated[
     int | None,
     typer.Option(
-        "--limit", metavar="N", min=1, help="At most so many records of each topic of --input TOPIC=PLACE; default 100."
+        "--limit",
+        metavar="N",
+        min=1,
+        help="At most so many records of each topic of --input TOPIC=PLACE, all of which is read; default 100.",
     ),
 ]
 SampleConf = Annotated[

@@ -75,11 +75,14 @@ def try_(
     if STDIN in records:
         refuse_stdin(file)
     check_sample_options(records, limit, conf)
+    places = list(filter(is_place, records))
+    # All places are one sample, where the first of them stands.
     sources = [(input_name(path), input_lines(path)) for path in records if not is_place(path)]
+    before = records.index(places[0]) if places else 0
     with user_output() as stdout, user_log():
         plan = load_plan(file, settings, env_file)
-        if places := list(filter(is_place, records)):
-            sources.append(("sample", map(json_line, sample_of(plan, places, limit, conf))))
+        if places:
+            sources.insert(before, ("sample", map(json_line, sample_of(plan, places, limit, conf))))
         tracer = _tracer(plan) if trace else None
         with Driver(plan, Remains(logs=False), tracer=tracer) as driver:
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.checkpoint.file_system import FileState, FileSystem, escaped
 from streamkit.runtime.spark.checkpoint.manifest import InputFile
-from streamkit.runtime.spark.rows.files import OpenedInput, files_of_table, open_files
+from streamkit.runtime.spark.rows.files import OpenedInput, files_of_place, files_of_table, open_files
 from streamkit.runtime.spark.submission.job_options import OF_SPARK, Place
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def find_files(
 
 def _states(files: FileSystem, spark: SparkSession, place: Place) -> dict[str, FileState]:
     if place.format in OF_SPARK:
-        return files.states(list(open_files(spark, place).frame.inputFiles()))
+        return files.states(files_of_place(spark, place))
     return {name: FileState(name, count, 0) for name, count in files_of_table(spark, place).items()}
 
 

@@ -68,6 +68,8 @@ _OPTIONS = {
 _MICROSECONDS_OF_A_DAY = 86_400_000_000
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 """Options that give the columns to read, in lower case."""
+_LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath")
+"""Options that choose files, in lower case."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
@@ -218,6 +220,14 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
     return _column(name)
 
 
+def files_of_place(spark: SparkSession, place: Place) -> list[str]:
+    """Return the files that Spark finds at a place, of a format OF_SPARK, without a look at their contents. Raises TransportError."""
+    chosen = {name: value for name, value in place.options.items() if name.lower() in _LISTING}
+    frame = spark.read.options(**chosen).format("binaryFile").load(place.path)
+    _check_all_read(spark, place, frame)
+    return list(frame.inputFiles())
+
+
 def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
     """Raise TransportError for files in folders that Spark passes over, and for a path that it takes for a hidden one."""
     listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place.path)
@@ -302,10 +312,15 @@ def _position(place: str) -> list[Column]:
 
 
 def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
-    """Return the first rows of an input with columns, in its order; of lines all, which may be of several topics."""
+    """Return the first rows of an input with columns, in the order of a job; of lines all, which may be of several topics."""
+    from pyspark.sql import functions as sf
+
     if opened.place.has_lines:
         return opened
-    in_order = {FILES: (_FILE, _BLOCK, _ROW), OFFSETS: ("offset",)}.get(opened.order, (_ROW, _BLOCK))
+    # By the names of files, not by their URIs. Rows without an offset come after those with one.
+    by_file = [sf.url_decode(sf.replace(sf.col(_FILE), sf.lit("+"), sf.lit("%2B"))), _BLOCK, _ROW]
+    offset = [sf.col("offset").asc_nulls_last()] if opened.order == OFFSETS else []
+    in_order = [*offset, *by_file] if opened.order in (FILES, OFFSETS) else [_ROW, _BLOCK]
     return replace(opened, frame=opened.frame.orderBy(*in_order).limit(limit))
 
 
@@ -656,6 +671,7 @@ __all__ = [
     "FileReading",
     "OpenedInput",
     "count_partitions",
+    "files_of_place",
     "files_of_table",
     "open_files",
     "read_files",
