@@ -313,10 +313,11 @@ def with_plugins() -> Schema:
 def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
     """Write a schema to its file, or with `--check` compare it; `module` writes it, for messages.
 
-    Returns the exit code; raises UsageError for other arguments.
+    Returns the exit code.
     """
     if arguments not in ([], ["--check"]):
-        raise UsageError(f"usage: python -m {module} [--check]")
+        print(f"usage: python -m {module} [--check]", file=sys.stderr)
+        return UsageError.exit_code
     text = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
     if not arguments:
         path.parent.mkdir(exist_ok=True)
@@ -331,7 +332,7 @@ def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """Write the schema, with `--check` compare it, with `--plugins` print it with what installed plugins add.
 
-    Returns the exit code; raises UsageError for other arguments.
+    Returns the exit code.
     """
     if arguments == ["--plugins"]:
         print(json.dumps(with_plugins(), indent=1, ensure_ascii=False))
@@ -445,8 +446,4 @@ def topic_config() -> Schema:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TypeAlias
 
-from streamkit.errors import UsageError
 from streamkit.serdes.plain import Document
 from streamkit.spec.topology_schema import keep
 from streamkit.testing.case_file import CASE_KEYS, FILE_KEYS
@@ -137,13 +136,9 @@ def build() -> Schema:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
+    """Write the schema, or with `--check` compare it; return the exit code."""
     return keep(PATH, build(), "streamkit.testing.case_schema", arguments)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(main(sys.argv[1:]))

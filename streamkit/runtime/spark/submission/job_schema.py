@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from streamkit.errors import UsageError
 from streamkit.runtime.spark.submission.job_file import KEYS, ON_DATA_LOSS
 from streamkit.runtime.spark.submission.job_options import (
     DECODED,
@@ -115,13 +114,9 @@ def build() -> Schema:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the schema, or with `--check` compare it. Returns the exit code; raises UsageError for other arguments."""
+    """Write the schema, or with `--check` compare it; return the exit code."""
     return keep(PATH, build(), "streamkit.runtime.spark.submission.job_schema", arguments)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(main(sys.argv[1:]))
