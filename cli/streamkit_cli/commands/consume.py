@@ -336,6 +336,9 @@ def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threadi
         return found[name]
 
 
+# The formats of the output.
+
+
 class Output(Protocol):
     """Writes records; the caller flushes after each poll."""
 

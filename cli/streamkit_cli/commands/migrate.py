@@ -160,6 +160,9 @@ def _summary(found: Migration, executed: bool) -> str:
     return "all steps are done"
 
 
+# `streamkit evolve`: a new aggregate with its past, in a running application.
+
+
 Folder = Annotated[
     str,
     typer.Option(

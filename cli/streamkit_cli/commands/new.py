@@ -124,6 +124,9 @@ def _schema_with_plugins() -> str | None:
     return None if schema == json.loads(SCHEMA.read_text(encoding="utf-8")) else json.dumps(schema, indent=1) + "\n"
 
 
+# `streamkit demo`: an example from nothing to its results, on the embedded log.
+
+
 SHOWN = 5
 """Records of each output topic that are shown."""
 _FILE = "topology.yaml"

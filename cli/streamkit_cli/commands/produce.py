@@ -105,6 +105,9 @@ def _rows(plan: Plan, targets: TopicTargets, lines: bool) -> Iterator[OutputTupl
         yield row
 
 
+# `streamkit generate`: test data into topics, or to stdout.
+
+
 PAUSE = 0.05
 """Seconds between two batches of a paced run."""
 BATCH = 1000

@@ -173,6 +173,9 @@ def _cell(value: Document) -> Document:
     return value if value is None or isinstance(value, str) else json_line(value).rstrip("\n")
 
 
+# `streamkit state`: the stores of a stopped application, and whether they are intact.
+
+
 Folder = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="A state.dir, or the directory of one application in it.", show_default=False),

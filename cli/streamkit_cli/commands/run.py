@@ -558,6 +558,9 @@ def log_end(error: StreamkitError) -> int:
     return error.exit_code
 
 
+# `run --http`: serves the application over HTTP, from before its start to after its end.
+
+
 class HttpOptions(NamedTuple):
     """The options of `run` about HTTP."""
 
@@ -619,6 +622,9 @@ def shifted(arguments: list[str], number: int) -> list[str]:
 def _up(address: str, number: int) -> str:
     host, colon, port = address.rpartition(":")
     return f"{host}{colon}{int(port) + number - 1}" if port.isdigit() and int(port) else address
+
+
+# The state of a running application, as a line of the log at intervals.
 
 
 log = logging.getLogger("streamkit.run")

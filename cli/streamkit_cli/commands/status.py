@@ -198,6 +198,9 @@ def _eta(restoring: dict[str, Document]) -> str | None:
     return None if restoring["eta_seconds"] is None else f"{restoring['eta_seconds']:.0f} s"
 
 
+# `streamkit lag`, also of an application that does not run.
+
+
 Most = Annotated[int | None, typer.Option("--max", metavar="N", min=0, help="Exit with code 1 if the total is higher.")]
 
 

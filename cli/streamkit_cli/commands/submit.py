@@ -300,6 +300,9 @@ def _list(text: str | None) -> list[str]:
     return [each for each in (text or "").split(",") if each]
 
 
+# Inputs `TOPIC=PLACE` of commands that take test data: samples of files and tables, which Spark reads.
+
+
 SampleLimit = Annotated[
     int | None,
     typer.Option(

@@ -145,6 +145,9 @@ def _write_stores(path: str, stores: Mapping[str, object]) -> None:
         raise StateError(f"{path}: {error.strerror}") from error
 
 
+# `streamkit explain`: what the steps of a file do with a record that failed.
+
+
 Letter = Annotated[
     str,
     typer.Option(
@@ -219,6 +222,9 @@ def _letter_facts(dead: DeadLetter) -> dict[str, Json]:
         "message": dead.message,
         "step": dead.step,
     }
+
+
+# What each step did with a record: an indented tree with the lines of the file, or JSON Lines.
 
 
 _CAUSES = {
