@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,30 @@ from streamkit.errors import TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.submission.job_options import JobOptions, parse_place
 from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.submit_job import submit
+from tests.cli.support import command
 from tests.spark.incremental_runs import lines
 from tests.spark.s3_server import BUCKET, Fault, Server
-from tests.spark.support import SETTINGS, by_key, reprocess
+from tests.spark.support import SETTINGS
+
+COUNTS = """\
+streamkit: 1
+application: words
+topics: {lines: {value: string, partitions: 2}, counts: {value: long, partitions: 2}}
+pipelines:
+  counts:
+    stream: lines
+    steps:
+      - flat_map_values: {values: value.split(), value_serde: string}
+      - group_by: value
+      - count: counts
+      - to_stream
+    to: counts
+"""
+INPUT, OUTPUT = f"lines=s3a://{BUCKET}/lines,format=json", f"counts=s3a://{BUCKET}/out"
+CHECKPOINT = f"s3a://{BUCKET}/words"
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +55,12 @@ def spark(server: Server) -> Iterator[Any]:
 
 
 class Runs:
-    """Runs of a job whose input, output and checkpoint are in a bucket."""
+    """Runs of a count of words, whose input, output and checkpoint are in a bucket."""
 
     def __init__(self, spark: Any, server: Server, path: Path):
         self.spark, self.server, self.path = spark, server, path
         self.said: list[str] = []
+        path.write_text(COUNTS, encoding="utf-8")
 
     def add(self, number: int) -> None:
         records = "".join(json.dumps(record) + "\n" for record in lines(10, 10 * number))
@@ -47,12 +68,9 @@ class Runs:
 
     def run(self, *faults: Fault) -> str | None:
         """Run what is new; return the error with which the run ended."""
-        options = JobOptions(
-            {"lines": (Place(f"s3a://{BUCKET}/lines", JSON_LINES),)},
-            {REST: Place(f"s3a://{BUCKET}/out", JSON_LINES)},
-            checkpoint=f"s3a://{BUCKET}/state",
-            emit="updates",
-        )
+        (topic, place), (output, out) = (parse_place(*each) for each in ((INPUT, "--input"), (OUTPUT, "--output")))
+        assert place is not None
+        options = JobOptions({topic: (place,)}, {output: out}, checkpoint=CHECKPOINT, emit="updates")
         self.server.faults[:] = faults
         try:
             submit_next(load(self.path), options, self.spark, self.said.append)
@@ -62,42 +80,57 @@ class Runs:
             self.server.faults.clear()
         return None
 
-    def written(self) -> list[dict]:
-        """The records that readers see, in the order of runs."""
+    def kill(self, pattern: str) -> None:
+        """Run what is new as a command of its own, and kill it at its second request with a pattern."""
+        conf = {**SETTINGS, **self.server.settings(os.environ["JARS"])}
+        line = command(
+            *("submit", self.path, "--master", "local[2]", "--emit", "updates", "--checkpoint", CHECKPOINT),
+            *("--input", INPUT, "--output", OUTPUT),
+            *(each for setting in conf.items() for each in ("--conf", "=".join(setting))),
+        )
+        process = subprocess.Popen(line, start_new_session=True, stderr=subprocess.PIPE, text=True)
+        kill = Fault(pattern, count=1, skip=1, then=lambda: os.killpg(process.pid, signal.SIGKILL))
+        self.server.faults[:] = [kill]
+        _, errors = process.communicate()
+        self.server.faults.clear()
+        assert process.returncode == -signal.SIGKILL, errors
+
+    def written(self) -> list[tuple[str, int]]:
+        """The counts that readers see, in the order of runs."""
         found = self.server.objects("out/run=")
-        return [json.loads(line) for key in sorted(found) for line in found[key].splitlines()]
+        records = [json.loads(line) for key in sorted(found) for line in found[key].splitlines()]
+        return [(record["key"], record["value"]) for record in records]
 
     def committed(self) -> list[str]:
-        return [key for key in self.server.objects("state/manifests/") if not key.endswith("/")]
+        return [key for key in self.server.objects("words/manifests/") if not key.endswith("/")]
 
 
-def test_outages(spark: Any, server: Server, counting: Path, tmp_path: Path) -> None:
-    runs = Runs(spark, server, counting)
-    runs.add(0)
-    assert runs.run() is None
-    assert "PUT /lake/state/manifests/000001.json If-None-Match" in server.seen
+def test_outages_and_a_kill(spark: Any, server: Server, tmp_path: Path) -> None:
+    """`python -m tests.spark.killed_hours s3` kills runs of six hours at random requests."""
+    runs = Runs(spark, server, tmp_path / "topology.yaml")
     # S3A repeats requests. The answer to the one that commits the run is lost, and its repetition is refused.
-    runs.add(1)
+    runs.add(0)
     short = [Fault("", count=3, skip=skip) for skip in (5, 40)]
-    assert runs.run(*short, Fault("PUT .*/manifests/000002.json", count=1, is_lost=True)) is None
-    assert server.seen.count("PUT /lake/state/manifests/000002.json If-None-Match") == 2
-    # The store stays away: while the run writes its output, at its commit, and while its files get their final names.
+    assert runs.run(*short, Fault("PUT .*/manifests/000001.json", count=1, is_lost=True)) is None
+    assert server.seen.count("PUT /lake/words/manifests/000001.json If-None-Match") == 2
+    # The store stays away, from the output or from the commit on.
     before = runs.written()
-    runs.add(2)
-    for pattern in ("PUT .*/out/_run-000003", "PUT .*/manifests/"):
+    runs.add(1)
+    for pattern in ("PUT .*/out/_run-000002", "PUT .*/manifests/"):
         error = runs.run(Fault(pattern))
         assert error is not None
         assert "reduce your request rate" in error
         assert "\n" not in error
-        assert (len(runs.committed()), runs.written()) == (2, before)
-    assert runs.run(Fault("COPY .*/out/run=000003", skip=1)) is not None
-    assert len(runs.committed()) == 3
+        assert (len(runs.committed()), runs.written()) == (1, before)
+    runs.kill("COPY .*/out/run=000002")
+    assert len(runs.committed()) == 2
     assert runs.run() is None
-    assert runs.said[-1] == "nothing is new since run 3"
-    expected = reprocess(spark, load(counting), lines(30), tmp_path, emit="updates")
-    assert by_key(runs.written()) == by_key(expected)
+    assert runs.said[-1] == "nothing is new since run 2"
+    words = [word for record in lines(20) for word in record["value"].split()]
+    expected = [(word, words[: at + 1].count(word)) for at, word in enumerate(words)]
+    assert sorted(runs.written()) == sorted(expected)
     assert not [key for key in server.objects("out/_") if "_run" in key]
-    assert not server.objects("state/manifests/_")
+    assert not server.objects("words/manifests/_")
 
 
 def test_a_run_that_another_one_overtook(spark: Any, server: Server) -> None:

@@ -92,11 +92,13 @@ class Server:
             fault = next((each for each in self.faults if each.hits(line)), None)
         if fault is None:
             return self._app(environ, start)
-        if fault.then is not None:
+        if fault.then is not None and not fault.is_lost:
             fault.then()
             return self._app(environ, start)
         if fault.is_lost:
             b"".join(self._app(environ, lambda *_: None))
+            if fault.then is not None:
+                fault.then()
         else:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         start("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(_BUSY)))])

@@ -62,6 +62,10 @@ _MODULES = ("s3", "s3-transfer-manager", "sts")
 """What S3A uses of the SDK; the bundle has all services of AWS."""
 
 
+QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For processes of Java that end before better code pays off."""
+
+
 class NotFetched(RuntimeError):
     """A package could not be fetched; the text ends with what pip or Maven said."""
 
@@ -94,7 +98,7 @@ def run_cases(name: str, variables: Mapping[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-W", "ignore"]
     cases = root / "tests" / "spark" / name
     done = subprocess.run(
-        [*command, str(cases)], env=dict(variables), cwd=root, capture_output=True, text=True, check=False
+        [*command, str(cases)], env={**variables, **QUICK}, cwd=root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
