@@ -207,7 +207,7 @@ def test_the_command(tmp_path: Path) -> None:
     shown = streamkit(*line, "--dry-run")
     assert (shown.code, shown.err) == (0, "")
     warning, stage, *_ = shown.out.splitlines()
-    assert warning.startswith("numbers: one task reads all its records; `partitions: N`")
+    assert warning.startswith("numbers: one task reads all its records unless they name partitions; `partitions: N`")
     assert stage == "stage 1: sub-topology 0, 1 task: numbers -> doubles"
     done = streamkit(*line, "--master", "local[1]", "--conf", "spark.ui.enabled=false")
     assert (done.code, done.out) == (0, "")
