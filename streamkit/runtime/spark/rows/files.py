@@ -137,7 +137,7 @@ def open_files(
         kind = OFFSETS if place.columns.offset is not None or "offset" in frame.columns else FILES
         frame = _with_positions(frame, place, number)
     else:
-        frame, kind = _ordered(frame, place, order, "order", number)
+        frame, kind = _ordered(frame, place, order, "timestamp" if place.order is None else "order", number)
     return OpenedInput(place, select_parts(frame, place, order), kind)
 
 
@@ -249,7 +249,7 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
 
     column = expression(place, frame.columns, setting, order)
     kind = frame.select(column).dtypes[0][1]
-    is_time = kind in (*TIMES, "date") or (place.order is None and setting == "order")
+    is_time = kind in (*TIMES, "date") or setting == "timestamp"
     if kind in TIMES:
         column = sf.unix_micros(instant(column, kind))
     elif kind == "date":
@@ -264,7 +264,8 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
     refusal = sf.concat(
         sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
-            sf.concat(value.cast("string"), sf.lit(" is too large")), sf.lit("a row has null, and so no place")
+            sf.concat(value.cast("string"), sf.lit(" is too large")),
+            sf.lit(f"a row has null, and so no place in the order; where={order} is not null leaves such rows out"),
         ),
     )
     checked = sf.when(sf.abs(value) < _ORDERED, value).otherwise(sf.raise_error(refusal).cast("bigint"))
