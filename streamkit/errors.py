@@ -275,3 +275,5 @@ class ProductionError(StreamkitError):
 
     retriable = False
     """Whether the records themselves are valid: writing them again may succeed."""
+    lost_producer = False
+    """Whether the producer has failed permanently: it would refuse all later records as well."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streamkit.errors import FencedError, ProductionError, RetriableTransportError, UnreachableError
+from streamkit.errors import FencedError, ProducerLostError, ProductionError, RetriableTransportError, UnreachableError
 from streamkit.record import OutputTuple, TopicPartition
 from streamkit.transport.kafka.kafka_producer import KafkaProducer
 from streamkit.transport.log_interface import CommittedOffset
@@ -32,9 +33,11 @@ class Client:
     def __init__(self, **failures: KafkaError):
         self._failures = failures
         self.seconds: dict[str, float] = {}
+        self.calls: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
         def function(*arguments: Any) -> int:
+            self.calls[name] += 1
             if arguments and isinstance(arguments[-1], float):
                 self.seconds[name] = arguments[-1]
             if name in self._failures:
@@ -141,3 +144,23 @@ def test_an_abort_that_fails_does_not_fail_for_records_that_it_drops_anyway() ->
     made._note_failure(("counts", b"k", b"v", 7, None, 0), KafkaError(KafkaError._MSG_TIMED_OUT))
     with pytest.raises(RetriableTransportError, match="the transaction could not be aborted"):
         made.abort()
+
+
+def test_an_abort_after_a_commit_without_an_answer_does_not_spin() -> None:
+    busy = KafkaError(
+        KafkaError._CONFLICT, "Conflicting commit_transaction API call is already in progress", False, True
+    )
+    made, client = producer(abort_transaction=busy)
+    made.begin()
+    with pytest.raises(ProducerLostError, match="already in progress"):
+        made.abort()
+    assert client.calls["abort_transaction"] == 1
+
+
+def test_a_producer_without_transactions_that_has_failed_for_good_is_lost() -> None:
+    made, _ = producer(produce=FOR_GOOD)
+    made._transactional = False
+    with pytest.raises(ProductionError) as caught:
+        made.send([("counts", b"k", b"v", 7, None, 0)])
+    assert caught.value.retriable
+    assert caught.value.lost_producer

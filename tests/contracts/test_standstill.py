@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamkit.record import TopicPartition
-from streamkit.transport.kafka import kafka_consumer
+from streamkit.transport.kafka import KafkaTransport, kafka_consumer
 from streamkit.transport.kafka.kafka_consumer import FETCH_CHECK_SECONDS, KafkaConsumer, Standstill
 from tests.contracts.records import KAFKA, KAFKA_IN_PYTHON, attempts, create, numbered, produce, read, values
 
@@ -38,7 +38,7 @@ def test_a_client_that_has_ceased_to_fetch_is_replaced(
     produce(transport, numbered(other, 0, 5))
     for _ in attempts(lambda: "records of the paused partition"):
         assert consumer.poll(100, 50) == []
-        if kept in consumer._buffered:
+        if kept in consumer._buffered and consumer._ends.get(kept) == 5:
             break
     first = consumer._client
     # Behind the consumer's back, as it happens within librdkafka after a restart of a broker.
@@ -49,9 +49,30 @@ def test_a_client_that_has_ceased_to_fetch_is_replaced(
     assert f"the client has stopped reading {topic}-0 at 5, although there are records; it is replaced" in caplog.text
     assert consumer._client is not first
     assert consumer.position(place) == 10
+    # Else a commit would pass them.
+    assert consumer.position(kept) == 0
     consumer.resume([kept])
     assert values(read(consumer, 5)) == numbers(0, 5)
     consumer.close()
+
+
+def test_a_client_that_answers_nothing_is_replaced_too(broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", 0.2)
+    transport = KafkaTransport(broker.address)
+    topic = create(transport, 1)
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    consumer.add({TopicPartition(topic, 0): 0})
+    first = consumer._client
+    first.pause([KafkaPartition(topic, 0)])
+    look_up = kafka_consumer._ends_from
+    monkeypatch.setattr(
+        kafka_consumer, "_ends_from", lambda client, wanted: {} if client is first else look_up(client, wanted)
+    )
+    produce(transport, numbered(topic, 0, 5))
+    assert values(read(consumer, 5)) == numbers(0, 5)
+    assert consumer._client is not first
+    consumer.close()
+    transport.close()
 
 
 @BOTH

@@ -58,6 +58,7 @@ from streamkit.transport.log_interface import (
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.05
+JOIN_SECONDS = 0.05
 _UPKEEP_SECONDS = 0.1
 StateListener = Callable[[ClientState, ClientState], None]
 """(new, old)."""
@@ -386,7 +387,7 @@ class Application(InstanceMetadataReader):
             self._rebalance_listener.wait_for_rebalance()
         for thread in self.threads:
             thread.stop()
-        ended = [thread.join(left()) for thread in self.threads].count(False) == 0
+        ended = [self._join(thread, left) for thread in self.threads].count(False) == 0
         if ended and self.global_thread is not None:
             self.global_thread.stop()
             ended = self.global_thread.close(left())
@@ -400,6 +401,16 @@ class Application(InstanceMetadataReader):
             self._shared.telemetry.close()
         self._status.close()
         return ended
+
+    def _join(self, thread: StreamThread, left: Callable[[], float | None]) -> bool:
+        """Wait for the end of a thread; return whether it has ended. A rebalance that its last commit waits for goes on."""
+        while not thread.join(JOIN_SECONDS):
+            seconds = left()
+            if seconds is not None and seconds <= 0:
+                return False
+            if self._rebalance_listener is not None:
+                self._rebalance_listener.go_on()
+        return True
 
     def _to(self, state: ClientState) -> None:
         with self._lock:

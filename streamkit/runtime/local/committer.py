@@ -190,6 +190,12 @@ class Committer:
             each.task.leave_record()
             offsets.update(each.task.prepare_commit(self._consumer.position))
             self.send(each)
+        if self._settings.exactly_once and not offsets:
+            # A transaction is checked against the group's generation by its offsets: without any, as after a timer of a task
+            # without input, a member that was removed could commit what the next owner commits again.
+            for each in dirty:
+                each.task.touch(each.task.inputs)
+                offsets.update(each.task.prepare_commit(self._consumer.position))
         with self._gate.opened():
             self._commit_to_log(offsets)
         lost, self._lost = self._lost, Counter()
@@ -291,11 +297,11 @@ class Committer:
     def _handle_rejected(self, error: ProductionError, sent: Sequence[OutputTuple] = ()) -> None:
         """Handle rows that the log rejected: write dead letters if their topic is set, then apply the production handler.
 
-        If a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler). `sent`: the
-        rows that may be lost if the error does not name its rows.
+        If a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler), and so does a
+        producer that has failed permanently. `sent`: the rows that may be lost if the error does not name its rows.
         """
         handlers = self._settings.handlers
-        goes_on = handlers.production == CONTINUE and not self._settings.exactly_once
+        goes_on = handlers.production == CONTINUE and not self._settings.exactly_once and not error.lost_producer
         if error.retriable and not goes_on:
             raise TaskCorruptedError(str(error), on_disk=False) from error
         if self._settings.exactly_once:

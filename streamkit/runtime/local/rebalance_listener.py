@@ -86,11 +86,15 @@ class RebalanceListener:
         """Wait a few seconds for the end of a rebalance, so that threads can commit when they close."""
         deadline = monotonic() + _WAIT_SECONDS
         while self._coordinator.rebalancing and monotonic() < deadline:
+            self.go_on(wait_ms=50)
+
+    def go_on(self, wait_ms: int = 0) -> None:
+        """Go on with a rebalance that has begun, while threads close; its assignment is not applied."""
+        if self._coordinator.rebalancing:
             try:
-                self._coordinator.poll(wait_ms=50)
+                self._coordinator.poll(wait_ms=wait_ms)
             except (FencedError, RetriableTransportError, UnreachableError) as error:
                 log.info("%s", error)
-                return
 
     def _running_threads(self) -> list[StreamThread]:
         return [thread for thread in self._threads() if not thread.stopping]

@@ -291,7 +291,14 @@ class StateUpdater:
         with self._lock:
             done = [t for t in self._tasks.values() if t.active and all(each.complete for each in t.changelogs)]
         for task in done:
-            self._start_positions.set_start(task)
+            try:
+                self._start_positions.set_start(task)
+            except (RetriableTransportError, UnreachableError):
+                # Perhaps for this task only, as if its committed offset is part of a lost transaction: the others come first next.
+                with self._lock:
+                    if self._tasks.get(task.id) is task:
+                        self._tasks[task.id] = self._tasks.pop(task.id)
+                raise
             with self._lock:
                 if self._tasks.get(task.id) is not task:
                     continue

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Literal, get_args
 
 from streamkit.errors import (
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
 """How long a thread waits after a transient error."""
+LAST_COMMIT_SECONDS = 10.0
+"""How long the last commit of a thread waits for the end of a rebalance."""
 _FEW_RECORDS = 1000
 """If a poll returns fewer records, the log had no more: their results are sent without waiting for others."""
 
@@ -70,6 +72,8 @@ class StreamThread:
         self._settings = shared.settings
         self._tasks = TaskManager(name, shared)
         self._timeout = TaskTimeout(self._settings.task_timeout_ms, shared.elapsed)
+        self._out_of_range: dict[TopicPartition, OffsetOutOfRangeError] = {}
+        """Partitions whose positions are to be reset: the committed offset does not exist."""
         self._iterations = Iterations(self._settings.max_poll_interval_ms)
         self._assigned: tuple[list[TaskId], list[TaskId]] | None = None
         self._last_assignment: tuple[list[TaskId], list[TaskId]] = [], []
@@ -199,6 +203,7 @@ class StreamThread:
         self.polled_at = monotonic()
         try:
             self._begin()
+            self._reset_out_of_range()
             started = tasks.collect_restored()
             self.counters.add("task-created-total", started)
             self._set_running()
@@ -221,18 +226,17 @@ class StreamThread:
             self._fetching.balance()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
+            self._iterations.reduce()
             if not error.on_disk:  # otherwise the store has logged the line
                 log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._committer.restart()
             tasks.handle_corruption(error)
         except FencedError as error:
+            self._iterations.reduce()
             self._fenced(error)
         except OffsetOutOfRangeError as error:
-            try:
-                self._reset(error)
-            except (RetriableTransportError, UnreachableError) as failure:
-                # The next round finds the offset out of range again.
-                self._delay(failure)
+            # librdkafka reports it once.
+            self._out_of_range[TopicPartition(error.topic, error.partition)] = error
         except (RetriableTransportError, UnreachableError) as error:
             self._delay(error)
 
@@ -283,6 +287,13 @@ class StreamThread:
         self._committer.restart()
         self._tasks.lose_all()
 
+    def _reset_out_of_range(self) -> None:
+        """Reset the positions that were out of range. Raises TransportError; the next round then tries the rest again."""
+        for partition, error in list(self._out_of_range.items()):
+            if partition in self._tasks.by_partition:
+                self._reset(error)
+            del self._out_of_range[partition]
+
     def _reset(self, error: OffsetOutOfRangeError) -> None:
         """Continue at the position of the topic's reset policy: the committed offset is out of range. Raises StreamkitError."""
         partition = TopicPartition(error.topic, error.partition)
@@ -322,7 +333,10 @@ class StreamThread:
             worked = worked or interrupted or count > 0 or expiring
             if not (count or expiring) or self._stop.is_set():
                 return worked
-            iterations.adapt(interrupted=interrupted, since_poll_ms=elapsed() - polled_at)
+            since_poll_ms = elapsed() - polled_at
+            iterations.adapt(interrupted=interrupted, since_poll_ms=since_poll_ms)
+            if iterations.poll_is_due(since_poll_ms):
+                return True
 
     def _commit_if_due(self) -> bool:
         began = perf_counter()
@@ -401,18 +415,20 @@ class StreamThread:
     # -- End ----------------------------------------------------------------------------------------------------------
 
     def _shut_down(self, clean: bool) -> None:
-        self._to(ThreadState.PENDING_SHUTDOWN)
+        steps: list[Callable[[], object]] = [partial(self._to, ThreadState.PENDING_SHUTDOWN)]
         if not clean and not self._settings.exactly_once:
             # Send the output before the failure, dead letters included; offsets are not committed.
-            self._send_rest()
+            steps.append(self._send_rest)
         committer, consumer = getattr(self, "_committer", None), getattr(self, "_consumer", None)
         if committer is not None and consumer is not None:
             # The final counts, for the status of an ended application and the last export of metrics.
-            self._publish(now=True)
-        close_tasks = partial(self._tasks.close, clean=clean)
-        for close in (close_tasks, *(resource.close for resource in (committer, consumer) if resource is not None)):
+            steps.append(partial(self._publish, now=True))
+        steps.append(partial(self._tasks.close, clean=clean, wait=self._patience()))
+        steps += [resource.close for resource in (committer, consumer) if resource is not None]
+        for step in steps:
+            # Each of them, whatever fails: tasks that stay open would never run anywhere else.
             try:
-                close()
+                step()
             except BaseException as error:
                 if isinstance(error, FencedError) and self._has_group():
                     # The group removed this member while the tasks were closed; their next owner starts from their last commit.
@@ -420,6 +436,22 @@ class StreamThread:
                 else:
                     self.error = self.error or error
         self._to(ThreadState.DEAD)
+
+    def _patience(self) -> Callable[[], bool]:
+        """Return a function that waits for the end of a rebalance; it returns False once that takes too long."""
+        deadline = monotonic() + LAST_COMMIT_SECONDS
+
+        def wait() -> bool:
+            if monotonic() > deadline:
+                log.warning(
+                    "%s: the group is still in a rebalance; the last records will be processed again", self.name
+                )
+                return False
+            with self.gate.opened():
+                sleep(RETRY_SECONDS)
+            return True
+
+        return wait
 
     def _send_rest(self) -> None:
         try:
@@ -491,10 +523,18 @@ class Iterations:
 
     def adapt(self, *, interrupted: bool, since_poll_ms: int) -> None:
         """Adapt after a round: `interrupted` by a punctuator or a commit, `since_poll_ms` after the last poll."""
-        if interrupted or since_poll_ms > self.max_poll_interval_ms // 2:
+        if interrupted or self.poll_is_due(since_poll_ms):
             self.records = max(1, self.records // 2)
         else:
             self.records = min(MAX, self.records * 2)
+
+    def poll_is_due(self, since_poll_ms: int) -> bool:
+        """Return whether half of the time is over after which the group removes a member that does not poll."""
+        return since_poll_ms > self.max_poll_interval_ms // 2
+
+    def reduce(self) -> None:
+        """Take fewer records after a failure: a round over all tasks must end before its transaction times out."""
+        self.records = max(1, self.records // 4)
 
 
 # The stream threads of an instance, which may be added and removed at run time (KafkaStreams.addStreamThread, removeStreamThread).

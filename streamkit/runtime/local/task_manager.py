@@ -165,11 +165,16 @@ class TaskManager:
         self._drop(list(self.running.values()))
         self._let_go(self.updater.take([task.id for task in self.updater.tasks() if task.active]), quietly=True)
 
-    def close(self, *, clean: bool) -> None:
-        """Close all tasks; `clean`: commit and write checkpoints first. Raises the error of a clean close."""
+    def close(self, *, clean: bool, wait: Callable[[], bool] = lambda: False) -> None:
+        """Close all tasks; `clean`: commit and write checkpoints first. Raises the error of a clean close.
+
+        `wait`: waits a moment if a rebalance postpones the commit, and returns whether to try again.
+        """
         try:
             if clean:
                 self.commit()
+                while self._committer.postponed and wait():
+                    self.commit()
                 for task in self.running.values():
                     task.checkpoint(enforce=True)
         except BaseException:
@@ -297,21 +302,23 @@ class TaskManager:
         errors: list[Exception] = []
         for task in tasks:
             try:
-                if task.id in self.running:
-                    self._remove_running(task)
-                self._close(task, quietly=quietly)
+                try:
+                    if task.id in self.running:
+                        self._remove_running(task)
+                finally:
+                    self._close(task, quietly=quietly)
             except Exception as error:
                 errors.append(error)
         if errors and not quietly:
             raise errors[0]
 
     def _remove_running(self, task: LocalTask) -> None:
-        """Remove a task from the running ones."""
+        """Remove a task from the running ones, also if the consumer fails: it must not commit after an abort."""
         partitions = [partition for partition, owner in self.by_partition.items() if owner is task.task]
-        self._consumer.remove(partitions)
         for partition in partitions:
             del self.by_partition[partition]
         del self.running[task.id]
+        self._consumer.remove(partitions)
 
     def _close(self, task: LocalTask, *, quietly: bool) -> None:
         try:

@@ -100,13 +100,13 @@ class KafkaConsumer(Consumer):
             named = [partition for partition, offset in positions.items() if offset == name]
             if named:
                 exact.update(find(named))
-        self._assign_in_client(exact)
+        self._assign_in(self._client, self._reader, exact)
         self._positions.update(exact)
 
-    def _assign_in_client(self, positions: Mapping[TopicPartition, int]) -> None:
+    def _assign_in(self, client: Client, reader: Reader, positions: Mapping[TopicPartition, int]) -> None:
         wanted = [KafkaPartition(p.topic, p.partition, offset) for p, offset in positions.items()]
-        self._reader.forward(list(positions))
-        self._call(self._client.incremental_assign, "partitions could not be assigned", wanted)
+        reader.forward(list(positions))
+        self._call(client.incremental_assign, "partitions could not be assigned", wanted)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         gone = [partition for partition in partitions if partition in self._positions]
@@ -265,24 +265,33 @@ class KafkaConsumer(Consumer):
             return
         places = ", ".join(f"{place.topic}-{place.partition} at {positions[place]}" for place in sorted(stuck))
         log.warning("the client has stopped reading %s, although there are records; it is replaced", places)
-        old = self._client, self._reader
-        self._client, self._reader = self._connect()
-        # In a thread of its own: a client that is stuck may take long to close, or never end.
-        Thread(target=_close_quietly, args=old, name="closing a consumer", daemon=True).start()
-        # The new client reads again what was kept.
+        self._replace(*self._connect())
+
+    def _replace(self, client: Client, reader: Reader) -> None:
+        """Read on with a new client. Raises TransportError, and keeps the old one, if it can't be assigned the partitions."""
+        try:
+            self._assign_in(client, reader, self._positions)
+        except TransportError:
+            _close_in_thread(client, reader)
+            raise
+        _close_in_thread(self._client, self._reader)
+        self._client, self._reader = client, reader
+        # The new client reads again what was kept; ends that the old one has seen may come after it.
         self._late_events.clear()
         self._buffered.clear()
+        self._ends.clear()
         self._paused_in_client.clear()
-        self._assign_in_client(self._positions)
 
     def _ends_now(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the ends of partitions, without those whose ends can't be had at once."""
         wanted = [KafkaPartition(p.topic, p.partition, LATEST) for p in partitions]
-        try:
-            found = self._client.offsets_for_times(wanted, ENDS_SECONDS)
-        except KafkaException:
-            return {}
-        return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.error is None}
+        found = _ends_from(self._client, wanted)
+        if not found:
+            # A client that does not read may get no response to this request either.
+            client, reader = self._connect()
+            found = _ends_from(client, wanted)
+            _close_in_thread(client, reader)
+        return found
 
     def _call(self, function: Callable[[*Arguments], Result], what: str, *arguments: *Arguments) -> Result:
         try:
@@ -419,10 +428,23 @@ class Standstill:
         return stuck
 
 
-def _close_quietly(client: Client, reader: Reader) -> None:
-    with suppress(Exception):
-        reader.close()
-        client.close()
+def _ends_from(client: Client, wanted: list[KafkaPartition]) -> dict[TopicPartition, int]:
+    try:
+        found = client.offsets_for_times(wanted, ENDS_SECONDS)
+    except KafkaException:
+        return {}
+    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.error is None}
+
+
+def _close_in_thread(client: Client, reader: Reader) -> None:
+    """Close a client that may be stuck, and take long to close or never end."""
+
+    def close() -> None:
+        with suppress(Exception):
+            reader.close()
+            client.close()
+
+    Thread(target=close, name="closing a consumer", daemon=True).start()
 
 
 def _kafka(partitions: Iterable[TopicPartition]) -> list[KafkaPartition]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message
@@ -34,6 +34,7 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 _FULL_QUEUE_WAIT = 0.05
+_RETRY_SECONDS = 0.05
 _MANY_ROWS = 256
 """The number of rows from which a thread of the extension enqueues them, while the next records are processed."""
 _SECONDS_AFTER_LOSS = 3.0
@@ -263,8 +264,11 @@ class KafkaProducer(Producer):
             found = error if isinstance(error, KafkaException) else error.__cause__
             if not isinstance(found, KafkaException):
                 # Fenced as well: a callback of another call received the fatal error, and this call has none to raise.
-                kind = FencedError if self._transactional else RetriableTransportError
-                raise kind("the producer failed permanently") from error
+                found = KafkaException(KafkaError(KafkaError._FATAL, "the producer failed permanently"))
+                if self._transactional:
+                    raise FencedError("the producer failed permanently") from error
+            if not self._transactional and kafka_error(found).code() == KafkaError._FATAL:
+                raise self._production_error(None, kafka_error(found), found) from error
             raise translate(found, "records could not be written", self._address) from error
 
     def _call(self, function: Callable[[*Arguments], object], what: str, *arguments: *Arguments) -> None:
@@ -280,7 +284,11 @@ class KafkaProducer(Producer):
                 return
             except KafkaException as error:
                 inner = kafka_error(error)
+                if inner.code() == KafkaError._CONFLICT:
+                    # librdkafka still waits for the response to an earlier call that has timed out.
+                    raise ProducerLostError(f"{what}: {inner.str()}") from error
                 if inner.retriable() and monotonic() < deadline:
+                    sleep(_RETRY_SECONDS)
                     continue
                 translated = self._transaction_error(error, what)
                 # librdkafka does not report every lost connection.
@@ -385,9 +393,11 @@ class KafkaProducer(Producer):
         if error.name() in UNKNOWN:
             hint = "; create the topic, or give it `partitions` in the file"
         kind = FencedError if fenced else ProductionError
-        failure = kind(f"a record for topic {topic} could not be written: {error.str()}{hint}")
+        what = "records" if topic is None else f"a record for topic {topic}"
+        failure = kind(f"{what} could not be written: {error.str()}{hint}")
         if isinstance(failure, ProductionError):
-            failure.retriable = error.name() in _RETRIABLE
+            failure.lost_producer = error.code() == KafkaError._FATAL
+            failure.retriable = failure.lost_producer or error.name() in _RETRIABLE
         # The next call raises it; `raise … from` would set the cause only there.
         failure.__cause__ = cause or KafkaException(error)
         return failure

@@ -1,0 +1,298 @@
+"""What a thread loses, repeats or holds up when it is interrupted: nothing, and no other thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamkit.errors import FencedError, OffsetOutOfRangeError, TaskCorruptedError, TransportError, UnreachableError
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local import stream_thread
+from streamkit.runtime.local.coordinator import Coordinator
+from streamkit.runtime.local.internal_topics import TopicsOnLog
+from streamkit.runtime.local.rebalance_listener import RebalanceListener
+from streamkit.runtime.local.setup import Settings
+from streamkit.runtime.local.states import ThreadState
+from streamkit.runtime.local.subscription_codec import Subscription
+from tests.runtime import harness
+from tests.runtime.fake_log import FakeConsumer, FakeProducer
+from tests.runtime.fakes import FakeProgram
+from tests.runtime.harness import Harness
+
+IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
+
+
+class Group:
+    """The coordinator of a group whose rebalances the test steers."""
+
+    def __init__(self) -> None:
+        self.rebalancing = False
+
+    def group_metadata(self) -> bytes:
+        return b"generation 1"
+
+    def commit(self, offsets: Any) -> bool:
+        return False
+
+    @contextmanager
+    def committing(self) -> Iterator[bool]:
+        yield not self.rebalancing
+
+
+def with_tasks(
+    tmp_path, monkeypatch, settings: Settings, *, partitions: int, program: FakeProgram | None = None
+) -> Harness:
+    monkeypatch.setattr(harness, "TopicsOnLog", lambda *_: TopicsOnLog({"in": partitions}, {0: ("in",)}))
+    made = Harness(tmp_path, program or FakeProgram(), settings)
+    made.shared.coordinator = Group()  # type: ignore[assignment]
+    return made
+
+
+# -- Rounds that take long --
+
+
+def test_a_round_over_slow_tasks_becomes_short_enough_for_its_transaction(tmp_path, monkeypatch) -> None:
+    program = FakeProgram()
+    program.on_record = lambda *_: setattr(made.clock, "now", made.clock.now + 45)
+    made = with_tasks(
+        tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=2, program=program
+    )
+    began: list[int] = []
+    begin, send, commit = FakeProducer.begin, FakeProducer.send, FakeProducer.commit
+
+    def check() -> None:
+        # As a coordinator does after transaction.timeout.ms.
+        if began and made.clock.now - began[0] > 10_000:
+            raise FencedError("the transaction has timed out")
+
+    def begins(producer: FakeProducer) -> None:
+        began.clear()
+        begin(producer)
+
+    def sends(producer: FakeProducer, rows: Any) -> None:
+        check()
+        if rows and not began:
+            began.append(made.clock.now)
+        send(producer, rows)
+
+    def commits(producer: FakeProducer, *arguments: Any) -> None:
+        check()
+        commit(producer, *arguments)
+
+    for name, function in (("begin", begins), ("send", sends), ("commit", commits)):
+        monkeypatch.setattr(FakeProducer, name, function)
+    for partition in (0, 1):
+        made.log.append([("in", None, b"v", number, None, partition) for number in range(600)])
+    for _ in range(6):
+        made.thread.assign([TaskId(0, 0), TaskId(0, 1)])
+        made.round()
+    assert {partition.partition: committed.offset for partition, committed in made.log.offsets.items()} == {
+        0: 600,
+        1: 600,
+    }
+
+
+def test_a_thread_polls_before_the_group_gives_it_up(tmp_path, monkeypatch) -> None:
+    program = FakeProgram()
+    program.on_record = lambda *_: setattr(made.clock, "now", made.clock.now + 7)
+    made = with_tasks(tmp_path, monkeypatch, Settings(max_poll_interval_ms=10_000), partitions=1, program=program)
+    polls: list[int] = []
+    poll = FakeConsumer.poll
+
+    def polls_at(consumer: FakeConsumer, *arguments: Any) -> Any:
+        polls.append(made.clock.now)
+        return poll(consumer, *arguments)
+
+    monkeypatch.setattr(FakeConsumer, "poll", polls_at)
+    made.send(5000)
+    for _ in range(40):
+        made.round()
+    assert len(made.log.rows[OUT]) == 5000
+    assert max(later - earlier for earlier, later in pairwise(polls)) < 10_000
+
+
+# -- The group --
+
+
+def test_a_thread_that_comes_during_a_commit_does_not_hold_up_the_group() -> None:
+    """A thread's new share is given out after the rebalance that its coming causes, not while commits wait for that one."""
+    joins: list[bool] = []
+    membership = SimpleNamespace(gated=True, due=False, group_metadata=lambda: b"x")
+    membership.join = membership.rebalance = lambda *_: setattr(membership, "due", True)
+    membership.rebalancing = lambda: membership.due
+
+    def poll(_wait_ms: int, join: bool = True) -> None:
+        if join and membership.due:
+            joins.append(join)
+            membership.due = False
+
+    membership.poll = poll
+    tasks = [TaskId(0, partition) for partition in range(4)]
+    topics = TopicsOnLog({"in": 4}, {0: ("in",)})
+    coordinator = Coordinator(topics, ["T1"], [], lambda threads: Subscription())
+    coordinator._membership, coordinator._tasks = membership, tasks  # type: ignore[assignment]
+    first = coordinator._assign_threads()["T1"].active
+
+    class Thread:
+        stopping, polled_at, lost = False, float("inf"), threading.Event()
+
+        def __init__(self, name: str, tasks: list[TaskId]):
+            self.name, self.assignment, self.is_settled = name, (tasks, []), True
+
+        def settled(self) -> bool:
+            return self.is_settled
+
+        def assign(self, active: Any, standby: Any) -> None:
+            self.assignment, self.is_settled = (list(active), []), False
+
+    threads = [Thread("T1", list(first))]
+    listener = RebalanceListener(coordinator, lambda: threads, 300_000, 45_000)  # type: ignore[arg-type,return-value]
+    with coordinator.committing() as free:
+        assert free
+        threads.append(Thread("T2", []))
+        listener.poll()
+    for _ in range(5):
+        # A thread gives up tasks after a commit.
+        with coordinator.committing() as free:
+            for thread in threads:
+                thread.is_settled = thread.is_settled or free
+        listener.poll()
+    assert joins
+    assert not coordinator.rebalancing
+    assert all(thread.settled() for thread in threads)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_the_last_commit_of_a_thread_waits_for_the_end_of_a_rebalance(tmp_path, monkeypatch, exactly_once) -> None:
+    settings = Settings(exactly_once=exactly_once, commit_interval_ms=30_000)
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1)
+    group: Any = made.shared.coordinator
+    made.send(3)
+    made.round()
+    group.rebalancing = True
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        group.rebalancing = len(waited) < 3
+
+    monkeypatch.setattr(stream_thread, "sleep", wait)
+    made.thread._shut_down(clean=True)
+    assert (made.thread.error, len(waited)) == (None, 3)
+    assert made.log.offsets[IN].offset == 3
+
+
+def test_a_rebalance_without_an_end_is_told(tmp_path, monkeypatch, caplog) -> None:
+    made = with_tasks(tmp_path, monkeypatch, Settings(commit_interval_ms=30_000), partitions=1)
+    made.send(3)
+    made.round()
+    made.shared.coordinator.rebalancing = True  # type: ignore[misc,union-attr]
+    monkeypatch.setattr(stream_thread, "LAST_COMMIT_SECONDS", 0)
+    with caplog.at_level(logging.WARNING):
+        made.thread._shut_down(clean=True)
+    assert "the group is still in a rebalance; the last records will be processed again" in caplog.text
+    assert IN not in made.log.offsets
+    assert made.thread.state is ThreadState.DEAD
+
+
+def test_a_transaction_without_records_has_offsets_so_that_the_group_checks_it(tmp_path, monkeypatch) -> None:
+    """A timer of a task whose input is quiet: a member that was removed meanwhile must not commit what it writes."""
+    program = FakeProgram()
+
+    def tick(runtime: Any, time: int) -> None:
+        runtime.output.append(("out", b"k", b"tick", time, None, 0))
+
+    program.init = lambda runtime: runtime.schedule(0, 1000, "wall_clock", lambda time: tick(runtime, time))
+    settings = Settings(exactly_once=True, commit_interval_ms=100)
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1, program=program)
+    made.round()
+    made.clock.now = 5000
+    made.thread._round()
+    made.clock.now = 5200
+    made.thread._round()
+    assert len(made.log.rows[OUT]) > 0
+    assert made.log.offsets[IN].offset == 0
+
+
+# -- Failures --
+
+
+def test_a_reset_that_fails_is_tried_again(tmp_path, monkeypatch) -> None:
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=1)
+    made.send(3)
+    made.round()
+    asked: list[int] = []
+    beginning_offsets = FakeConsumer.beginning_offsets
+
+    def fails_twice(consumer: FakeConsumer, partitions: Any) -> Any:
+        asked.append(1)
+        if len(asked) < 3:
+            raise UnreachableError("no broker answers")
+        return beginning_offsets(consumer, partitions)
+
+    monkeypatch.setattr(FakeConsumer, "beginning_offsets", fails_twice)
+    # Reported once, as librdkafka does.
+    made.log.failures.append(OffsetOutOfRangeError("in [0] could not be read", "in", 0))
+    for _ in range(5):
+        made.round()
+    assert len(asked) > 2
+    # From the beginning, which is the policy of the topic.
+    assert len(made.log.rows[OUT]) == 6
+
+
+def test_a_task_that_can_not_start_does_not_hold_up_the_others(tmp_path, monkeypatch) -> None:
+    made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True), partitions=3)
+    committed = FakeConsumer.committed
+
+    def unstable(consumer: FakeConsumer, partitions: Any) -> Any:
+        if any(place.partition == 0 for place in partitions):
+            raise UnreachableError("committed offsets could not be read")
+        return committed(consumer, partitions)
+
+    monkeypatch.setattr(FakeConsumer, "committed", unstable)
+    made.thread.assign([TaskId(0, partition) for partition in range(3)])
+    for _ in range(4):
+        made.thread._round()
+        made.thread.updater.round()
+    assert set(made.thread._tasks.running) == {TaskId(0, 1), TaskId(0, 2)}
+
+
+def test_a_task_of_an_aborted_transaction_is_closed_although_its_partition_can_not_be_given_up(
+    tmp_path, monkeypatch
+) -> None:
+    settings = Settings(exactly_once=True, commit_interval_ms=100_000)
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1)
+    made.send(3)
+    made.round()
+
+    def refuse(*_: Any) -> None:
+        raise TransportError("not in the current assignment")
+
+    monkeypatch.setattr(FakeConsumer, "remove", refuse)
+    made.log.failures.append(TaskCorruptedError("a transaction may or may not be committed", on_disk=False))
+    made.thread._round()
+    made.thread._tasks.commit()
+    # Its offsets without its output would be lost records.
+    assert IN not in made.log.offsets
+    assert not made.thread._tasks.running
+
+
+def test_a_thread_closes_everything_whatever_fails(tmp_path, monkeypatch) -> None:
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=1)
+    made.send(1)
+    made.round()
+
+    def fails(*_: Any) -> None:
+        raise TransportError("not assigned")
+
+    monkeypatch.setattr(FakeConsumer, "position", fails)
+    made.thread._shut_down(clean=False)
+    assert made.thread.state is ThreadState.DEAD
+    assert made.shared.claims.claim(TaskId(0, 0), "another thread")
