@@ -123,8 +123,11 @@ def test_exception_handlers(value, expected):
         ("plugin.library.paths", "x.so", "can't load native code"),
         ("topic.retention", 1, "There is no setting 'topic.retention' of topics"),
         ("dsl.store.format", "headers", "dsl.store.format can't be HEADERS: stores keep no headers"),
+        ("default.interactive.query.isolation.level", "read_committed", "queries read what was written since the last"),
+        ("application.server", "example.org", "application.server must be host:port, not 'example.org'"),
+        ("application.server", ":8080", "application.server must be host:port"),
         ("processor.wrapper.class", "com.acme.Wrapper", "steps are what the file names"),
-        ("upgrade.from", "4.3", "upgrade.from must be one of 2.4, 2.5"),
+        ("upgrade.from", "4.4", "upgrade.from must be one of 2.4, 2.5"),
         ("state.cleanup.dir.max.age.ms", -2, "must be at least -1"),
         ("producer.acks", "some", "producer.acks must be all, -1, 0 or 1"),
         ("sasl.jaas.config", "com.sun.Krb5LoginModule required;", "write sasl.kerberos.keytab"),
@@ -231,6 +234,11 @@ def test_an_env_file_may_have_quotes_comments_and_export(tmp_path):
     path.write_text("A\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=":1:1: expected NAME=value"):
         read_env_file(path)
+
+
+@pytest.mark.parametrize("value", ["", "a:1", "10.0.0.1:8080", "[::1]:8080", "https://example.org:443"])
+def test_an_endpoint_has_host_and_port(value):
+    assert check("application.server", value) == value
 
 
 def test_the_format_of_stores_is_read_in_any_case():

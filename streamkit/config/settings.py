@@ -90,10 +90,11 @@ EMBEDDED_STATE = ".streamkit"
 """The default of state.dir beside the file where the embedded log is used."""
 DSL_STORES = ("RocksDBDslStoreSuppliers", "InMemoryDslStoreSuppliers")
 """Classes of BuiltInDslStoreSuppliers."""
-UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2".split())  # noqa: SIM905
+UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2 4.3".split())  # noqa: SIM905
 """The versions that a rolling upgrade may come from (UpgradeFromValues)."""
 
 _NO_SAMPLES = "rates are of the last seconds, and metrics are counted whether they are read or not"
+_CRASH_SAFE = "stores on disk always change with a commit only, and are kept after an error (KIP-892)"
 _NO_RACKS = "the brokers' racks do not count; rack.aware.assignment.tags spreads standbys"
 
 
@@ -110,9 +111,11 @@ class ApplicationSettings(SettingValues):
     client_id = Setting("client.id", "text", "", "The beginning of the clients' ids; the application and a UUID where empty.")
     commit_interval_ms = Setting("commit.interval.ms", "int", 30_000, "Milliseconds between commits; 100 by default with exactly_once_v2.", minimum=0)
     default_dsl_store = Setting("default.dsl.store", "text", "rocksDB", "Where stores of the DSL lie that do not name a type: on disk or in memory.", words=("rocksDB", "in_memory"))
+    default_interactive_query_isolation_level = Setting("default.interactive.query.isolation.level", "text", "READ_UNCOMMITTED", "What queries read while a commit is due: all writes, or those of the last commit.", words=("READ_UNCOMMITTED",))
     dsl_store_format = Setting("dsl.store.format", "text", "DEFAULT", "The format of stores; headers are not kept in stores.", words=("DEFAULT",))
     dsl_store_suppliers_class = Setting("dsl.store.suppliers.class", "text", "RocksDBDslStoreSuppliers", "The same by Java's classes, and for the rows of foreign-key joins too; where it is set, default.dsl.store does not count.", words=DSL_STORES)
     deserialization_exception_handler = Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode.", old=("default.deserialization.exception.handler",), classes=("LogAndFailExceptionHandler", "LogAndContinueExceptionHandler"))
+    enable_transactional_statestores = Setting("enable.transactional.statestores", "bool", False, "Whether stores keep writes apart until the commit.", no_effect=_CRASH_SAFE)
     errors_dead_letter_queue_topic_name = Setting[str | None]("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to.")
     expression_max_bytes = Setting("expression.max.bytes", "int", 67_108_864, "Bytes of all values that the expressions of all steps may make of one record. Streamkit's own.", minimum=65_536)
     expression_max_steps = Setting("expression.max.steps", "int", 50_000_000, "Elementary steps that the expressions of all steps may take for one record. Streamkit's own.", minimum=10_000)
@@ -123,6 +126,7 @@ class ApplicationSettings(SettingValues):
     log_summary_interval_ms = Setting("log.summary.interval.ms", "int", 120_000, "Milliseconds between summaries in the log; below 0: none.")
     max_task_idle_ms = Setting("max.task.idle.ms", "int", 0, "Milliseconds that a task waits for its empty partitions; -1: never.", minimum=-1)
     max_warmup_replicas = Setting("max.warmup.replicas", "int", 2, "Additional replicas at a time that warm up to take over tasks.", minimum=1, maximum=INT)
+    metadata_cluster_check_enable = Setting("metadata.cluster.check.enable", "bool", True, "Whether brokers are told which cluster and node a client expects.", no_effect="librdkafka does not send them")
     metrics_num_samples = Setting("metrics.num.samples", "int", 2, "Samples kept to compute metrics.", minimum=1, maximum=INT, no_effect=_NO_SAMPLES)
     metrics_recording_level = Setting("metrics.recording.level", "text", "INFO", "The least important metrics that are recorded.", words=("INFO", "DEBUG", "TRACE"), no_effect=_NO_SAMPLES)
     metrics_sample_window_ms = Setting("metrics.sample.window.ms", "int", 30_000, "Milliseconds over which a sample of a metric is taken.", minimum=0, no_effect=_NO_SAMPLES)
@@ -146,7 +150,9 @@ class ApplicationSettings(SettingValues):
     state_dir = Setting("state.dir", "text", "", "The directory of state, and of the embedded log; by default `.streamkit` beside the file with the embedded log, else `kafka-streams` among the temporary files, as in Java.")
     state_engine = Setting[str | None]("state.engine", "text", None, "What keeps persistent stores on disk; by default what wrote a directory, and rocksdb in a new one. Streamkit's own.", words=("leveldb", "rocksdb"))
     statestore_cache_max_bytes = Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0, old=("cache.max.bytes.buffering",))
+    statestore_uncommitted_max_bytes = Setting("statestore.uncommitted.max.bytes", "int", 67_108_864, "Bytes of uncommitted writes of transactional stores that bring the next commit forward; -1: none.", minimum=-1, no_effect="commits come every commit.interval.ms")
     task_timeout_ms = Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0)
+    topology_description_push_enabled = Setting("topology.description.push.enabled", "bool", True, "Whether a streams group is given the description of the topology.", no_effect="the group is a classic one, which has none")
     topology_optimization = Setting[tuple[str, ...]]("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS))
     upgrade_from = Setting[str | None]("upgrade.from", "text", None, "The version that a rolling upgrade comes from.", words=UPGRADES, no_effect="formats are those of Kafka Streams 4.3, whatever the version before")
     windowstore_changelog_additional_retention_ms = Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0)
@@ -237,15 +243,17 @@ def default_of(setting: Setting[SettingValue]) -> SettingValue:
 TOPIC_SETTINGS = frozenset(
     """
     cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
-    delete.retention.ms file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
-    index.interval.bytes leader.replication.throttled.replicas local.retention.bytes local.retention.ms
-    max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
-    message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
-    remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms
-    segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
+    delete.retention.ms errors.deadletterqueue.group.enable file.delete.delay.ms flush.messages flush.ms
+    follower.replication.throttled.replicas index.interval.bytes leader.replication.throttled.replicas
+    local.retention.bytes local.retention.ms max.compaction.lag.ms max.decompressed.message.bytes
+    max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type
+    min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate remote.copy.lag.bytes
+    remote.copy.lag.ms remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable
+    retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+    unclean.leader.election.enable
     """.split()  # noqa: SIM905 - a list of names reads better as text
 )
-"""Settings of a topic in Kafka 4.3."""
+"""Settings of a topic in Kafka 4.4."""
 
 
 # Where reading begins without a committed offset: the values of `auto.offset.reset` (AutoOffsetResetStrategy, KIP-1106).

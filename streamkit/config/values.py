@@ -98,6 +98,10 @@ def _boolean(setting: Setting[SettingValue], value: object) -> bool:
     raise _fail(setting, "true or false", value)
 
 
+_ENDPOINT = re.compile(r"(?:[\w.%-]*://)?\[?[\w.:%-]+\]?:\d{1,5}", re.ASCII)
+"""The beginning of what Java reads host and port from (Utils.getHost, Utils.getPort; KIP-1245)."""
+
+
 def _text(setting: Setting[SettingValue], value: object) -> str:
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise _fail(setting, "text", value)
@@ -106,11 +110,20 @@ def _text(setting: Setting[SettingValue], value: object) -> str:
         text = text.rpartition(".")[2]  # Java names the class
     if setting.name == "dsl.store.suppliers.class":
         text = text.rpartition(".")[2].rpartition("$")[2]
+    if setting.name == "application.server" and text and not _ENDPOINT.match(text):
+        raise _fail(setting, "host:port", value)
     if setting.name == "dsl.store.format":
         text = text.upper()  # Java ignores the case of this enumeration only
         if text == "HEADERS":
             raise ConfigError(
                 "dsl.store.format can't be HEADERS: stores keep no headers of records (KIP-1271); leave it out"
+            )
+    if setting.name == "default.interactive.query.isolation.level":
+        text = text.upper()
+        if text == "READ_COMMITTED":
+            raise ConfigError(
+                f"{setting.name} can't be READ_COMMITTED: queries read what was written since the last commit too (KIP-892);"
+                " leave it out"
             )
     if setting.words and text not in setting.words:
         raise _fail(setting, f"one of {', '.join(setting.words)}", value)

@@ -92,13 +92,24 @@ def test_what_came_after_the_older_version_is_listed(newest) -> None:
     assert newest["streams"].keys() - older["streams"].keys() == {
         "allow.os.group.write.access",
         "config.providers",
+        "default.interactive.query.isolation.level",
         "dsl.store.format",
+        "enable.transactional.statestores",
         "errors.dead.letter.queue.topic.name",
+        "metadata.cluster.check.enable",
         "processing.exception.handler.global.enabled",
         "state.cleanup.dir.max.age.ms",
+        "statestore.uncommitted.max.bytes",
+        "topology.description.push.enabled",
     }
     assert older["streams"].keys() <= newest["streams"].keys()
-    assert older["topic"] == newest["topic"]
+    assert newest["topic"].keys() - older["topic"].keys() == {
+        "errors.deadletterqueue.group.enable",
+        "max.decompressed.message.bytes",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
+    }
+    assert older["topic"].items() <= newest["topic"].items()
 
 
 @pytest.mark.usefixtures("java")

@@ -1,4 +1,4 @@
-"""Rows of an inner foreign-key join without a foreign key count as dropped, as in Kafka Streams 4.3.1."""
+"""Rows of an inner foreign-key join without a foreign key count as dropped, as in Kafka Streams 4.4.0."""
 
 from __future__ import annotations
 

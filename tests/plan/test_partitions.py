@@ -49,7 +49,7 @@ def test_a_repartition_below_others_takes_what_is_known_when_its_turn_comes(tmp_
         head = HEAD.replace("application: app", f"application: app{number}")
         plan = plan_of(tmp_path, f"p: {{stream: a, steps: {steps}}}", head)
         sizes.append(lay_out(plan, {"a": 4, "b": 1}).partitions[f"app{number}-c-repartition"])
-    # What the leader of Kafka Streams 4.3.1 makes for each application: turns follow from the hash codes of names.
+    # What the leader of Kafka Streams 4.4.0 makes for each application: turns follow from the hash codes of names.
     assert sizes == [1, 4, 1, 1, 4, 1, 1, 4, 1, 4, 1, 4, 4, 1, 1, 4]
 
 

@@ -1,4 +1,4 @@
-"""Timers with a start: when they fire, as Kafka Streams 4.3.1 does on TopologyTestDriver (KIP-1146)."""
+"""Timers with a start: when they fire, as Kafka Streams 4.4.0 does on TopologyTestDriver (KIP-1146)."""
 
 from __future__ import annotations
 
