@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.errors import StateError
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
-from streamkit.runtime.local.stream_thread import START, Iterations
+from streamkit.runtime.local.stream_thread import LEAST, START, Iterations
 
 
 def test_states_follow_java():
@@ -22,10 +22,24 @@ def test_a_client_runs_when_all_its_threads_do():
 
 
 def test_the_pace_grows_until_something_else_wants_its_turn():
-    iterations = Iterations(max_poll_interval_ms=1000)
-    iterations.adapt(interrupted=False, since_poll_ms=0)
+    iterations = Iterations(longest_ms=500)
+    iterations.adapt(0, interrupted=False)
     assert iterations.records == 2 * START
-    iterations.adapt(interrupted=True, since_poll_ms=0)
+    iterations.adapt(0, interrupted=True)
     assert iterations.records == START
-    iterations.adapt(interrupted=False, since_poll_ms=501)
+    iterations.adapt(251, interrupted=False)
+    assert iterations.records == START
+    iterations.adapt(501, interrupted=False)
     assert iterations.records == START // 2
+    # A step that waits for answers would wait for each record, if commits made rounds ever shorter.
+    for _ in range(10):
+        iterations.adapt(0, interrupted=True)
+    assert iterations.records == LEAST
+    # Only a round that took too long becomes shorter than that, also if it failed.
+    iterations.note_failure(500)
+    assert iterations.records == LEAST
+    iterations.note_failure(501)
+    iterations.adapt(501, interrupted=True)
+    assert iterations.records == LEAST // 8
+    iterations.adapt(0, interrupted=True)
+    assert iterations.records == LEAST // 8

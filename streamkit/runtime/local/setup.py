@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
 from streamkit.config import Config
+from streamkit.config.application_config import TRANSACTION_TIMEOUT_MS
 from streamkit.metrics import Metrics
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TaskId
@@ -57,6 +58,7 @@ class Settings:
     task_timeout_ms: int = Config.task_timeout_ms.default
     purge_interval_ms: int = Config.repartition_purge_interval_ms.default
     exactly_once: bool = False
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
     read_committed: bool = False
     """Whether records of open and aborted transactions of inputs are skipped."""
     restore_read_committed: bool = False
@@ -79,12 +81,19 @@ class Settings:
             task_timeout_ms=config.task_timeout_ms,
             purge_interval_ms=config.repartition_purge_interval_ms,
             exactly_once=config.exactly_once,
+            transaction_timeout_ms=int(config.client("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)),
             read_committed=config.read_committed(),
             restore_read_committed=config.read_committed("restore"),
             emit_intervals=EmitIntervals.of(config),
             max_request_size=config.max_request_size,
             handlers=Handlers.of(config),
         )
+
+    @property
+    def longest_round_ms(self) -> int:
+        """How long a thread may process before it commits or polls, with time to spare for both."""
+        poll = self.max_poll_interval_ms // 2
+        return min(poll, self.transaction_timeout_ms // 4) if self.exactly_once else poll
 
     @property
     def idling(self) -> Idling:

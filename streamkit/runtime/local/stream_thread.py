@@ -74,7 +74,7 @@ class StreamThread:
         self._timeout = TaskTimeout(self._settings.task_timeout_ms, shared.elapsed)
         self._out_of_range: dict[TopicPartition, OffsetOutOfRangeError] = {}
         """Partitions whose positions are to be reset: the committed offset does not exist."""
-        self._iterations = Iterations(self._settings.max_poll_interval_ms)
+        self._iterations = Iterations(self._settings.longest_round_ms)
         self._assigned: tuple[list[TaskId], list[TaskId]] | None = None
         self._last_assignment: tuple[list[TaskId], list[TaskId]] = [], []
         self._lose = False
@@ -201,6 +201,7 @@ class StreamThread:
     def _round(self) -> None:
         tasks = self._tasks
         self.polled_at = monotonic()
+        self._iterations.began = self._shared.elapsed()
         try:
             self._begin()
             self._reset_out_of_range()
@@ -226,13 +227,13 @@ class StreamThread:
             self._fetching.balance()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
-            self._iterations.reduce()
+            self._iterations.note_failure(self._shared.elapsed())
             if not error.on_disk:  # otherwise the store has logged the line
                 log.warning("%s: %s; its tasks start again from their last commit", self.name, error)
             self._committer.restart()
             tasks.handle_corruption(error)
         except FencedError as error:
-            self._iterations.reduce()
+            self._iterations.note_failure(self._shared.elapsed())
             self._fenced(error)
         except OffsetOutOfRangeError as error:
             # librdkafka reports it once.
@@ -315,6 +316,7 @@ class StreamThread:
         add = self.counters.add
         while True:
             count, interrupted = 0, False
+            iterations.began = elapsed()
             for local_task in tasks:
                 began = perf_counter()
                 count += local_task.task.process(iterations.records)
@@ -333,9 +335,10 @@ class StreamThread:
             worked = worked or interrupted or count > 0 or expiring
             if not (count or expiring) or self._stop.is_set():
                 return worked
-            since_poll_ms = elapsed() - polled_at
-            iterations.adapt(interrupted=interrupted, since_poll_ms=since_poll_ms)
-            if iterations.poll_is_due(since_poll_ms):
+            now = elapsed()
+            iterations.adapt(now, interrupted=interrupted)
+            if now - polled_at > self._settings.max_poll_interval_ms // 2:
+                # The group would soon take this member for stuck.
                 return True
 
     def _commit_if_due(self) -> bool:
@@ -509,32 +512,37 @@ class Fetching:
 
 START = 256
 MAX = 65_536
+LEAST = 64
+"""Commits and punctuators do not make rounds shorter than this: a step that waits for answers would wait for each record."""
 
 
 @dataclass
 class Iterations:
-    """The number doubles after each round, and halves after a punctuator, a commit, or half of max.poll.interval.ms.
+    """The number doubles after each short round, and halves after a punctuator, a commit, or a round that took too long.
 
     Java starts at 1 and adds 1. Since each round costs Python calls, the number starts higher here and doubles.
+    `longest_ms`: a round that takes longer may fail, because its transaction times out or the group gives up the member.
     """
 
-    max_poll_interval_ms: int
+    longest_ms: int
     records: int = START
+    began: int = 0
+    """When the present round began."""
 
-    def adapt(self, *, interrupted: bool, since_poll_ms: int) -> None:
-        """Adapt after a round: `interrupted` by a punctuator or a commit, `since_poll_ms` after the last poll."""
-        if interrupted or self.poll_is_due(since_poll_ms):
+    def adapt(self, now: int, *, interrupted: bool) -> None:
+        """Adapt after a round; `interrupted`: by a punctuator or a commit."""
+        took_ms = now - self.began
+        if took_ms > self.longest_ms:
             self.records = max(1, self.records // 2)
-        else:
+        elif interrupted:
+            self.records = max(min(self.records, LEAST), self.records // 2)
+        elif 2 * took_ms <= self.longest_ms:
             self.records = min(MAX, self.records * 2)
 
-    def poll_is_due(self, since_poll_ms: int) -> bool:
-        """Return whether half of the time is over after which the group removes a member that does not poll."""
-        return since_poll_ms > self.max_poll_interval_ms // 2
-
-    def reduce(self) -> None:
-        """Take fewer records after a failure: a round over all tasks must end before its transaction times out."""
-        self.records = max(1, self.records // 4)
+    def note_failure(self, now: int) -> None:
+        """Adapt after a round that failed, perhaps because it took too long."""
+        if now - self.began > self.longest_ms:
+            self.records = max(1, self.records // 4)
 
 
 # The stream threads of an instance, which may be added and removed at run time (KafkaStreams.addStreamThread, removeStreamThread).
