@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from streamkit.errors import RetriableTransportError
 from streamkit.record import TopicPartition
 from streamkit.transport import open_transport
 from streamkit.transport.log_interface import EARLIEST, Consumer, NewTopic, OpenTransaction, Transport
@@ -148,7 +149,10 @@ class Log:
 
     def _places(self, topic: str) -> list[TopicPartition]:
         with self._closing(self.transport.admin()) as admin:
-            info = admin.topics([topic])[topic]
+            info = admin.topics([topic]).get(topic)
+        if info is None:
+            # The metadata of a broker that has just started is incomplete.
+            raise RetriableTransportError(f"the broker does not know the topic {topic}")
         return [TopicPartition(topic, number) for number in range(info.partitions)]
 
     @staticmethod
