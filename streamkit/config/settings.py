@@ -154,7 +154,7 @@ class ApplicationSettings(SettingValues):
     task_timeout_ms = Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0)
     topology_description_push_enabled = Setting("topology.description.push.enabled", "bool", True, "Whether a streams group is given the description of the topology.", no_effect="the group is a classic one, which has none")
     topology_optimization = Setting[tuple[str, ...]]("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS))
-    upgrade_from = Setting[str | None]("upgrade.from", "text", None, "The version that a rolling upgrade comes from.", words=UPGRADES, no_effect="formats are those of Kafka Streams 4.3, whatever the version before")
+    upgrade_from = Setting[str | None]("upgrade.from", "text", None, "The version that a rolling upgrade comes from.", words=UPGRADES, no_effect="formats are those of Kafka Streams 4.4, whatever the version before")
     windowstore_changelog_additional_retention_ms = Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0)
     emit_interval_ms_of_windows = Setting("__emit.interval.ms.kstreams.windowed.aggregation__", "int", 1000, "Milliseconds between checks for windows to emit on close.", minimum=0)
     emit_interval_ms_of_outer_joins = Setting("__emit.interval.ms.kstreams.outer.join.spurious.results.fix__", "int", 1000, "Milliseconds between checks for rows without a partner.", minimum=0)

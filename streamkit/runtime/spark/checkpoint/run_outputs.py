@@ -126,7 +126,7 @@ def _complete(files: FileSystem, topic: str, output: Output, run: RunOutput) -> 
     staged, final = join(output.path, run.staged), join(output.path, run.folder)
     written = {each.name: each.size for each in run.files}
     waiting, moved = files.files_in(staged), files.files_in(final)
-    if not moved.items() <= written.items():
+    if not moved.items() <= written.items() or written.keys() - waiting.keys() - moved.keys():
         raise TransportError(
             f"--output {topic}={output.path}: {run.folder} exists and is not what run {run.run} wrote, whose files "
             f"are in {run.staged}; move {run.folder} away, and run again"
