@@ -107,10 +107,18 @@ class Log:
     def __init__(self, **ends: int):
         self.ends = {TopicPartition("words", int(name[1:])): end for name, end in ends.items()}
         self.asked: list[set[TopicPartition]] = []
+        self.anew: list[bool] = []
+        self.is_silent = False
+        """Whether only a new client gets a response."""
 
-    def __call__(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def __call__(self, partitions: Iterable[TopicPartition], anew: bool) -> Mapping[TopicPartition, int]:
         self.asked.append(set(partitions))
-        return {place: self.ends[place] for place in self.asked[-1] if place in self.ends}
+        self.anew.append(anew)
+        return (
+            {}
+            if self.is_silent and not anew
+            else {place: self.ends[place] for place in self.asked[-1] if place in self.ends}
+        )
 
 
 def test_a_partition_stands_still_if_it_is_behind_twice_at_one_position() -> None:
@@ -136,6 +144,14 @@ def test_a_partition_that_moves_between_two_looks_begins_anew() -> None:
 def test_a_partition_without_a_known_end_is_left_alone() -> None:
     log, standstill = Log(), Standstill()
     assert [standstill.look(now, {PLACE: 5}, log) for now in range(5)] == [set()] * 5
+
+
+def test_a_new_client_asks_only_after_several_looks_without_a_response() -> None:
+    log, standstill = Log(p0=9), Standstill()
+    log.is_silent = True
+    found = [standstill.look(now, {PLACE: 5}, log) for now in range(7)]
+    assert log.anew == [False, False, True, False, False, True]
+    assert found == [set()] * 6 + [{PLACE}]
 
 
 def test_the_pause_doubles_while_replacing_does_not_help() -> None:

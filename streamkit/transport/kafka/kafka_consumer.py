@@ -49,6 +49,7 @@ REFRESH_SECONDS = 1.0
 FETCH_CHECK_SECONDS = 15.0
 LONGEST_FETCH_CHECK_SECONDS = 240.0
 ENDS_SECONDS = 3.0
+BLIND_LOOKS = 2
 # Seconds for which a topic may be unknown, since the metadata of a broker that has just started is incomplete.
 INCOMPLETE_SECONDS = 3.0
 NO_GROUP = "streamkit-no-group"
@@ -282,15 +283,14 @@ class KafkaConsumer(Consumer):
         self._ends.clear()
         self._paused_in_client.clear()
 
-    def _ends_now(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends of partitions, without those whose ends can't be had at once."""
+    def _ends_now(self, partitions: Iterable[TopicPartition], anew: bool) -> dict[TopicPartition, int]:
+        """Return the ends of partitions, without those whose ends can't be had at once. `anew`: ask with a new client."""
         wanted = [KafkaPartition(p.topic, p.partition, LATEST) for p in partitions]
-        found = _ends_from(self._client, wanted)
-        if not found:
-            # A client that does not read may get no response to this request either.
-            client, reader = self._connect()
-            found = _ends_from(client, wanted)
-            _close_in_thread(client, reader)
+        if not anew:
+            return _ends_from(self._client, wanted)
+        client, reader = self._connect()
+        found = _ends_from(client, wanted)
+        _close_in_thread(client, reader)
         return found
 
     def _call(self, function: Callable[[*Arguments], Result], what: str, *arguments: *Arguments) -> Result:
@@ -397,7 +397,9 @@ class Standstill:
 
     It compares positions and ends in the log every FETCH_CHECK_SECONDS. A partition stands still if its position is the same
     in three looks while there were records after it in the last two. After each find the pause is doubled, as a client may
-    need long for a part of the log that contains only aborted records.
+    need long for a part of the log that contains only aborted records. A client that does not read may get no response to
+    the request for the ends either: after BLIND_LOOKS without one, a new client asks. Not at once, because brokers that are
+    slow or restart would have to serve many new clients.
     """
 
     def __init__(self) -> None:
@@ -406,19 +408,27 @@ class Standstill:
         self._pause = FETCH_CHECK_SECONDS
         self._positions: Mapping[TopicPartition, int] = {}
         self._behind: set[TopicPartition] = set()
+        self._blind = 0
 
     def look(
         self,
         now: float,
         positions: Mapping[TopicPartition, int],
-        ends: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+        ends: Callable[[Iterable[TopicPartition], bool], Mapping[TopicPartition, int]],
     ) -> set[TopicPartition]:
-        """Return the partitions of `positions` that stand still; `ends` looks up the ends of those that may."""
+        """Return the partitions of `positions` that stand still.
+
+        `ends` looks up the ends of those that may, with a new client if its second argument is true.
+        """
         silent = {place for place, position in positions.items() if self._positions.get(place) == position}
         # Without a request for partitions that move.
-        found = ends(silent) if silent else {}
+        anew = self._blind >= BLIND_LOOKS
+        found = ends(silent, anew) if silent else {}
+        self._blind = self._blind + 1 if silent and not found and not anew else 0
         behind = {place for place, end in found.items() if end > positions[place]}
         stuck = behind & self._behind
+        if silent and not found:
+            behind = self._behind & silent
         if stuck:
             self._pause = min(2 * self._pause, LONGEST_FETCH_CHECK_SECONDS)
         elif self._positions and not behind:
