@@ -107,16 +107,16 @@ class Log:
     def __init__(self, **ends: int):
         self.ends = {TopicPartition("words", int(name[1:])): end for name, end in ends.items()}
         self.asked: list[set[TopicPartition]] = []
-        self.anew: list[bool] = []
+        self.new_client: list[bool] = []
         self.is_silent = False
         """Whether only a new client gets a response."""
 
-    def __call__(self, partitions: Iterable[TopicPartition], anew: bool) -> Mapping[TopicPartition, int]:
+    def __call__(self, partitions: Iterable[TopicPartition], new_client: bool) -> Mapping[TopicPartition, int]:
         self.asked.append(set(partitions))
-        self.anew.append(anew)
+        self.new_client.append(new_client)
         return (
             {}
-            if self.is_silent and not anew
+            if self.is_silent and not new_client
             else {place: self.ends[place] for place in self.asked[-1] if place in self.ends}
         )
 
@@ -150,7 +150,7 @@ def test_a_new_client_asks_only_after_several_looks_without_a_response() -> None
     log, standstill = Log(p0=9), Standstill()
     log.is_silent = True
     found = [standstill.look(now, {PLACE: 5}, log) for now in range(7)]
-    assert log.anew == [False, False, True, False, False, True]
+    assert log.new_client == [False, False, True, False, False, True]
     assert found == [set()] * 6 + [{PLACE}]
 
 

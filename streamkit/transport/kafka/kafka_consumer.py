@@ -283,10 +283,10 @@ class KafkaConsumer(Consumer):
         self._ends.clear()
         self._paused_in_client.clear()
 
-    def _ends_now(self, partitions: Iterable[TopicPartition], anew: bool) -> dict[TopicPartition, int]:
-        """Return the ends of partitions, without those whose ends can't be had at once. `anew`: ask with a new client."""
+    def _ends_now(self, partitions: Iterable[TopicPartition], new_client: bool) -> dict[TopicPartition, int]:
+        """Return the ends of partitions, without those whose ends can't be had at once. `new_client`: ask with a new one."""
         wanted = [KafkaPartition(p.topic, p.partition, LATEST) for p in partitions]
-        if not anew:
+        if not new_client:
             return _ends_from(self._client, wanted)
         client, reader = self._connect()
         found = _ends_from(client, wanted)
@@ -422,9 +422,9 @@ class Standstill:
         """
         silent = {place for place, position in positions.items() if self._positions.get(place) == position}
         # Without a request for partitions that move.
-        anew = self._blind >= BLIND_LOOKS
-        found = ends(silent, anew) if silent else {}
-        self._blind = self._blind + 1 if silent and not found and not anew else 0
+        new_client = self._blind >= BLIND_LOOKS
+        found = ends(silent, new_client) if silent else {}
+        self._blind = self._blind + 1 if silent and not found and not new_client else 0
         behind = {place for place, end in found.items() if end > positions[place]}
         stuck = behind & self._behind
         if silent and not found:
