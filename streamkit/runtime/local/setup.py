@@ -92,8 +92,13 @@ class Settings:
     @property
     def longest_round_ms(self) -> int:
         """How long a thread may process before it commits or polls, with time to spare for both."""
-        poll = self.max_poll_interval_ms // 2
-        return min(poll, self.transaction_timeout_ms // 4) if self.exactly_once else poll
+        limit = self.longest_without_poll_ms
+        return min(limit, self.transaction_timeout_ms // 4) if self.exactly_once else limit
+
+    @property
+    def longest_without_poll_ms(self) -> int:
+        """How long a thread may process before it polls: half of the time after which the group gives it up (StreamThread)."""
+        return self.max_poll_interval_ms // 2
 
     @property
     def idling(self) -> Idling:

@@ -337,7 +337,7 @@ class StreamThread:
                 return worked
             now = elapsed()
             iterations.adapt(now, interrupted=interrupted)
-            if now - polled_at > self._settings.max_poll_interval_ms // 2:
+            if now - polled_at > self._settings.longest_without_poll_ms:
                 # The group would soon take this member for stuck.
                 return True
 
