@@ -15,7 +15,15 @@ from streamkit.config.settings import ALIASES
 from streamkit.config.values import is_secret
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError, UsageError
 from streamkit_cli.guard import print_message
-from streamkit_cli.loading import STDIN, environment, load_model, overrides, require_file, wrong_settings
+from streamkit_cli.loading import (
+    STDIN,
+    environment,
+    load_model,
+    overrides,
+    require_file,
+    stdin_text,
+    wrong_settings,
+)
 
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
@@ -63,13 +71,29 @@ def validate_files(files: Sequence[str], options: CheckOptions | None = None) ->
         try:
             for file in files_of(path):
                 # A test file has the problems of its topology, which may be one of the files too.
-                check = _test_problems if is_test_file(file) else _job_problems if is_job(file) else _problems
-                found.update(dict.fromkeys(check(file, chosen)))
+                found.update(dict.fromkeys(_problems_of(file, chosen)))
         except UsageError as error:
             print_message(str(error))
             code = error.exit_code
     _print(list(found), chosen)
     return max(code, 1 if found else 0)
+
+
+def _problems_of(file: str, options: CheckOptions) -> list[ReportLine]:
+    if file == STDIN:
+        return _stdin_problems(options)
+    if is_test_file(file):
+        return _test_problems(file, options)
+    return _job_problems(file, options) if is_job(file) else _problems(file, options)
+
+
+def _stdin_problems(options: CheckOptions) -> list[ReportLine]:
+    """Return the problems of the standard input, which holds a topology or a job file."""
+    try:
+        text = stdin_text()
+    except TopologyError as error:
+        return _report_lines(error.problems)
+    return _job_problems("stdin", options, text) if _is_job_text(text) else _problems(STDIN, options, text)
 
 
 def _test_problems(file: str, options: CheckOptions) -> list[ReportLine]:
@@ -84,13 +108,13 @@ def _test_problems(file: str, options: CheckOptions) -> list[ReportLine]:
     return []
 
 
-def _job_problems(file: str, options: CheckOptions) -> list[ReportLine]:
+def _job_problems(file: str, options: CheckOptions, text: str | None = None) -> list[ReportLine]:
     from streamkit.plan import load
     from streamkit.runtime.spark.submission.job_file import load_job
 
     variables, chosen = environment(options.env_file), overrides(options.settings)
     try:
-        load_job(file, lambda topology, own: load(topology, variables, {**own, **chosen}), variables)
+        load_job(file, lambda topology, own: load(topology, variables, {**own, **chosen}), variables, text)
     except TopologyError as error:
         return _report_lines(error.problems)
     return []
@@ -101,13 +125,13 @@ def _report_lines(problems: Sequence[Problem]) -> list[ReportLine]:
     return [ReportLine(ERROR, INVALID, each.position, each.message) for each in ordered]
 
 
-def _problems(file: str, options: CheckOptions) -> list[ReportLine]:
+def _problems(file: str, options: CheckOptions, text: str | None = None) -> list[ReportLine]:
     from streamkit.plan import build
 
     problems: list[Problem] = []
     try:
         variables = environment(options.env_file)
-        model = load_model(file, variables)
+        model = load_model(file, variables, text)
         if options.imports:
             from streamkit.spec.import_check import import_problems
             from streamkit_cli.command_process import user_output
@@ -204,6 +228,14 @@ def is_job(file: str) -> bool:
     from streamkit.runtime.spark.submission.job_file import is_job_file
 
     return is_job_file(file)
+
+
+def _is_job_text(text: str) -> bool:
+    if _TOPOLOGY.search(text.encode()):
+        return False
+    from streamkit.runtime.spark.submission.job_file import is_job_text
+
+    return is_job_text(text)
 
 
 def files_of(path: str) -> list[str]:

@@ -321,8 +321,15 @@ def test_job_files_in_other_ways(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     for done in (streamkit("submit", "job.json", "--dry-run"), streamkit("submit", "-", "--dry-run", stdin=text)):
         assert (done.code, done.err) == (0, "")
         assert f"orders: {folder}/lake/a.jsonl (json)" in done.out
-    wrong = streamkit("submit", "-", stdin="topology: topology.yaml\nemit: all\n")
-    assert wrong.err.startswith("stdin:2:7: 'emit' must be")
+    for command in ("submit", "validate"):
+        wrong = streamkit(command, "-", stdin="topology: topology.yaml\nemit: all\nmastre: x\n")
+        assert (wrong.code, [line.split(": ")[0] for line in (wrong.out + wrong.err).splitlines()]) == (
+            1,
+            ["stdin:2:7", "stdin:3:1"],
+        )
+    for right in (text, TOPOLOGY):
+        done = streamkit("validate", "-", stdin=right)
+        assert (done.code, done.out, done.err) == (0, "", "")
     assert (
         streamkit(
             "submit",

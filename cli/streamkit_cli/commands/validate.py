@@ -23,7 +23,11 @@ class Format(StrEnum):
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE…", help="Topology files, test files, or folders; - is stdin.", show_default=False),
+    typer.Argument(
+        metavar="FILE…",
+        help="Topologies, tests, job files, or folders; - is stdin, with a topology or a job.",
+        show_default=False,
+    ),
 ]
 Excerpt = Annotated[
     bool | None,
@@ -68,9 +72,9 @@ def validate(
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
-    """Find every mistake in topology files and test files.
+    """Find every mistake in topologies, tests and job files.
 
-    A folder means the topologies and tests (*.test.yaml) below it, a pattern such as '*.yaml' the files that match. No
+    A folder means the topologies, tests (*.test.yaml) and job files below it, a pattern such as '*.yaml' the files that match. No
     code of a file runs without --imports. Each problem is a line FILE:LINE:COL: message. Exit code 0: no problem, 1:
     problems, 2: a file does not exist.
 

@@ -1,7 +1,7 @@
 # Completion of streamkit for fish. Written by `make generate` from the commands.
 complete -c streamkit -n __fish_use_subcommand -f -a demo -d 'Run an example'
 complete -c streamkit -n __fish_use_subcommand -f -a new -d 'Create a folder with a topology and its test'
-complete -c streamkit -n __fish_use_subcommand -f -a validate -d 'Find every mistake in topology files and test files'
+complete -c streamkit -n __fish_use_subcommand -f -a validate -d 'Find every mistake in topologies, tests and job files'
 complete -c streamkit -n __fish_use_subcommand -f -a describe -d 'Print the topology that a file describes'
 complete -c streamkit -n __fish_use_subcommand -f -a diff -d 'Compare two versions of a topology'
 complete -c streamkit -n __fish_use_subcommand -f -a try -d 'Run a topology in memory over records'
