@@ -114,9 +114,9 @@ class Topology:
         log. emit: "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
         """
         from streamkit.plan.lookup import find_topic
-        from streamkit.runtime.spark.submission.job_options import JobOptions
+        from streamkit.runtime.spark.job_options import JobOptions
+        from streamkit.runtime.spark.spark_session import Cluster
         from streamkit.runtime.spark.submission.request import inputs_of, outputs_of, run_job
-        from streamkit.runtime.spark.submission.spark_session import Cluster
         from streamkit.runtime.spark.submission.submit_job import check
 
         options = JobOptions(

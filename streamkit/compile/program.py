@@ -103,7 +103,7 @@ class BoundProgram:
     replays: Replays | None = None
     """The steps that hold records back until the end of a run; None where there are none."""
     instances: dict[str, object] = field(default_factory=dict)
-    """The objects of nodes, by their purpose and node; some have state of their own (runtime.spark.workers.volatile)."""
+    """The objects of nodes, by their purpose and node; some have state of their own (state.definitions.Volatile)."""
 
     def flush(self) -> None:
         """Forward the records that steps hold back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -326,7 +326,24 @@ RowWriter: TypeAlias = Callable[[Key, Value], tuple[Json, Json]]
 """Converts a decoded key and value of a store to their JSON forms."""
 
 
-class Store(ABC):
+class Volatile:
+    """What has numbers that a restart of a live task loses, as in Java, and a batch job keeps between runs."""
+
+    __slots__ = ()
+    volatile: ClassVar[tuple[str, ...]] = ()
+    """The attributes with these numbers, integers all."""
+
+    def volatile_values(self) -> list[int]:
+        """Return the numbers."""
+        return [getattr(self, name) for name in self.volatile]
+
+    def restore_volatile(self, values: Sequence[int]) -> None:
+        """Continue with the numbers that `volatile_values` returned."""
+        for name, value in zip(self.volatile, values, strict=True):
+            setattr(self, name, value)
+
+
+class Store(Volatile, ABC):
     """Any store of a task.
 
     Its class also describes the rows of its kind: as JSON, on the log, and in pages of queries. The methods here are of kinds whose
@@ -340,8 +357,6 @@ class Store(ABC):
     """The bytes before and after the serialized key in the keys of changelogs; None: a value contains the partition of another row."""
     converts: ClassVar[bool] = False
     """Whether values are those of the serde and nothing else, so that a migration can give them other serdes."""
-    volatile: ClassVar[tuple[str, ...]] = ()
-    """The attributes, integers all, that a restart of a live task loses, as in Java; a batch job keeps them between runs."""
 
     @property
     def committed_ms(self) -> int | None:
@@ -363,10 +378,10 @@ class Store(ABC):
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record, without logging or forwarding."""
 
-    def begin_load(self, executor: Executor) -> None:  # noqa: B027 - only stores on disk have a use for it
+    def begin_load(self, executor: Executor) -> None:  # only stores on disk have a use for it
         """Prepare for many calls of restore_batch: `executor` writes commits while the caller restores further records."""
 
-    def end_load(self) -> None:  # noqa: B027 - see begin_load
+    def end_load(self) -> None:
         """End the load; the caller commits next. Raises the error of a commit that failed."""
 
     @abstractmethod
@@ -388,14 +403,14 @@ class Store(ABC):
         """Return the offset up to which the store on disk has a partition of its changelog, exclusive; None: not known."""
         return None
 
-    def note_position(self, partition: int, position: int) -> None:  # noqa: B027 - stores in memory have no metadata
+    def note_position(self, partition: int, position: int) -> None:  # stores in memory have no metadata
         """Set the offset up to which the store has a partition of its changelog, exclusive; the next commit writes it."""
 
     def measure(self) -> StoreSize:
         """Return the size of the store. Every thread may call it, also while the store is closed."""
         return StoreSize()
 
-    def forget(self) -> None:  # noqa: B027 - only some stores have a cache
+    def forget(self) -> None:  # only some stores have a cache
         """Drop all cached entries, which must be flushed: the rows of the map are about to change without the cache."""
 
     @abstractmethod

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
+from streamkit.runtime.spark.spark_session import Cluster, open_session
 
 TOPOLOGY = """\
 streamkit: 1

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, JobOptions, Place
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Place
+from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.submit_job import submit
 
 PARTITIONS = 4

@@ -20,10 +20,9 @@ from streamkit.errors import (
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.evolution import evolution as steps
-from streamkit.runtime.spark.evolution.evolution import Evolution
-from streamkit.runtime.spark.evolution.evolved_offsets import EvolvedOffsets
+from streamkit.runtime.spark.evolution.evolution import Evolution, EvolvedOffsets
+from streamkit.runtime.spark.job_options import Range
 from streamkit.runtime.spark.rows.log_rows import Address
-from streamkit.runtime.spark.submission.job_options import Range
 from streamkit.runtime.spark.submission.ranges import find_ranges
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.support import Log

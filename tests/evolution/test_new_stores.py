@@ -12,10 +12,10 @@ from streamkit import serdes
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import lay_out
-from streamkit.runtime.spark.evolution.changelog_rows import records_of
-from streamkit.runtime.spark.evolution.reduced_plan import reduced
+from streamkit.runtime.spark.evolution.evolution import records_of
+from streamkit.runtime.spark.evolution.new_stores import reduced
 from streamkit.runtime.spark.submission.submit_job import declared_counts, global_topics
-from streamkit.runtime.spark.workers.spill import SpillingMap
+from streamkit.runtime.spark.workers.task_stores import SpillingMap
 from streamkit.state.definitions import StoreDef
 from streamkit.state.engines.ages import row_key
 from streamkit.state.open_store import create

@@ -17,9 +17,8 @@ from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint.manifest import Manifest
 from streamkit.runtime.spark.evolution import evolution as steps
-from streamkit.runtime.spark.evolution.evolution import Evolution
+from streamkit.runtime.spark.evolution.evolution import Evolution, digest
 from streamkit.runtime.spark.evolution.new_stores import NewStores
-from streamkit.runtime.spark.evolution.topology_digest import digest
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.support import Log
 from tests.changes.migrating import COUNTS, RENAMED, Versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamkit.runtime.spark.workers.spill import SpillingMap
+from streamkit.runtime.spark.workers.task_stores import SpillingMap
 
 
 def test_a_large_map_moves_to_disk_with_its_rows(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.distribution import install_command
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
+from streamkit.runtime.spark.spark_session import Cluster, open_session
 from tests.requirements import MissingTool, require
 from tests.spark.incremental_runs import TOPOLOGY
 from tests.spark.support import SETTINGS

@@ -11,8 +11,8 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL
 
 _SCHEMAS = {arrow_rows.DDL: arrow_rows.schema, LINES_DDL: lambda: pa.schema([(LINE, pa.string())])}
 

@@ -16,18 +16,17 @@ import pyarrow.compute as pc
 
 from streamkit.plan.model import Plan
 from streamkit.runtime.records import RecordJson
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.job import Job, _record_batches
+from streamkit.runtime.spark.job_options import JSON_LINES, REST, JobOptions, Place
 from streamkit.runtime.spark.rows.files import FileReading, read_lines
-from streamkit.runtime.spark.rows.packed_rows import unpack
-from streamkit.runtime.spark.stages.cycle import run_cycle
-from streamkit.runtime.spark.stages.job import Job, _record_batches
-from streamkit.runtime.spark.stages.order import order_rows
-from streamkit.runtime.spark.stages.stage_plan import Stage
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place
+from streamkit.runtime.spark.stage_plan import Stage
 from streamkit.runtime.spark.submission.submit_job import declared_counts
-from streamkit.runtime.spark.workers.globals import GlobalTables, Inline
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.arrow_rows import unpack
+from streamkit.runtime.spark.workers.cycle import run_cycle
 from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY, Kept, state_of
-from streamkit.runtime.spark.workers.worker import StageWork, run_tasks
+from streamkit.runtime.spark.workers.order import order_rows
+from streamkit.runtime.spark.workers.worker import GlobalTables, Inline, StageWork, run_tasks
 
 _STATE = state_of("")
 LOST = 0.2

@@ -13,8 +13,8 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, Range
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, Range
 from tests.spark.support import write_lines
 
 TOPOLOGY = """\

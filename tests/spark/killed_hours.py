@@ -301,7 +301,7 @@ def main() -> None:
         os.execve(
             sys.executable, [sys.executable, "-m", "tests.spark.killed_hours", *sys.argv[1:]], variables(given.into)
         )
-    from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
+    from streamkit.runtime.spark.spark_session import Cluster, open_session
 
     with tempfile.TemporaryDirectory() as folder:
         lake = lake_of(given.into, Path(folder))

@@ -14,10 +14,10 @@ import pytest
 
 from streamkit.errors import TransportError
 from streamkit.plan import load
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JobOptions, parse_place
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import command
 from tests.spark.incremental_runs import lines

@@ -13,12 +13,12 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
-from streamkit.runtime.spark.checkpoint import table_outputs
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
+from streamkit.runtime.spark.checkpoint import run_outputs as table_outputs
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
+from streamkit.runtime.spark.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JobOptions, parse_place
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import SETTINGS, write_lines
 from tests.spark.table_environment import FORMATS

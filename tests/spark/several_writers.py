@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from streamkit.runtime.spark.submission.job_options import FINAL, JSON_LINES, PARQUET, REST, UPDATES
+from streamkit.runtime.spark.job_options import FINAL, JSON_LINES, PARQUET, REST, UPDATES
 
 INPUTS = ("l1", "l2", "l3")
 MIDDLE = "middle"

@@ -10,7 +10,7 @@ from typing import Any
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, run_lines
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place, Range
+from streamkit.runtime.spark.job_options import JSON_LINES, REST, JobOptions, Place, Range
 from streamkit.runtime.spark.submission.submit_job import submit
 
 SETTINGS = {

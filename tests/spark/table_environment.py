@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamkit.runtime.spark.submission.spark_session import hadoop_version
+from streamkit.runtime.spark.spark_session import hadoop_version
 from tests.requirements import require
 
 

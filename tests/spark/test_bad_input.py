@@ -16,9 +16,9 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.spark_session import hadoop_version
 from streamkit.runtime.spark.submission.request import inputs_of
-from streamkit.runtime.spark.submission.spark_session import hadoop_version
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
 from tests.ports import free_ports

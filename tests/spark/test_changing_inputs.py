@@ -10,10 +10,10 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
-from streamkit.runtime.spark.checkpoint.input_files import find_files
+from streamkit.runtime.spark.checkpoint.run_inputs import find_files
+from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, parse_place
+from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.incremental_runs import fails

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.job_options import JobOptions, parse_place
 from streamkit.runtime.spark.submission.submit_job import submit
 
 TYPES = {

@@ -10,7 +10,7 @@ import pytest
 
 from streamkit.errors import StreamkitError, TransportError
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, PARQUET, JobOptions, Layout, Place
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Layout, Place
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines, reprocess, write_lines
 

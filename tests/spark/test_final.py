@@ -14,13 +14,13 @@ import pytest
 
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.stages.job import Job
-from streamkit.runtime.spark.submission.job_options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
+from streamkit.runtime.spark.job import Job
+from streamkit.runtime.spark.job_options import FINAL, JSON_LINES, PARQUET, UPDATES, JobOptions, Place
 from streamkit.runtime.spark.submission.submit_job import submit
 from streamkit.runtime.spark.submission.topic_difference import compare
-from streamkit.runtime.spark.workers.final_changes import _ENTRY_BYTES, FinalKeyValueStore, FinalWindowStore
-from streamkit.runtime.spark.workers.final_records import FinalRecords
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.output_collector import FinalRecords
+from streamkit.runtime.spark.workers.task_stores import _ENTRY_BYTES, FinalKeyValueStore, FinalWindowStore
 from streamkit.runtime.spark.workers.worker import run_tasks
 from streamkit.serdes import parse
 from streamkit.state.definitions import CurrentTopic, StoreDef

@@ -13,9 +13,9 @@ import pytest
 from streamkit.errors import TransportError
 from streamkit.plan import load
 from streamkit.record import TopicPartition
+from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place
 from streamkit.runtime.spark.rows.log_rows import Address
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place
 from streamkit.transport.log_interface import NewTopic
 from tests.conformance_cases import CASES, parse
 from tests.spark.as_one import check_as_one, cut

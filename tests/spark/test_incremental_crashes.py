@@ -13,9 +13,9 @@ import pytest
 from streamkit.errors import StateError, StateLockedError, TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.checkpoint import job_checkpoint, run_outputs
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, Place
+from streamkit.runtime.spark.job_options import JSON_LINES, Place
+from streamkit.runtime.spark.rows.file_system import FileSystem
 from tests.spark.incremental_runs import PARQUET, Runs, fails, lines
 from tests.spark.support import by_key, reprocess
 

@@ -12,7 +12,7 @@ import pytest
 
 from streamkit.errors import StateError
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, Place
+from streamkit.runtime.spark.job_options import JSON_LINES, Place
 from tests.spark.incremental_runs import TOPOLOGY, Runs, fails, lines
 from tests.spark.support import by_key, reprocess, write_lines
 

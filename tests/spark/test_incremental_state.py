@@ -16,14 +16,13 @@ import pytest
 
 from streamkit.errors import StateError, TransportError
 from streamkit.runtime.spark.checkpoint import job_checkpoint
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.packed_rows import pack, unpack
-from streamkit.runtime.spark.stages.split import repartition
-from streamkit.runtime.spark.submission.spark_session import translated
-from streamkit.runtime.spark.workers import kept_tasks
+from streamkit.runtime.spark.job import repartition
+from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.spark_session import translated
+from streamkit.runtime.spark.workers import arrow_rows, kept_tasks
+from streamkit.runtime.spark.workers.arrow_rows import pack, unpack
 from streamkit.runtime.spark.workers.kept_tasks import (
     STATE_ORDER,
     STATE_SOURCE,

@@ -10,8 +10,7 @@ import pytest
 
 from streamkit.errors import TopologyError
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, is_job_text, load_job
-from streamkit.runtime.spark.submission.job_options import (
+from streamkit.runtime.spark.job_options import (
     JSON_LINES,
     PARQUET,
     REST,
@@ -23,7 +22,8 @@ from streamkit.runtime.spark.submission.job_options import (
     Range,
     parse_place,
 )
-from streamkit.runtime.spark.submission.spark_session import Cluster
+from streamkit.runtime.spark.spark_session import Cluster
+from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, is_job_text, load_job
 from tests.cli.support import streamkit
 from tests.spark.support import read_lines, write_lines
 

@@ -10,8 +10,8 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.workers import kept_stores
-from streamkit.runtime.spark.workers.kept_stores import RecordingMap
+from streamkit.runtime.spark.workers import task_stores as kept_stores
+from streamkit.runtime.spark.workers.task_stores import RecordingMap
 from tests.conformance_cases import CASES, parse
 from tests.runtime.expiring_counts import COUNT
 from tests.spark.as_one import readable

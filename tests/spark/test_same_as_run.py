@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place, Range
+from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, Range
 from streamkit.runtime.spark.submission.submit_job import submit
 from streamkit.runtime.spark.submission.topic_difference import Difference
 from streamkit.serdes.partitioner import partition as partition_of

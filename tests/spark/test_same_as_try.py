@@ -12,8 +12,8 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.stages.job import Job
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Place
+from streamkit.runtime.spark.job import Job
+from streamkit.runtime.spark.job_options import JSON_LINES, REST, JobOptions, Place
 from streamkit.runtime.spark.submission.submit_job import declared_counts
 from tests.conformance_cases import CASES, as_json, parse, same
 from tests.spark.in_process import InProcess

@@ -13,8 +13,8 @@ import pytest
 from streamkit.errors import StreamkitError, UsageError
 from streamkit.plan import load
 from streamkit.plan.model import Plan
+from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.incremental_runs import fails

@@ -21,15 +21,15 @@ from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.records import RecordJson
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.job import STATE, Job
+from streamkit.runtime.spark.job_options import JSON_LINES, REST, JobOptions, Layout, Place
 from streamkit.runtime.spark.rows.files import FileReading, read_lines, write_lines
-from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL
 from streamkit.runtime.spark.rows.log_rows import Address
-from streamkit.runtime.spark.stages.job import STATE, Job
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, JobOptions, Layout, Place
 from streamkit.runtime.spark.submission.submit_job import declared_counts, submit
+from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY
+from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL
 from streamkit.runtime.spark.workers.worker import StageWork, run_tasks
 from tests.spark.frames import Frame, Session, with_place
 from tests.spark.in_process import State
@@ -44,7 +44,7 @@ FIRST = int(os.environ.get("STREAMKIT_WRITERS_FIRST", "0"))
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + CASES))
 def test_the_records_of_all_writers(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamkit.runtime.spark.stages.job.with_place", with_place)
+    monkeypatch.setattr("streamkit.runtime.spark.job.with_place", with_place)
     case = drawn(seed)
     path = tmp_path / "topology.yaml"
     path.write_text(case.text, encoding="utf-8")

@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from streamkit.plan import load
+from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place
 from streamkit.runtime.spark.rows.log_rows import Address
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, JobOptions, Place
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import Prepared, declared_counts, prepare
 from tests.spark.support import write_lines

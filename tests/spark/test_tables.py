@@ -14,13 +14,13 @@ import pytest
 
 from streamkit.errors import StreamkitError, UsageError
 from streamkit.plan import load
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
+from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
-from streamkit.runtime.spark.submission.spark_session import translated
 from streamkit.runtime.spark.submission.submit_job import check, submit
+from streamkit.runtime.spark.workers import arrow_rows
 from tests.spark.support import read_lines, write_lines
 
 COPY = """\

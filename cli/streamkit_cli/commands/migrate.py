@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from streamkit.runtime.operations.migration import Migration
     from streamkit.runtime.spark.evolution.evolution import Evolution
     from streamkit.runtime.spark.evolution.new_stores import NewStores
-    from streamkit.runtime.spark.submission.spark_session import Cluster
+    from streamkit.runtime.spark.spark_session import Cluster
     from streamkit.serdes.plain import Json
     from streamkit.transport import Transport
 
@@ -281,9 +281,9 @@ class _Output:
 
 def _take_steps(evolution: Evolution, stores: NewStores, cluster: Cluster, wait: bool, output: _Output) -> bool:
     """Take the steps that are possible now; return whether all are done."""
+    from streamkit.runtime.spark.spark_session import open_session
     from streamkit.runtime.spark.submission.job_progress import show_progress
     from streamkit.runtime.spark.submission.ship import ship
-    from streamkit.runtime.spark.submission.spark_session import open_session
 
     evolution.begin(stores)
     spark = open_session(cluster, f"streamkit {stores.plan.application}")

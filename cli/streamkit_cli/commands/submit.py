@@ -19,9 +19,9 @@ from streamkit_cli.loading import STDIN, environment, load_plan, silence_noticed
 from streamkit_cli.options import EnvFile, Format, Settings, topics
 
 if TYPE_CHECKING:
+    from streamkit.runtime.spark.job_options import JobOptions
+    from streamkit.runtime.spark.spark_session import Cluster
     from streamkit.runtime.spark.submission.job_file import JobFile
-    from streamkit.runtime.spark.submission.job_options import JobOptions
-    from streamkit.runtime.spark.submission.spark_session import Cluster
     from streamkit.serdes.plain import Json
 
 DIFFERS = 1
@@ -170,8 +170,8 @@ def submit(
         streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out
         streamkit submit job.yaml --master 'local[*]'
     """
+    from streamkit.runtime.spark.job_options import FINAL, UPDATES
     from streamkit.runtime.spark.submission.job_file import ON_DATA_LOSS
-    from streamkit.runtime.spark.submission.job_options import FINAL, UPDATES
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
     from streamkit.runtime.spark.submission.submit_job import check, uses_log
 
@@ -234,8 +234,8 @@ def _check_incremental(options: JobOptions, dry_run: bool) -> None:
 
 
 def _show_stages(plan: Plan, options: JobOptions, form: Format) -> None:
+    from streamkit.runtime.spark.job import try_tasks
     from streamkit.runtime.spark.submission.submit_job import declared_counts, prepare
-    from streamkit.runtime.spark.submission.trial import try_tasks
 
     prepared = prepare(plan, options, declared_counts(plan, options.inputs), creates=False)
     try_tasks(prepared.job)
@@ -274,7 +274,7 @@ def cluster_of(
     before: Cluster | None = None,
 ) -> Cluster:
     """Return where a job runs, from the options, which override those before. Raises UsageError."""
-    from streamkit.runtime.spark.submission.spark_session import Cluster
+    from streamkit.runtime.spark.spark_session import Cluster
 
     before = before or Cluster()
     return Cluster(

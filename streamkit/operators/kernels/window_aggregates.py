@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from streamkit.metrics import DropReason
 from streamkit.record import Key, RecordContext, Value, WindowedKey
 from streamkit.rounds import MANY, ROW, made
+from streamkit.state.definitions import Volatile
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import DecodeKey, ForwardChange, Joiner, TaskServices
@@ -42,7 +43,7 @@ class WindowWork:
     """Whether a result that is the aggregate itself is neither written nor forwarded."""
 
 
-class TimeWindowAggregate:
+class TimeWindowAggregate(Volatile):
     """The work of one node; `process` is called with records whose key is not None."""
 
     volatile: ClassVar[tuple[str, ...]] = ("observed",)
@@ -113,7 +114,7 @@ class TimeWindowAggregate:
 # Aggregation over session windows (KStreamSessionWindowAggregate).
 
 
-class SessionWindowAggregate:
+class SessionWindowAggregate(Volatile):
     """The work of one node; `process` is called with records whose key is not None.
 
     The timestamp of a result is its session's end.

@@ -36,7 +36,7 @@ class SessionStore(CachedMapStore):
 
     around: ClassVar[tuple[int, int]] = (0, 16)
     converts: ClassVar[bool] = True
-    volatile: ClassVar[tuple[str, ...]] = ("_segments.observed",)
+    volatile: ClassVar[tuple[str, ...]] = ("observed_time",)
 
     def __init__(
         self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
@@ -59,6 +59,10 @@ class SessionStore(CachedMapStore):
     def observed_time(self) -> int:
         """The latest end that was written, -1 before the first."""
         return self._segments.observed
+
+    @observed_time.setter
+    def observed_time(self, time: int) -> None:
+        self._segments.observed = time
 
     @property
     def searched_from(self) -> int:

@@ -29,7 +29,7 @@ class JoinWindowStore(MapStore):
 
     around: ClassVar[tuple[int, int]] = (0, 12)
     converts: ClassVar[bool] = True
-    volatile: ClassVar[tuple[str, ...]] = ("_segments.observed", "_sequence")
+    volatile: ClassVar[tuple[str, ...]] = ("observed_time", "_sequence")
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
@@ -54,6 +54,15 @@ class JoinWindowStore(MapStore):
         self._sequence = 0
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
+
+    @property
+    def observed_time(self) -> int:
+        """The latest timestamp that was written, -1 before the first."""
+        return self._segments.observed
+
+    @observed_time.setter
+    def observed_time(self, time: int) -> None:
+        self._segments.observed = time
 
     def put(self, key: bytes, value: Value, timestamp: int, headers: Headers | None = None) -> bool:
         """Add a record; False if it had expired: counted as dropped, but logged, as in Java; so is one without a value."""

@@ -40,7 +40,7 @@ class WindowStore(CachedMapStore):
 
     around: ClassVar[tuple[int, int]] = (0, 12)
     converts: ClassVar[bool] = True
-    volatile: ClassVar[tuple[str, ...]] = ("_segments.observed",)
+    volatile: ClassVar[tuple[str, ...]] = ("observed_time",)
 
     def __init__(
         self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
@@ -67,6 +67,10 @@ class WindowStore(CachedMapStore):
     def observed_time(self) -> int:
         """The latest start that was written, -1 before the first."""
         return self._segments.observed
+
+    @observed_time.setter
+    def observed_time(self, time: int) -> None:
+        self._segments.observed = time
 
     def cache_key(self, key: bytes, start: int) -> bytes:
         """Return key + start8, the windowed key's topic form; start8 + key where the store is `time_ordered`."""

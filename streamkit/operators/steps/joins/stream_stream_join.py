@@ -18,7 +18,7 @@ from streamkit.operators.core.plain_nodes import PassThrough, repartition_node
 from streamkit.operators.core.step_stores import with_type
 from streamkit.record import Key, RecordContext, Value
 from streamkit.rounds import MANY, many
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import StoreDef, Volatile
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import DecodeKey, Forward, Joiner, TaskServices
@@ -364,7 +364,7 @@ NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1
 
 
-class TimeTracker:
+class TimeTracker(Volatile):
     """The state that the two sides of a join share in a task: stream time and the time of the oldest unmatched record."""
 
     volatile: ClassVar[tuple[str, ...]] = ("stream_time", "min_time")
@@ -503,7 +503,7 @@ def _one_by_one(entries: Iterable[Waiting]) -> Iterator[tuple[Waiting, Value]]:
             yield entry, value
 
 
-class SelfJoinKernel:
+class SelfJoinKernel(Volatile):
     """A stream joined with itself over one store (single.store.self.join)."""
 
     volatile: ClassVar[tuple[str, ...]] = ("_stream_time",)

@@ -15,7 +15,7 @@ from streamkit.operators.core.operator import BuildError, Context, Operator, Tab
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.value_getters import Getter, SuppressGetter
 from streamkit.record import FullContext, Key, Value
-from streamkit.state.definitions import StoreDef
+from streamkit.state.definitions import StoreDef, Volatile
 from streamkit.state.layouts import ProcessorRecordContext
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class SuppressWork:
     decode_key: DecodeKey
 
 
-class SuppressKernel:
+class SuppressKernel(Volatile):
     """The work of one node."""
 
     volatile: ClassVar[tuple[str, ...]] = ("_observed",)

@@ -16,10 +16,10 @@ from streamkit.changes.form import from_json, to_json
 from streamkit.changes.of_plan import form_of
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem, escaped, join
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, StateFile, damaged, parse_manifest
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.rows.file_system import FileSystem, escaped, join
 from streamkit.runtime.spark.rows.files import same_path
+from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import (
     STATE_DDL,
     STATE_ORDER,

@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit.changes.finding import Verdict
-from streamkit.changes.of_plan import rows_of
+from streamkit.changes.of_plan import as_text, rows_of
 from streamkit.errors import ActiveGroupError, MigrationError
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
+from streamkit.record import TopicPartition
+from streamkit.runtime.execution import metadata
 from streamkit.runtime.operations.migration import Migrator, State, shown_members
 from streamkit.runtime.operations.migration_journal import HISTORY, Entry, Journal
 from streamkit.runtime.operations.record_copy import TRANSACTION_SECONDS, LogAccess, new_id
 from streamkit.runtime.operations.reset import locked_state
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem, join
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest
-from streamkit.runtime.spark.evolution.changelog_rows import Export, export
-from streamkit.runtime.spark.evolution.evolved_offsets import EvolvedOffsets
 from streamkit.runtime.spark.evolution.new_stores import NewStores, find_new_stores
-from streamkit.runtime.spark.evolution.topology_digest import digest
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.job import repartition
+from streamkit.runtime.spark.job_options import JobOptions, Range
+from streamkit.runtime.spark.rows.file_system import FileSystem, join
 from streamkit.runtime.spark.rows.log_rows import Address, write_log
-from streamkit.runtime.spark.stages.split import repartition
+from streamkit.runtime.spark.spark_session import describe_job, translated
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import JobOptions, Range
 from streamkit.runtime.spark.submission.ranges import COMMITTED
-from streamkit.runtime.spark.submission.spark_session import describe_job, translated
-from streamkit.transport.log_interface import NewTopic, Transport
+from streamkit.runtime.spark.submission.submit_job import global_topics
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.kept_tasks import Kept, unpack_rows
+from streamkit.runtime.spark.workers.task_stores import SpillingMap, SpillingStores
+from streamkit.runtime.spark.workers.worker import by_partition, mark_errors
+from streamkit.state.definitions import ChangelogRecord, Rows
+from streamkit.transport.log_interface import CommittedOffset, NewTopic, Transport
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from streamkit.state.definitions import StoreDef
 
 Report = Callable[[str], None]
 _PAUSE_S = 0.2
@@ -322,3 +331,187 @@ def _check_own(log: LogAccess, topic: str) -> None:
         raise MigrationError(
             f"{topic} has {records} records already: give the store another name, or delete the topic if no version needs it"
         )
+
+
+def digest(plan: Plan) -> str:
+    """Return 16 hexadecimal digits, the same for plans that differ only in places in the file and in generated names.
+
+    Expressions, functions of the file, settings of steps, inputs, rows and their retention count; Python modules and the
+    settings of the application do not.
+    """
+    nodes = [node for sub in plan.sub_topologies for node in sub.nodes.values()]
+    numbers = {node.name: number for number, node in enumerate(nodes)}
+    stores = [(store.retention, store.history, store.grace, store.ttl) for store in plan.stores.values()]
+    parts = [
+        as_text(plan.functions),
+        json.dumps([asdict(rows) for rows in rows_of(plan).values()], sort_keys=True),
+        as_text(stores),
+        *(text for node in nodes for text in _texts(node, numbers)),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _texts(node: PlanNode, numbers: dict[str, int]) -> Iterator[str]:
+    if isinstance(node, SourceNode):
+        yield f"reads {as_text([*node.topics, node.pattern, node.timestamps])}"
+        return
+    yield str([numbers[name] for name in node.parents])
+    if isinstance(node, SinkNode):
+        yield f"writes {as_text([node.topic, node.partition])}"
+    else:
+        yield as_text([node.processor, node.on_error])
+
+
+class EvolvedOffsets:
+    """The offsets of the inputs of new stores, in the group of the application."""
+
+    def __init__(self, stores: NewStores):
+        self._stores = stores
+        self._plan = stores.plan
+        self._globals = set(global_topics(stores.plan))
+
+    def committed_of(self, log: LogAccess, *, with_fresh: bool = True) -> tuple[int, ...]:
+        """Return the committed offset of each input partition, -1 where there is none, in the order of their names."""
+        topics = {
+            topic
+            for sub in self._plan.sub_topologies
+            if not sub.is_global
+            for topic in sub.source_topics
+            if topic not in self._plan.internal_topics and (with_fresh or topic not in self._stores.fresh)
+        }
+        places = [place for topic in sorted(topics) for place in log.partitions(topic)]
+        found = self._committed(log, places)
+        return tuple(found[place].offset if place in found else -1 for place in places)
+
+    def check(self, log: LogAccess, manifest: Manifest) -> None:
+        """Raise MigrationError where the group has committed offsets since the last pass."""
+        read = self.read(manifest)
+        for place, found in self._committed(log, list(read)).items():
+            if found.offset > read[place]:
+                raise MigrationError(
+                    f"{place.topic}-{place.partition}: group {self._plan.application} has committed offset {found.offset}, and "
+                    f"the history was read up to {read[place]}: stop all instances, and repeat"
+                )
+
+    def commit(self, log: LogAccess, manifest: Manifest) -> list[str]:
+        """Create the repartition topics, and commit offsets of new topics and the times of new stores; return the topics.
+
+        Offsets that exist stay, but for repartition topics that only the new stores read: what a new version that has run
+        before left in them is in the history, so that they continue at their ends.
+        """
+        read = self.read(manifest)
+        texts = {
+            TopicPartition(topic, number): text
+            for memory in manifest.tasks.values()
+            for topic, number, text in memory["times"]
+        }
+        begun = {
+            TopicPartition(topic.name, number): 0
+            for topic in self._stores.repartitions
+            for number in range(topic.partitions)
+        }
+        existing = [place for topic in sorted(self._stores.unshared) for place in log.partitions(topic)]
+        begun.update(zip(existing, log.ends(existing), strict=True))
+        log.admin.create_topics(self._stores.repartitions)
+        fresh = {place: offset for place, offset in read.items() if place.topic in self._stores.fresh}
+        present = self._committed(log, [*read, *begun])
+        wanted = {place: CommittedOffset(offset, texts.get(place, "")) for place, offset in {**begun, **fresh}.items()}
+        for place, found in present.items():
+            offset = begun[place] if place.topic in self._stores.unshared else found.offset
+            wanted[place] = CommittedOffset(offset, self._merged(found.metadata, texts.get(place, "")))
+        pending = {
+            place: each if each.metadata else CommittedOffset(each.offset, metadata.encode(metadata.UNKNOWN))
+            for place, each in wanted.items()
+            if present.get(place) != each
+        }
+        if pending:
+            with closing(log.transport.consumer(self._plan.application)) as consumer:
+                consumer.commit(pending)
+        return sorted({place.topic for place in pending})
+
+    def _merged(self, present: str, computed: str) -> str:
+        """Return the metadata of the group with the times of the new stores, and the later stream time."""
+        time, times = metadata.decode(present)
+        later, found = metadata.decode(computed)
+        own = {name: each for name, each in found.items() if name in self._stores.changelogs}
+        if later <= time and own.items() <= times.items():
+            return present
+        return metadata.encode(max(time, later), {**found, **times, **own})
+
+    def read(self, manifest: Manifest) -> dict[TopicPartition, int]:
+        """Return the next offsets to read, those of global tables left out."""
+        return {
+            TopicPartition(topic, int(number)): offset
+            for topic, found in manifest.offsets.items()
+            if topic not in self._globals
+            for number, offset in found.items()
+        }
+
+    def _committed(self, log: LogAccess, places: list[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        existing = log.admin.topics({place.topic for place in places})
+        with closing(log.transport.consumer(self._plan.application)) as consumer:
+            return consumer.committed([place for place in places if place.topic in existing])
+
+
+_SPILL_BYTES = 128 * 1024 * 1024
+_BATCH = 20_000
+
+
+def records_of(definition: StoreDef, rows: Rows) -> Iterator[ChangelogRecord]:
+    """Yield the changelog records whose restore gives these rows of a store, which are sorted by key."""
+    return definition.kind.implementation_class().changelog_records(rows)
+
+
+@dataclass(frozen=True)
+class Export:
+    """A store whose rows become records of its changelog; sent to the workers. plan: pickled."""
+
+    plan: bytes
+    store: str
+    topic: str
+    kept: Kept
+
+
+@mark_errors
+def export(work: Export, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield changelog records for the files of a checkpoint, sorted by partition and by the runs that wrote them. Raises StateError."""
+    plan = pickle.loads(work.plan)
+    stores = SpillingStores(plan, _SPILL_BYTES)
+    definition = plan.stores[work.store]
+    rows: SpillingMap | None = None
+    current = -1
+    try:
+        for batch in batches:
+            for partition, part in by_partition(batch):
+                if rows is None or partition != current:
+                    yield from _written(work, definition, current, rows)
+                    current, rows = partition, _new_map(stores, partition)
+                for path, packed in zip(part.column("key").to_pylist(), part.column("value"), strict=True):
+                    rows.put_many(unpack_rows(work.kept, path.decode(), packed.as_buffer()))
+                    rows.commit()
+        yield from _written(work, definition, current, rows)
+        rows = None
+    finally:
+        if rows is not None:
+            rows.close()
+        stores.close()
+
+
+def _new_map(stores: SpillingStores, partition: int) -> SpillingMap:
+    return SpillingMap(_SPILL_BYTES, lambda: stores.directory() / str(partition))
+
+
+def _written(work: Export, definition: StoreDef, partition: int, rows: SpillingMap | None) -> Iterator[pa.RecordBatch]:
+    if rows is None:
+        return
+    found = records_of(definition, rows.range(None, None))
+    first = 0
+    while chunk := list(islice(found, _BATCH)):
+        orders, keys, values, times, headers = zip(*chunk, strict=True)
+        size = len(chunk)
+        places = range(first, first + size)
+        yield arrow_rows.to_batch(
+            ([work.topic] * size, [partition] * size, keys, values, times, headers, orders, [0] * size, places)
+        )
+        first += size
+    rows.close()

@@ -3,19 +3,188 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamkit.changes.of_log import read_log
 from streamkit.changes.of_plan import form_of
 from streamkit.errors import MigrationError, UsageError
 from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.plain_nodes import PassThrough
 from streamkit.operators.steps.extensions.enrich import Enrich
-from streamkit.plan.model import Plan, SinkNode, SourceNode
+from streamkit.operators.steps.joins.foreign_key_join import ForeignTableJoin, SubscriptionJoin
+from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
+from streamkit.operators.steps.joins.table_join import TableTableJoin
+from streamkit.operators.steps.processors.process import Process
+from streamkit.operators.steps.processors.transform_values import TransformValues
+from streamkit.operators.steps.stateless.branch import Branch
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout, lay_out, source_topics
 from streamkit.runtime.operations.store_moves import matched_stores
-from streamkit.runtime.spark.evolution.reduced_plan import Graph, reduced
-from streamkit.runtime.spark.stages.stage_plan import refuse_clocks, where
+from streamkit.runtime.spark.stage_plan import refuse_clocks, where
 from streamkit.transport.log_interface import NewTopic, Transport
+
+_READERS = (ForeignTableJoin, StreamGlobalJoin, StreamTableJoin, SubscriptionJoin, TableTableJoin)
+"""The processors that read the stores of others."""
+_OWN = "join_grace"
+"""The type of the only stores that they write: each has its own buffer."""
+_PYTHON = (Process, TransformValues)
+"""The processors that may have timers, and may read any global store."""
+
+
+@dataclass
+class Graph:
+    """The nodes of a plan by name, global ones left out, with what they read and write."""
+
+    plan: Plan
+
+    def __post_init__(self) -> None:
+        self.nodes: dict[str, PlanNode] = {}
+        self.homes: dict[str, SubTopology] = {}
+        for sub in self.plan.sub_topologies:
+            if not sub.is_global:
+                self.nodes.update(sub.nodes)
+                self.homes.update(dict.fromkeys(sub.nodes, sub))
+
+    def writers(self, store: str) -> list[str]:
+        """Return the nodes that may write to a store."""
+        return [name for name, node in self.nodes.items() if store in self.written_by(node)]
+
+    def written_by(self, node: PlanNode) -> list[str]:
+        """Return the stores that a node may write to."""
+        if not isinstance(node, ProcessorNode):
+            return []
+        is_reader = isinstance(node.processor, _READERS)
+        return [name for name in node.stores if not is_reader or self.plan.stores[name].type == _OWN]
+
+    def needed(self, stores: Collection[str]) -> set[str]:
+        """Return the nodes that the rows of stores depend on, through repartition topics and the stores that they read."""
+        found: set[str] = set()
+        waiting = [name for store in stores for name in self.writers(store)]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(self._before(name, stores))
+        return found
+
+    def _before(self, name: str, stores: Collection[str]) -> Iterator[str]:
+        node = self.nodes[name]
+        if isinstance(node, SourceNode):
+            if node.internal:
+                yield from (each for topic in node.topics for each in self.sinks(topic))
+            return
+        yield from node.parents
+        if not isinstance(node, ProcessorNode):
+            return
+        for store in node.stores:
+            yield from self.writers(store)
+        expires = any(self.plan.stores[store].ttl is not None for store in node.stores if store in stores)
+        if expires or isinstance(node.processor, _PYTHON):
+            # Stream time is that of all topics of a task: by it timers are due, and rows with a time to live.
+            yield from (other for other, each in self.homes[name].nodes.items() if isinstance(each, SourceNode))
+
+    def sinks(self, topic: str) -> list[str]:
+        """Return the sinks of an internal topic."""
+        return [
+            name
+            for name, node in self.nodes.items()
+            if isinstance(node, SinkNode) and node.internal and node.topic == topic
+        ]
+
+    def reached(self, name: str) -> set[str]:
+        """Return the stores that records of a node may change, through repartition topics too."""
+        stores: set[str] = set()
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            node = self.nodes[name]
+            if isinstance(node, SinkNode):
+                waiting += [
+                    other
+                    for other, each in self.nodes.items()
+                    if isinstance(each, SourceNode) and node.internal and node.topic in each.topics
+                ]
+                continue
+            stores.update(self.written_by(node))
+            waiting += node.children
+        return stores
+
+
+def reduced(plan: Plan, stores: Collection[str], layout: Layout) -> Plan:
+    """Return a plan of only the nodes that these stores depend on: it writes no topic but repartition topics.
+
+    layout: that of the whole plan, whose numbers of partitions the repartition topics keep.
+    """
+    graph = Graph(plan)
+    names = graph.needed(stores)
+    subs = []
+    for sub in plan.sub_topologies:
+        silent = _silent_children(sub, names)
+        both = names | silent.keys()
+        kept = {name: silent.get(name) or _reduced_node(node, both) for name, node in sub.nodes.items() if name in both}
+        if kept and not sub.is_global:
+            subs.append(_reduced_sub(sub, kept))
+    subs += [sub for sub in plan.sub_topologies if sub.is_global and _is_read(sub, [*_nodes(subs)])]
+    subs.sort(key=lambda sub: sub.id)
+    topics = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
+    internal = {
+        name: replace(topic, partitions=layout.partitions[plan.internal_name(name)])
+        for name, topic in plan.internal_topics.items()
+        if name in topics
+    }
+    used = {store for sub in subs for store in sub.stores}
+    return replace(
+        plan,
+        sub_topologies=tuple(subs),
+        stores={name: store for name, store in plan.stores.items() if name in used},
+        internal_topics=internal,
+        node_order=tuple(name for name in plan.node_order if any(name in sub.nodes for sub in subs)),
+        generators={},
+    )
+
+
+def _silent_children(sub: SubTopology, names: Collection[str]) -> dict[str, ProcessorNode]:
+    """Return nodes without effect in place of those that are not needed, below nodes that forward to a child by its name."""
+    return {
+        child: ProcessorNode(child, PassThrough(), (name,), (), ())
+        for name, node in sub.nodes.items()
+        if name in names and isinstance(node, ProcessorNode) and isinstance(node.processor, (Branch, *_PYTHON))
+        for child in node.children
+        if child not in names
+    }
+
+
+def _nodes(subs: Collection[SubTopology]) -> Iterator[PlanNode]:
+    return (node for sub in subs for node in sub.nodes.values())
+
+
+def _is_read(sub: SubTopology, nodes: Collection[PlanNode]) -> bool:
+    """Return whether nodes may read the store of a global table."""
+    processors = [node.processor for node in nodes if isinstance(node, ProcessorNode)]
+    return any(isinstance(each, _PYTHON) or getattr(each, "store", None) in sub.stores for each in processors)
+
+
+def _reduced_node(node: PlanNode, names: Collection[str]) -> PlanNode:
+    if isinstance(node, SinkNode):
+        return replace(node, parents=tuple(each for each in node.parents if each in names))
+    return replace(node, children=tuple(each for each in node.children if each in names))
+
+
+def _reduced_sub(sub: SubTopology, nodes: Mapping[str, PlanNode]) -> SubTopology:
+    used = {store for node in nodes.values() if isinstance(node, ProcessorNode) for store in node.stores}
+    read = {topic for node in nodes.values() if isinstance(node, SourceNode) for topic in node.topics}
+    written = {node.topic for node in nodes.values() if isinstance(node, SinkNode)}
+    return replace(
+        sub,
+        nodes=dict(nodes),
+        stores=tuple(store for store in sub.stores if store in used),
+        source_topics=tuple(topic for topic in sub.source_topics if topic in read),
+        sink_topics=tuple(topic for topic in sub.sink_topics if topic in written),
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.job_options import AVRO, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
     TIMES,
@@ -27,13 +27,12 @@ from streamkit.runtime.spark.rows.input_columns import (
     quoted,
     select_parts,
 )
-from streamkit.runtime.spark.rows.json_output import LINE, LINES_DDL, lines_of, write_text
-from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, write_columns
-from streamkit.runtime.spark.rows.partition_columns import arranged
-from streamkit.runtime.spark.rows.partitioning import partitions_of
-from streamkit.runtime.spark.stages.stage_plan import matching
-from streamkit.runtime.spark.submission.job_options import AVRO, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
-from streamkit.runtime.spark.submission.spark_session import without_error_log
+from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
+from streamkit.runtime.spark.spark_session import classic_context, without_error_log
+from streamkit.runtime.spark.stage_plan import matching
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of
+from streamkit.runtime.spark.workers.partitioning import partitions_of
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Document as Json
@@ -43,6 +42,11 @@ from streamkit.suggestions import did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_ENDING, _OWN_ENDING = ".txt", ".jsonl"
+_DONE = "_SUCCESS"
+_MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+
 
 _NUMBERS = ("partition", "offset")
 _EXCERPT_CHARACTERS = 120
@@ -648,7 +652,7 @@ def write_files(
     mode = "overwrite" if overwrite else "error"
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
-        write_text(lines, place.path, mode)
+        _write_text(lines, place.path, mode)
         return
     if layout is None:
         rows = frame.select(*LOG_TYPES)
@@ -666,6 +670,27 @@ def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
         topics, partitions, keys, values, times = columns
         headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
         yield lines_of(form, (topics, keys, values, times, headers, partitions))
+
+
+def _write_text(frame: DataFrame, path: str, mode: str) -> None:
+    """Write a frame of lines to files `part-….jsonl` of a directory, and `_SUCCESS` at the end.
+
+    Spark's own suffix for text is .txt. It stays with Spark Connect, which gives no access to the file system.
+    """
+    context = classic_context(frame.sparkSession)
+    if context is None:
+        frame.write.mode(mode).text(path)
+        return
+    frame.write.mode(mode).option(_MARKED, "false").text(path)
+    assert context._jvm is not None
+    java = context._jvm.org.apache.hadoop.fs.Path
+    folder = java(path)
+    files = folder.getFileSystem(context._jsc.hadoopConfiguration())
+    for status in files.listStatus(folder):
+        name = status.getPath().getName()
+        if name.startswith("part-") and _ENDING in name:
+            files.rename(status.getPath(), java(folder, name.replace(_ENDING, _OWN_ENDING)))
+    files.create(java(folder, _DONE)).close()
 
 
 __all__ = [

@@ -26,7 +26,7 @@ from streamkit.expressions.types import (
     member,
 )
 from streamkit.plan.assemble import misfit
-from streamkit.runtime.spark.submission.job_options import EVERY, OF_SPARK, Parts, Place
+from streamkit.runtime.spark.job_options import EVERY, OF_SPARK, Parts, Place
 from streamkit.serdes.serde import Serde
 from streamkit.suggestions import did_you_mean
 

@@ -1,7 +1,8 @@
-"""Topics on the log: ranges of offsets as rows, and rows as records, with the clients of a live run."""
+"""Topics on the log: ranges of offsets as rows, rows as records, and stores as changelogs, with the clients of a live run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.config.application_config import ROLES
-from streamkit.errors import TopicError, TransportError
+from streamkit.errors import StateError, TopicError, TransportError
 from streamkit.plan.model import Plan
+from streamkit.plan.partitions import Layout
 from streamkit.record import OutputTuple, TopicPartition
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.execution import metadata
+from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import UNKNOWN_PARTITION
 from streamkit.runtime.spark.workers.worker import StageWork, mark_errors, run_tasks
 from streamkit.transport import open_transport
-from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
+from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, NewTopic, Transport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -221,3 +224,45 @@ def topic_counts(address: Address, plan: Plan) -> dict[str, int]:
     """Return the partition counts of all topics on the log. Raises UnreachableError."""
     with address.admin() as admin:
         return admin.partition_counts()
+
+
+def check_seedable(plan: Plan, address: Address, layout: Layout) -> None:
+    """Raise StateError unless the application is stopped and has neither changelogs with records nor offsets."""
+    names = [topic.name for topic in layout.changelogs]
+    with address.admin() as admin:
+        members = admin.group_members(plan.application)
+        if members:
+            raise StateError(
+                f"--write-state: application {plan.application} is running ({len(members)} members); stop it first"
+            )
+        found = admin.topics(names)
+    places = [TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)]
+    with address.consumer() as consumer:
+        ends = consumer.end_offsets(places)
+    taken = sorted({place.topic for place, end in ends.items() if end > 0})
+    if taken:
+        raise StateError(
+            f"--write-state: changelog {taken[0]} already holds records; `streamkit reset-offsets` removes what the "
+            "application has"
+        )
+
+
+def create_internal_topics(address: Address, layout: Layout) -> None:
+    """Create changelogs and repartition topics as a live run would."""
+    with address.admin() as admin:
+        admin.create_topics([*layout.repartitions, *layout.changelogs])
+
+
+def commit_offsets(plan: Plan, address: Address, offsets: DataFrame, ranges: Iterable[LogRange]) -> None:
+    """Commit the offsets of the tasks for the application's group; for partitions without records, the ends of the ranges."""
+    globals_ = {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
+    found = {
+        each.place: CommittedOffset(each.stop, metadata.encode(metadata.UNKNOWN))
+        for each in ranges
+        if each.place.topic not in globals_
+    }
+    for row in offsets.select("key", "value").collect():
+        offset, text = json.loads(bytes(row["value"]))
+        found[TopicPartition(*json.loads(bytes(row["key"])))] = CommittedOffset(offset, text)
+    with address.consumer(plan.application) as consumer:
+        consumer.commit(found)

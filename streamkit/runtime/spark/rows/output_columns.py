@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
 from datetime import date
@@ -29,16 +29,138 @@ from streamkit.expressions.types import (
 from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_to_json
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.column_shapes import ARRAY, JSON, MAP, STRUCT, Shape, parse_shape, ticked
-from streamkit.runtime.spark.stages.final_stores import table_topics
-from streamkit.runtime.spark.submission.job_options import Place
+from streamkit.runtime.spark.job_options import BUCKET, TIMES, Place, Transform
+from streamkit.runtime.spark.stage_plan import table_topics
+from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import to_text
 from streamkit.serdes.plain import Document as Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, DataFrameWriter
+
+JSON, STRUCT, ARRAY, MAP = "json", "struct", "array", "map"
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:])")
+_ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "timestamp_ltz": "timestamp"}
+_DECIMALS = ("decimal", "dec", "numeric")
+_MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a column holds. kind: a type of Spark, or JSON for text that is any value as JSON; fields: of a nested type."""
+
+    kind: str
+    fields: tuple[tuple[str, Shape], ...] = ()
+
+    @property
+    def ddl(self) -> str:
+        """The type as Spark writes it."""
+        if self.kind == STRUCT:
+            return f"struct<{','.join(f'{ticked(name)}:{shape.ddl}' for name, shape in self.fields)}>"
+        if self.kind == ARRAY:
+            return f"array<{self.fields[0][1].ddl}>"
+        if self.kind == MAP:
+            return f"map<string,{self.fields[0][1].ddl}>"
+        return "string" if self.kind == JSON else self.kind
+
+
+def ticked(name: str) -> str:
+    """Return a name as SQL takes any."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def parse_shape(text: str, scalars: Collection[str]) -> Shape:
+    """Return the shape of a type, or of names with types. scalars: the types that a value can have.
+
+    Raises ValueError with what was expected.
+
+    >>> parse_shape("amount decimal(10,2), tags array<string>", ["string"]).ddl
+    'struct<`amount`:decimal(10,2),`tags`:array<string>>'
+    """
+    return _Parser(text, scalars).shape()
+
+
+class _Parser:
+    def __init__(self, text: str, scalars: Collection[str]):
+        self._scalars = scalars
+        self._tokens = _TOKEN.findall(text)
+        if _TOKEN.sub("", text).strip():
+            self._tokens = []
+
+    def shape(self) -> Shape:
+        """Return the shape of all of the text."""
+        is_list = len(self._tokens) > 1 and self._tokens[1] not in ("<", "(")
+        found = Shape(STRUCT, self._fields()) if is_list else self._type()
+        return found if not self._tokens else self._refuse()
+
+    def _fields(self) -> tuple[tuple[str, Shape], ...]:
+        found: dict[str, Shape] = {}
+        while True:
+            name = self._next()
+            name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+            self._skip(":")
+            if not re.match(r"\w", name) or name in found:
+                self._refuse()
+            found[name] = self._type()
+            if not self._skip(","):
+                return tuple(found.items())
+
+    def _type(self) -> Shape:
+        name = self._next().lower()
+        name = _ALIASES.get(name, name)
+        if name in _DECIMALS:
+            return self._decimal()
+        if name in (STRUCT, ARRAY, MAP):
+            return self._nested(name)
+        if name not in self._scalars:
+            known = ", ".join(self._scalars)
+            raise ValueError(f"a value has no form of type {name}; use one of {known}, decimal, struct, array, map")
+        return Shape(name)
+
+    def _nested(self, name: str) -> Shape:
+        self._expect("<")
+        if name == STRUCT:
+            fields = self._fields()
+        elif name == ARRAY:
+            fields = (("element", self._type()),)
+        else:
+            self._expect("string")
+            self._expect(",")
+            fields = (("value", self._type()),)
+        self._expect(">")
+        return Shape(name, fields)
+
+    def _decimal(self) -> Shape:
+        precision, scale = "10", "0"
+        if self._skip("("):
+            precision = self._next()
+            scale = self._next() if self._skip(",") else "0"
+            self._expect(")")
+        if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= _MOST_DIGITS):
+            self._refuse()
+        return Shape(f"decimal({int(precision)},{int(scale)})")
+
+    def _next(self) -> str:
+        return str(self._tokens.pop(0)) if self._tokens else self._refuse()
+
+    def _skip(self, token: str) -> bool:
+        if not self._tokens or self._tokens[0].lower() != token:
+            return False
+        self._tokens.pop(0)
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._skip(token):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ValueError("expected a type of Spark, or names with types: amount double, item string")
+
+
+__all__ = ["Shape", "parse_shape", "ticked"]
+
 
 Cell: TypeAlias = object
 """A value of a column, as Arrow takes it."""
@@ -467,3 +589,62 @@ def _arrow(shape: Shape) -> pa.DataType:
 
 
 __all__ = ["LOG_TYPES", "WHOLE_NUMBERS", "OutputLayout", "layout_of", "ticked", "write_columns"]
+
+
+_FORMS = dict(zip(TIMES, ("yyyy", "yyyy-MM", "yyyy-MM-dd", "yyyy-MM-dd-HH"), strict=True))
+_NESTED = ("struct<", "array<", "map<", "binary")
+
+
+def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
+    """Raise UsageError where `partition_by` or `sort_by` of an output names what its columns do not have."""
+    shown = f"--output {topic}={place.path}"
+    for setting, names in (
+        ("partition_by", [each.column for each in place.layout.partition_by]),
+        ("sort_by", place.layout.sort_by),
+    ):
+        for name in names:
+            if name not in types:
+                raise UsageError(f"{shown}: {setting}: there is no column {name}; there are {', '.join(types)}")
+    for each in place.layout.partition_by:
+        kind = types[each.column]
+        if each.kind in TIMES and kind not in ("timestamp", "date"):
+            raise UsageError(
+                f"{shown}: partition_by={each.text}: the column is of type {kind}; expected a time or a date"
+            )
+        if each.kind == BUCKET and not place.is_table:
+            raise UsageError(
+                f"{shown}: partition_by={each.text}: files have folders by columns and times; tables have buckets"
+            )
+        if not each.kind and kind.startswith(_NESTED):
+            raise UsageError(
+                f"{shown}: partition_by={each.text}: the column is of type {kind}, which names no partition"
+            )
+
+
+def arranged(rows: DataFrame, place: Place) -> DataFrameWriter:
+    """Return a writer of rows in the folders and the order that an output has."""
+    layout = place.layout
+    folders = [(_folder(each), each) for each in layout.partition_by]
+    for name, each in folders:
+        if each.kind:
+            rows = rows.withColumn(name, _time(each, rows.schema[each.column].dataType.simpleString()))
+    if layout.sort_by:
+        rows = rows.sortWithinPartitions(*(ticked(name) for name in (*(name for name, _ in folders), *layout.sort_by)))
+    writer = rows.write
+    return writer.partitionBy(*(name for name, _ in folders)) if folders else writer
+
+
+def _folder(each: Transform) -> str:
+    return f"{each.column}_{each.kind.removesuffix('s')}" if each.kind else each.column
+
+
+def _time(each: Transform, kind: str) -> Column:
+    """Return the year, month, day or hour of a time in UTC, whatever the zone of the session."""
+    from pyspark.sql import functions as sf
+
+    column = sf.col(ticked(each.column))
+    if kind == "date":
+        return sf.date_format(column.cast("timestamp_ntz"), _FORMS[each.kind])
+    zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
+    utc = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
+    return sf.date_format(utc, _FORMS[each.kind])

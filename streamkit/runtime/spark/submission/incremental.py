@@ -13,17 +13,16 @@ from streamkit.errors import TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint import run_outputs
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
-from streamkit.runtime.spark.checkpoint.input_files import FoundFiles, find_files, open_some
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
-from streamkit.runtime.spark.checkpoint.known_inputs import ACCEPT, KnownInputs
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
-from streamkit.runtime.spark.checkpoint.table_outputs import check_tables, output_of, settle_tables, waiting_place
+from streamkit.runtime.spark.checkpoint.run_inputs import ACCEPT, FoundFiles, KnownInputs, find_files, open_some
+from streamkit.runtime.spark.checkpoint.run_outputs import check_tables, output_of, settle_tables, waiting_place
+from streamkit.runtime.spark.job import STATE, try_tasks
+from streamkit.runtime.spark.job_options import JobOptions, Place, Range
+from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import OutputLayout
-from streamkit.runtime.spark.stages.job import STATE
-from streamkit.runtime.spark.submission.job_options import JobOptions, Place, Range
-from streamkit.runtime.spark.submission.spark_session import describe_job, translated
+from streamkit.runtime.spark.spark_session import describe_job, translated
 from streamkit.runtime.spark.submission.submit_job import (
     JobInputs,
     Prepared,
@@ -36,7 +35,6 @@ from streamkit.runtime.spark.submission.submit_job import (
     with_formats,
     write_outputs,
 )
-from streamkit.runtime.spark.submission.trial import try_tasks
 from streamkit.runtime.spark.tables.table_target import targets_of
 from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from streamkit.runtime.spark.workers.globals import classic_context
+from streamkit.runtime.spark.spark_session import classic_context
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

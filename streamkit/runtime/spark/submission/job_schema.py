@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from streamkit.runtime.spark.submission.job_file import KEYS, ON_DATA_LOSS
-from streamkit.runtime.spark.submission.job_options import (
+from streamkit.runtime.spark.job_options import (
     DECODED,
     FINAL,
     INPUT_SETTINGS,
@@ -19,6 +18,7 @@ from streamkit.runtime.spark.submission.job_options import (
     OUTPUT_SETTINGS,
     UPDATES,
 )
+from streamkit.runtime.spark.submission.job_file import KEYS, ON_DATA_LOSS
 from streamkit.spec.topology_schema import Schema, keep, object_of, optional
 
 PATH = Path("schemas/job.schema.json")

@@ -12,13 +12,13 @@ from streamkit.expressions.expression import Expression
 from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson
-from streamkit.runtime.spark.rows import arrow_rows
+from streamkit.runtime.spark.job_options import JobOptions, Place
 from streamkit.runtime.spark.rows.files import OpenedInput, first_rows, open_files
-from streamkit.runtime.spark.rows.json_output import lines_of
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
-from streamkit.runtime.spark.submission.job_options import JobOptions, Place
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session, translated
+from streamkit.runtime.spark.spark_session import Cluster, open_session, translated
 from streamkit.runtime.spark.submission.submit_job import check, count_of, with_formats
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.output_collector import lines_of
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from streamkit import durations
 from streamkit.errors import StateError, TransportError, UsageError
 from streamkit.record import TopicPartition
+from streamkit.runtime.spark.job_options import Range
 from streamkit.runtime.spark.rows.log_rows import Address, LogRange
-from streamkit.runtime.spark.submission.job_options import Range
 from streamkit.transport.log_interface import Consumer
 
 EARLIEST, LATEST, COMMITTED = "earliest", "latest", "committed"

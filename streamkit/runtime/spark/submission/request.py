@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from streamkit.errors import UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, written_topics
+from streamkit.runtime.spark.job_options import REST, JobOptions, Place, parse_place
+from streamkit.runtime.spark.spark_session import Cluster, open_session
+from streamkit.runtime.spark.stage_plan import has_routes, matching, written_topics
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.job_options import REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.ship import ship
-from streamkit.runtime.spark.submission.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.submit_job import submit
 from streamkit.runtime.spark.submission.topic_difference import Difference
 

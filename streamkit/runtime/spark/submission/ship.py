@@ -23,7 +23,7 @@ def ship(spark: SparkSession, plan: Plan) -> None:
 
     The libraries that streamkit imports (orjson, google-re2 and others) must be installed there, or be in an archive.
     """
-    from streamkit.runtime.spark.workers.globals import classic_context
+    from streamkit.runtime.spark.spark_session import classic_context
 
     context = classic_context(spark)
     if context is not None and str(context.master).startswith(_LOCAL):

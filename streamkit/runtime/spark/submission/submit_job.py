@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import TopicError, TransportError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
-from streamkit.runtime.spark.rows import arrow_rows, changelog_export
+from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
+from streamkit.runtime.spark.job_options import (
+    JSON_LINES,
+    REST,
+    UNKNOWN,
+    JobOptions,
+    Place,
+    Range,
+    format_of_name,
+    is_missing,
+    recognized,
+)
+from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.files import (
     OpenedInput,
     count_partitions,
@@ -23,36 +34,25 @@ from streamkit.runtime.spark.rows.log_rows import (
     Address,
     LogRange,
     LogReading,
+    check_seedable,
+    commit_offsets,
+    create_internal_topics,
     ensure_topics,
     read_frame,
     run_frame,
     topic_counts,
     write_log,
 )
-from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, layout_of
-from streamkit.runtime.spark.rows.partition_columns import check_columns
+from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
-from streamkit.runtime.spark.stages.job import CHANGELOGS, STATE, Job
-from streamkit.runtime.spark.stages.stage_plan import has_routes, matching, patterns, topics_read, written_topics
-from streamkit.runtime.spark.submission.job_options import (
-    JSON_LINES,
-    REST,
-    UNKNOWN,
-    JobOptions,
-    Place,
-    Range,
-    format_of_name,
-    is_missing,
-    recognized,
-)
+from streamkit.runtime.spark.spark_session import classic_context, describe_job, translated
+from streamkit.runtime.spark.stage_plan import has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.ranges import find_ranges
-from streamkit.runtime.spark.submission.spark_session import describe_job, translated
 from streamkit.runtime.spark.submission.stage_loads import load_of, one_task_warnings
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
-from streamkit.runtime.spark.submission.trial import try_tasks
 from streamkit.runtime.spark.tables.table_target import TableTarget, check_target, targets_of
 from streamkit.runtime.spark.tables.table_writing import rows_for, write_table
-from streamkit.runtime.spark.workers.globals import classic_context
+from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept
 from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork
 
@@ -179,7 +179,7 @@ def submit(
         if options.write_state:
             if options.inputs:
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")
-            changelog_export.check_seedable(plan, prepared.address, prepared.job.layout)
+            check_seedable(plan, prepared.address, prepared.job.layout)
         outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
         write_outputs(spark, prepared, outputs, report)
         if options.write_state:
@@ -383,10 +383,10 @@ def _declaration(job: Job, topic: str) -> tuple[int | None, int | None, Mapping[
 
 def _write_state(plan: Plan, prepared: Prepared, outputs: Mapping[str, DataFrame], report: Report) -> None:
     job, address = prepared.job, prepared.address
-    changelog_export.create_topics(address, job.layout)
+    create_internal_topics(address, job.layout)
     count = write_log(outputs[CHANGELOGS], address)
     # At the end: a live run that finds no committed offsets starts from the beginning.
-    changelog_export.commit(plan, address, outputs[OFFSETS], prepared.ranges)
+    commit_offsets(plan, address, outputs[OFFSETS], prepared.ranges)
     report(f"state: {count} records written to changelogs, offsets committed for {plan.application}")
 
 

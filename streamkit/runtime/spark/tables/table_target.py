@@ -10,10 +10,7 @@ from zlib import crc32
 
 from streamkit.errors import TransportError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.checkpoint.file_system import FileSystem
-from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, WHOLE_NUMBERS, OutputLayout, ticked
-from streamkit.runtime.spark.stages.final_stores import table_topics
-from streamkit.runtime.spark.submission.job_options import (
+from streamkit.runtime.spark.job_options import (
     APPEND,
     DELTA,
     ICEBERG,
@@ -23,10 +20,12 @@ from streamkit.runtime.spark.submission.job_options import (
     TABLE,
     JobOptions,
     Place,
+    Transform,
 )
-from streamkit.runtime.spark.submission.partition_transforms import Transform
-from streamkit.runtime.spark.submission.spark_session import package_of, without_error_log
-from streamkit.runtime.spark.workers.globals import classic_context
+from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, WHOLE_NUMBERS, OutputLayout, ticked
+from streamkit.runtime.spark.spark_session import classic_context, package_of, without_error_log
+from streamkit.runtime.spark.stage_plan import table_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

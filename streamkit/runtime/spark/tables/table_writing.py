@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streamkit.runtime.spark.job_options import DELTA, ICEBERG, MERGE, OVERWRITE
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked, write_columns
-from streamkit.runtime.spark.submission.job_options import DELTA, ICEBERG, MERGE, OVERWRITE
+from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.tables.table_target import (
     JOB,
     OWNER,
@@ -23,7 +24,6 @@ from streamkit.runtime.spark.tables.table_target import (
     schema_of,
     sql_name,
 )
-from streamkit.runtime.spark.workers.globals import classic_context
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -1,21 +1,22 @@
-"""The state that a job keeps between runs: how a task continues from it, and how it gives it as rows."""
+"""The tasks of a job, and the state that they keep between runs: how a task continues from it, and how it gives it as rows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from streamkit.errors import StateError, TransportError
+from streamkit.errors import StateError, StreamkitError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.packed_rows import pack, unpack
-from streamkit.runtime.spark.stages.stage_plan import where
-from streamkit.runtime.spark.workers import volatile
-from streamkit.runtime.spark.workers.kept_stores import KeptStores
+from streamkit.runtime.execution.task import Task
+from streamkit.runtime.spark.stage_plan import where
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.arrow_rows import pack, unpack
+from streamkit.runtime.spark.workers.task_stores import KeptStores
 from streamkit.serdes.plain import Document as Json
+from streamkit.state.definitions import Volatile
 from streamkit.transport.log_interface import CommittedOffset
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from streamkit.plan.model import Plan
-    from streamkit.runtime.spark.workers.worker import BatchTask
+    from streamkit.runtime.execution.punctuation import Punctuator
+    from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 
 MEMORY = "memory of tasks"
 """In place of a topic, in rows with what a task has beside its stores. No topic can have this name."""
@@ -114,12 +116,58 @@ class Reading:
         }
 
 
+class BatchTask(Task):
+    """A task without a clock."""
+
+    def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
+        self.timers: list[Punctuator] = []
+        """Those that processors have scheduled, in this order."""
+        self.first_timers = 0
+        """How many of them the processors scheduled in `init`."""
+        super().__init__(spec, environment)
+
+    def schedule(
+        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
+    ) -> Punctuator:
+        """Call back at "stream_time" intervals. Raises StreamkitError for "wall_clock"."""
+        if kind == "wall_clock":
+            raise StreamkitError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
+        timer = super().schedule(node, interval_ms, kind, callback, start)
+        self.timers.append(timer)
+        return timer
+
+    def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Start, and note how many timers there are then."""
+        super().start(committed)
+        self.first_timers = len(self.timers)
+
+    def stream_timers(self) -> tuple[Punctuator, ...]:
+        """Return the timers by stream time, in the order of their heap."""
+        return self._stream_punctuators.schedules
+
+    def restore_timers(self, timers: Iterable[Punctuator]) -> None:
+        """Set the timers to those of `stream_timers`."""
+        self._stream_punctuators.restore(timers)
+
+    def volatile_objects(self) -> dict[str, Volatile]:
+        """Return the stores, and the objects of the program, that may have volatile numbers, by name."""
+        found = {name: each for name, each in self._bound.instances.items() if isinstance(each, Volatile)}
+        return {**found, **{f"store {name}": store for name, store in self.stores.items()}}
+
+    def wall_clock(self) -> int:
+        """Raise StreamkitError."""
+        raise StreamkitError("a batch job has no wall clock, so that it gives the same whenever it runs")
+
+
 def resume(task: BatchTask, saved: Json) -> None:
     """Start a task where it stood; `saved`: what `memory_of` gave, None for a new one. Raises StateError."""
     if saved is None:
         task.start({})
         return
-    volatile.load(task.volatile_objects(), saved["volatile"])
+    objects = task.volatile_objects()
+    for name, values in saved["volatile"].items():
+        if name in objects:
+            objects[name].restore_volatile(values)
     # The offset is not used: the job itself keeps what it has read.
     task.start({TopicPartition(topic, number): CommittedOffset(0, text) for topic, number, text in saved["times"]})
     timers = task.timers
@@ -148,7 +196,9 @@ def memory_of(task: BatchTask, plan: Plan) -> dict[str, Json]:
             )
     return {
         "times": [[*place, each.metadata] for place, each in sorted(found.items())],
-        "volatile": volatile.save(task.volatile_objects()),
+        "volatile": {
+            name: values for name, each in task.volatile_objects().items() if (values := each.volatile_values())
+        },
         "timers": schedules,
     }
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamkit.errors import ProcessingError
-from streamkit.record import OutputTuple
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.partitioning import partitions_of
-from streamkit.runtime.spark.workers.final_records import FinalRecords
+from streamkit.record import Headers, OutputTuple
+from streamkit.runtime.records import RecordJson
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.partitioning import partitions_of
+from streamkit.serdes.formats.json_text import to_text
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.size import MAX_DEPTH
+from streamkit.state.definitions import BytesMap
+from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,3 +187,114 @@ def _place(count: int | None, key: bytes | None, number: int) -> int:
         return UNKNOWN_PARTITION
     # A producer chooses any partition for a record without a key. A job takes them in turn, so that each run gives the same.
     return number % count if key is None else partition_of(key, count)
+
+
+_PRESENT = b"k"
+"""The prefix of keys on disk, so that the empty key stands for None."""
+
+
+class FinalRecords:
+    """Keeps the last row of each key."""
+
+    def __init__(self, path: Callable[[], Path], max_keys_in_memory: int):
+        self._path = path
+        self._max_keys_in_memory = max_keys_in_memory
+        self._rows: dict[bytes | None, OutputTuple] = {}
+        self._map: BytesMap | None = None
+
+    def put(self, rows: Sequence[OutputTuple]) -> None:
+        """Add rows; beyond `max_keys_in_memory` keys they move to disk. Raises StateError."""
+        self._rows.update(zip(map(itemgetter(1), rows), rows, strict=True))
+        if len(self._rows) > self._max_keys_in_memory:
+            self._spill()
+
+    def drain(self) -> Iterator[OutputTuple]:
+        """Yield the last row of each key and remove all."""
+        if self._map is None:
+            yield from self._rows.values()
+        else:
+            self._spill()
+            for _, row in self._map.range(None, None):
+                yield marshal.loads(row)
+            self._map.close()
+            self._map = None
+        self._rows = {}
+
+    def _spill(self) -> None:
+        if self._map is None:
+            self._map = open_map(DEFAULT_ENGINE, self._path())
+        self._map.put_many(
+            [(b"" if key is None else _PRESENT + key, marshal.dumps(row)) for key, row in self._rows.items()]
+        )
+        self._map.commit()
+        self._rows = {}
+
+
+LINE = "value"
+LINES_DDL = f"{LINE} string"
+_LONGEST = 1 << 30
+"""Bytes of a line: the longest text that Spark takes."""
+
+
+LineColumns: TypeAlias = tuple[
+    Sequence[str],
+    Sequence[bytes | None],
+    Sequence[bytes | None],
+    Sequence[int],
+    Sequence[Headers | None],
+    Sequence[int],
+]
+"""Records: topics, keys, values, timestamps, headers and partitions."""
+
+
+class JsonOutputCollector(OutputCollector):
+    """Collects the output of a task and gives it as lines of JSON."""
+
+    def __init__(self, spec: OutputSpec, source: int, directory: Callable[[], Path], form: RecordJson):
+        super().__init__(spec, source, directory)
+        self._form = form
+
+    def _batch(self, rows: list[OutputTuple]) -> pa.RecordBatch:
+        topics, keys, values, times, headers, partitions = zip(*rows, strict=True)
+        places = self._places(topics, keys, partitions, self._numbers(len(rows)))
+        stamps = [-1 if time is None else time for time in times]
+        return lines_of(self._form, (topics, keys, values, stamps, headers, places))
+
+
+def lines_of(form: RecordJson, columns: LineColumns) -> pa.RecordBatch:
+    """Return records as an Arrow batch of lines; partition -1: unknown."""
+    import pyarrow as pa
+
+    lines = _of_one_topic(form, columns) or list(map(_line, _records(form, columns)))
+    return pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()).cast(pa.string())], names=[LINE])
+
+
+def _line(record: dict[str, Json]) -> bytes:
+    # A value within the limits of serdes has more characters in a line, and is one level deeper.
+    return to_text(record, _LONGEST, MAX_DEPTH + 1)
+
+
+def _of_one_topic(form: RecordJson, columns: LineColumns) -> list[bytes]:
+    """Return the lines of records of one topic, decoded by columns; none where the records do not allow it."""
+    import orjson
+
+    topics, keys, values, times, headers, partitions = columns
+    if len(set(topics)) > 1 or any(headers) or min(partitions, default=-1) < 0:
+        return []
+    topic = topics[0]
+    found = form.columns(topic, keys, values)
+    if found is None:
+        return []
+    write = orjson.dumps if form.is_plain(topic) else _line
+    return [
+        write({"topic": topic, "key": key, "value": value, "timestamp": time, "partition": number})
+        for key, value, time, number in zip(*found, times, partitions, strict=True)
+    ]
+
+
+def _records(form: RecordJson, columns: LineColumns) -> Iterator[dict[str, Json]]:
+    for row in zip(*columns, strict=True):
+        record = form.decode(row)
+        if row[5] >= 0:
+            record["partition"] = row[5]
+        yield record

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
@@ -21,15 +21,14 @@ from streamkit.record import Columns, RecordBatch, TaskId, TopicPartition
 from streamkit.runtime.execution.collecting import collect_rarely, keep_memory
 from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
+from streamkit.runtime.execution.store_opening import MemoryStores, reprocess
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.rows.json_output import LINES_DDL, JsonOutputCollector
-from streamkit.runtime.spark.stages.stage_plan import Stage
-from streamkit.runtime.spark.workers.globals import GlobalTables
-from streamkit.runtime.spark.workers.kept_stores import KeptStores
+from streamkit.runtime.spark.stage_plan import Stage
+from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import (
+    BatchTask,
     Kept,
     Reading,
     StateWriter,
@@ -40,14 +39,13 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     memory_of,
     resume,
 )
-from streamkit.runtime.spark.workers.output_collector import OutputCollector, OutputSpec
-from streamkit.runtime.spark.workers.spill import SpillingStores
+from streamkit.runtime.spark.workers.output_collector import LINES_DDL, JsonOutputCollector, OutputCollector, OutputSpec
+from streamkit.runtime.spark.workers.task_stores import KeptStores, SpillingStores
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamkit.runtime.execution.punctuation import Punctuator
-    from streamkit.transport.log_interface import CommittedOffset
+    from streamkit.state.definitions import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,48 +116,6 @@ def load(plan: bytes) -> Loaded:
         _loaded.clear()
         _loaded[digest] = Loaded(pickle.loads(plan))
     return _loaded[digest]
-
-
-class BatchTask(Task):
-    """A task without a clock."""
-
-    def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
-        self.timers: list[Punctuator] = []
-        """Those that processors have scheduled, in this order."""
-        self.first_timers = 0
-        """How many of them the processors scheduled in `init`."""
-        super().__init__(spec, environment)
-
-    def schedule(
-        self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
-    ) -> Punctuator:
-        """Call back at "stream_time" intervals. Raises StreamkitError for "wall_clock"."""
-        if kind == "wall_clock":
-            raise StreamkitError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
-        timer = super().schedule(node, interval_ms, kind, callback, start)
-        self.timers.append(timer)
-        return timer
-
-    def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Start, and note how many timers there are then."""
-        super().start(committed)
-        self.first_timers = len(self.timers)
-
-    def stream_timers(self) -> tuple[Punctuator, ...]:
-        """Return the timers by stream time, in the order of their heap."""
-        return self._stream_punctuators.schedules
-
-    def restore_timers(self, timers: Iterable[Punctuator]) -> None:
-        """Set the timers to those of `stream_timers`."""
-        self._stream_punctuators.restore(timers)
-
-    def volatile_objects(self) -> dict[str, object]:
-        """Return the stores, and the objects of the program, by name (volatile.save)."""
-        return {**self._bound.instances, **{f"store {name}": store for name, store in self.stores.items()}}
-
-    def wall_clock(self) -> int:
-        """Raise StreamkitError."""
-        raise StreamkitError("a batch job has no wall clock, so that it gives the same whenever it runs")
 
 
 def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores: SpillingStores) -> BatchTask:
@@ -391,3 +347,70 @@ def records(batch: pa.RecordBatch, partition: int, offsets: dict[tuple[str, int]
             numbers,
         ),
     )
+
+
+_stores: dict[str, dict[str, Store]] = {}
+
+
+class Shared(Protocol):
+    """Data in every worker: a broadcast of Spark, or Inline."""
+
+    @property
+    def value(self) -> bytes:
+        """Return the data."""
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Data that is sent with each task, where Spark offers no broadcast (Spark Connect)."""
+
+    value: bytes
+
+
+class GlobalTables:
+    """The rows of all topics of global tables, as they are sent to workers.
+
+    rows: pickled record batches. token: identifies the job, since a worker process may run tasks of several jobs.
+    """
+
+    def __init__(self, token: str, rows: Shared, partitions: Mapping[str, int]):
+        self._token = token
+        self._rows = rows
+        self._partitions = partitions
+
+    def stores(self, loaded: Loaded) -> dict[str, Store]:
+        """Return the global stores of this process, filled at the first call."""
+        if self._token not in _stores:
+            _stores.clear()
+            _stores[self._token] = self._fill(loaded)
+        return _stores[self._token]
+
+    def _fill(self, loaded: Loaded) -> dict[str, Store]:
+        batches: list[RecordBatch] = [RecordBatch(*parts) for parts in pickle.loads(self._rows.value)]
+        found: dict[str, Store] = {}
+        for sub in loaded.plan.sub_topologies:
+            if not sub.is_global:
+                continue
+            task = self._task(loaded, sub)
+            task.start({})
+            for batch in batches:
+                if batch.topic in sub.source_topics:
+                    # An application that starts with all its input on the log restores the table from it, too.
+                    reprocess(task, batch)
+            task.flush_stores()
+            found.update(task.stores)
+        return found
+
+    def _task(self, loaded: Loaded, sub: SubTopology) -> Task:
+        inputs = tuple(
+            TopicPartition(topic, number) for topic in sub.source_topics for number in range(self._partitions[topic])
+        )
+        spec = TaskSpec("global", 0, sub, loaded.program(sub.id), inputs)
+        environment = TaskEnvironment(
+            loaded.plan,
+            clock=lambda: 0,
+            open_store=MemoryStores(loaded.plan).open,
+            partitions=lambda topic: self._partitions.get(topic, 1),
+            handlers=Handlers.of(loaded.plan.config).of_globals(),
+        )
+        return Task(spec, environment)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import StateLockedError, UsageError
 from streamkit.runtime.spark.rows.files import same_path
-from streamkit.runtime.spark.workers.globals import classic_context
+from streamkit.runtime.spark.spark_session import classic_context
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.workers.spill import SpillingStores
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.task_stores import SpillingStores
 from streamkit.runtime.spark.workers.worker import (
     StageWork,
     by_partition,

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 from streamkit.plan.partitions import task_count
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId
 from streamkit.runtime.execution.task import Task
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.workers.kept_stores import KeptStores
-from streamkit.runtime.spark.workers.kept_tasks import Reading, StateWriter, fill, leading_state, memory_of, resume
-from streamkit.runtime.spark.workers.output_collector import OutputCollector
-from streamkit.runtime.spark.workers.worker import (
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.kept_tasks import (
     BatchTask,
+    Reading,
+    StateWriter,
+    fill,
+    leading_state,
+    memory_of,
+    resume,
+)
+from streamkit.runtime.spark.workers.output_collector import OutputCollector
+from streamkit.runtime.spark.workers.task_stores import KeptStores
+from streamkit.runtime.spark.workers.worker import (
     Loaded,
     StageWork,
     check_state,

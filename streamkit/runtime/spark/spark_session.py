@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from streamkit import errors
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError, UsageError
-from streamkit.runtime.spark.workers.globals import classic_context
-from streamkit.runtime.spark.workers.worker import MARK
+from streamkit.runtime.spark.workers.worker import MARK, Inline, Shared
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _OLDEST_SPARK = (4, 1)
@@ -300,3 +300,14 @@ def describe_job(spark: SparkSession, text: str) -> None:
     context = classic_context(spark)
     if context is not None:
         context.setJobDescription(text)
+
+
+def share(spark: SparkSession, data: bytes) -> Shared:
+    """Make data available in every worker."""
+    context = classic_context(spark)
+    return Inline(data) if context is None else context.broadcast(data)
+
+
+def classic_context(spark: SparkSession) -> SparkContext | None:
+    """Return the SparkContext of a session; None for one of Spark Connect, which has none."""
+    return None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext

@@ -10,21 +10,34 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from streamkit.errors import UsageError
-from streamkit.plan.model import Plan, SubTopology
+from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.plain_nodes import PassThrough, TablePassThrough
+from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate
+from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
+from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
+from streamkit.operators.steps.tables.to_stream import ToStream
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout, lay_out
 from streamkit.record import TopicPartition
-from streamkit.runtime.spark.rows import arrow_rows
-from streamkit.runtime.spark.stages.cycle import run_cycle
-from streamkit.runtime.spark.stages.final_stores import final_stores, table_topics
-from streamkit.runtime.spark.stages.order import order_rows
-from streamkit.runtime.spark.stages.split import can_split, repartition, with_place
-from streamkit.runtime.spark.stages.stage_plan import Stage, has_routes, make_stages, refuse_clocks
-from streamkit.runtime.spark.submission.job_options import JSON_LINES, REST, UPDATES, JobOptions
-from streamkit.runtime.spark.submission.spark_session import translated
-from streamkit.runtime.spark.workers.globals import GlobalTables, share
+from streamkit.runtime.spark.job_options import JSON_LINES, REST, UPDATES, JobOptions
+from streamkit.runtime.spark.spark_session import share, translated
+from streamkit.runtime.spark.stage_plan import (
+    Stage,
+    expressions_of,
+    final_stores,
+    has_routes,
+    make_stages,
+    refuse_clocks,
+    table_topics,
+)
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.cycle import run_cycle
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept, state_of
+from streamkit.runtime.spark.workers.order import order_rows
 from streamkit.runtime.spark.workers.output_collector import OutputSpec
-from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork, run_tasks
+from streamkit.runtime.spark.workers.task_stores import SpillingStores
+from streamkit.runtime.spark.workers.worker import OFFSETS, GlobalTables, Inline, StageWork, load, new_task, run_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -406,3 +419,70 @@ def _union(frames: list[DataFrame], spark: SparkSession) -> DataFrame:
     for frame in others:
         first = first.unionByName(frame)
     return first
+
+
+# None reads stream time, which all keys of a partition share, and none changes the key of a record.
+_BY_KEY = (Filter, FlatMapValues, MapValues, PassThrough, StreamAggregate, TableMapValues, TablePassThrough, ToStream)
+
+
+def can_split(stage: Stage, subs: Collection[SubTopology], read: Collection[str]) -> bool:
+    """Return whether a stage can be cut by key; `read`: topics that later stages read, whose records must stay in order."""
+    if stage.cyclic or len(stage.inputs) != 1 or not set(read).isdisjoint(stage.outputs):
+        return False
+    return all(_is_by_key(node) for sub in subs for node in sub.nodes.values())
+
+
+def _is_by_key(node: PlanNode) -> bool:
+    if any("offset" in expression.names for expression in expressions_of(node)):
+        return False  # rows without an offset get one in the order of their arrival
+    if isinstance(node, SourceNode):
+        return "use_partition_time" not in node.timestamps.values()
+    if isinstance(node, SinkNode):
+        return node.topic is not None
+    return not isinstance(node, ProcessorNode) or isinstance(node.processor, _BY_KEY)
+
+
+def with_place(frame: DataFrame) -> DataFrame:
+    """Add a place to rows, for an order by buckets of keys that keeps the order within a key (arrow_rows.PLACE).
+
+    The place includes the offset where rows are ordered by that alone: Spark sorts by one number without comparing rows.
+    """
+    from pyspark.sql import functions as sf
+
+    hashed = sf.xxhash64("key")
+    if "source" in frame.columns:
+        return frame.withColumn(arrow_rows.PLACE, hashed.bitwiseAND(sf.lit((1 << 63) - 1)))
+    bucket = sf.shiftrightunsigned(hashed, arrow_rows.PLACE_BITS + 1)
+    place = sf.shiftleft(bucket, arrow_rows.PLACE_BITS).bitwiseOR(sf.col("offset"))
+    return frame.withColumn(arrow_rows.PLACE, place).drop("offset")
+
+
+def repartition(frame: DataFrame, tasks: int, pieces: int) -> DataFrame:
+    """Move the rows of each partition to one Spark task, or to `pieces` of them, all rows of a key to the same one."""
+    from pyspark.sql import functions as sf
+
+    if tasks * pieces == 1:
+        return frame.repartition(1)
+    if pieces == 1:
+        return frame.repartitionById(tasks, "partition")
+    piece = sf.col("partition") * pieces + sf.pmod(sf.hash("key"), sf.lit(pieces))
+    return frame.repartitionById(tasks * pieces, piece)
+
+
+def try_tasks(job: Job) -> None:
+    """Make a task of each sub-topology with its processors, and close it. Raises ProcessingError, naming the step."""
+    nothing = Inline(pickle.dumps([]))
+    for stage in job.stages:
+        tables = GlobalTables(f"trial of {job.plan.application}", nothing, job.partitions)
+        work = StageWork(job.pickled, stage, job.layout, job.output_spec(stage), tables)
+        loaded = load(work.plan)
+        stores = SpillingStores(loaded.plan, work.spill_bytes)
+        try:
+            for index in stage.subs:
+                task = new_task(loaded, work, index, 0, stores)
+                try:
+                    task.start({})
+                finally:
+                    task.close()
+        finally:
+            stores.close()

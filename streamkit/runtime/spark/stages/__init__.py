@@ -1,1 +1,0 @@
-"""The stages of a job, and what runs them in order."""
