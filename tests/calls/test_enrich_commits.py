@@ -88,7 +88,7 @@ class Enriching:
         self.thread.assign([self.task])
 
     def __enter__(self) -> Enriching:
-        self.thread._open()
+        self.thread._committer.open()
         self.thread._to(ThreadState.STARTING)
         return self
 

@@ -107,7 +107,7 @@ class Harness:
         self.thread._tasks.stores = stores
         self.stores: list[ListStore] = []
         self.kept: dict[int, int] = {}
-        self.thread._open()
+        self.thread._committer.open()
         self.thread._to(ThreadState.STARTING)
         self.thread.assign([TaskId(0, 0)])
 

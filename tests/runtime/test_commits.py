@@ -109,13 +109,13 @@ def test_what_brokers_lost_of_a_commit_is_looked_for_before_the_next_transaction
     harness.thread._round()
     assert looks == ["after 1"]
     harness.send(1)
-    poll = harness.thread._consumer.poll
+    poll = harness.thread._committer.consumer.poll
 
     def lose_amid(*args):
         lost[0] = True
         return poll(*args)
 
-    harness.thread._consumer.poll = lose_amid
+    harness.thread._committer.consumer.poll = lose_amid
     harness.thread._round()
     assert looks == ["after 1"] * 2
     harness.clock.now = 202

@@ -216,7 +216,7 @@ def test_full_partitions_are_paused_and_resumed(tmp_path):
     harness.shared.topics = TopicsOnLog({"in": 1, "other": 1}, {0: program.topics})
     harness.send(4)
     harness.round()
-    consumer: Any = harness.thread._consumer
+    consumer: Any = harness.thread._committer.consumer
     assert consumer.paused == {IN}
     harness.log.append([("other", None, b"x", 100, None, 0)])
     harness.round()

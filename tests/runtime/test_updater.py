@@ -201,7 +201,7 @@ def test_tasks_whose_partitions_cannot_be_assigned_yet_start_later(
     failing = [2, 3, 5]
     with Started(log, tmp_path, processing_guarantee=guarantee) as started:
         started.assign([])
-        consumer = started.thread._consumer
+        consumer = started.thread._committer.consumer
         add, calls = consumer.add, list[int]()
 
         def refuse_some(positions: Mapping[TopicPartition, int]) -> None:

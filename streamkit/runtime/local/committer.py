@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from collections.abc import Collection, Sequence
+from contextlib import closing, nullcontext
 
 from streamkit.errors import (
     NotPermittedError,
@@ -35,31 +35,30 @@ _HASTE_SECONDS = 0.01
 
 
 class Committer:
-    """The producer of a stream thread, and its commits."""
+    """The consumer and the producer of a stream thread, and its commits.
 
-    def __init__(
-        self,
-        shared: Shared,
-        consumer: Consumer,
-        make_producer: Callable[[], Producer],
-        gate: Gate,
-        own: OwnTransactions | None = None,
-    ):
-        """`gate`: the gate of the thread; others may read its stores while it waits for the log.
+    The thread opens and closes it, and only the thread uses it in between.
+    """
 
-        `own`: set if brokers may lose the ends of transactions.
-        """
+    consumer: Consumer
+    """The main consumer of the thread, from `open` on."""
+    _producer: Producer
+
+    def __init__(self, name: str, shared: Shared, gate: Gate, transactional_id: str | None):
+        """`name`: of the thread. `gate`: the gate of the thread; others may read its stores while it waits for the log."""
+        self._name = name
         self._shared = shared
         self._gate = gate
         self._settings = shared.settings
-        self._consumer = consumer
-        self._make_producer = make_producer
-        self._producer = make_producer()
+        self._transactional_id = transactional_id
+        self.is_open = False
         self._begun = False
         self._lingering = False
         """Whether sent rows may still wait for a fuller batch."""
-        self._own = own
-        self._unsettled = own is not None
+        # Brokers may lose the ends of transactions.
+        may_lose = transactional_id is not None and shared.transport.marks_commits
+        self._own = OwnTransactions(shared, transactional_id) if transactional_id is not None and may_lose else None
+        self._unsettled = may_lose
         """Whether brokers may have lost the end of the last transaction: it was no commit, or a broker was lost since it began."""
         self._sent = False
         """Whether rows were sent in the current transaction."""
@@ -77,6 +76,24 @@ class Committer:
             for name, topic in shared.plan.internal_topics.items()
             if topic.kind == "repartition"
         }
+
+    def open(self) -> None:
+        """Make the clients. Raises TransportError."""
+        self.consumer = self._shared.transport.consumer(
+            self._shared.plan.application,
+            read_committed=self._settings.read_committed,
+            client_id=f"{self._name}-consumer",
+        )
+        try:
+            self._producer = self._make_producer()
+        except BaseException:
+            self.consumer.close()
+            raise
+        self.is_open = True
+
+    def _make_producer(self) -> Producer:
+        client_id = f"{self._name}-producer"
+        return self._shared.transport.producer(transactional_id=self._transactional_id, client_id=client_id)
 
     def begin(self) -> None:
         """Begin a transaction under exactly-once, if none has begun; the first one of a producer fences the last one of its id.
@@ -139,15 +156,15 @@ class Committer:
         except ProductionError as error:
             self._handle_rejected(error, output)
 
-    def commit_if_due(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
-        """Commit if the interval has passed or a task has requested it; return the committed tasks."""
+    def commit_if_due(self, tasks: Collection[LocalTask]) -> bool:
+        """Commit if the interval has passed or a task has requested it; return whether anything was committed."""
         interval, now = self._settings.commit_interval_ms, self._shared.elapsed()
         self._warnings.write(now)
         # 0 commits after each round; Java compares milliseconds, so rounds within the same millisecond do not commit.
         if now - self._last_commit > interval or not interval:
             done = self.commit(tasks)
             if self.postponed:
-                return []
+                return False
             # The interval begins at the end of a commit; otherwise, if commits take longer, tasks would process one
             # record between them.
             now = self._shared.elapsed()
@@ -157,45 +174,45 @@ class Committer:
         if any(each.task.commit_requested for each in tasks):
             # Exactly-once has one transaction for the whole thread; Java then commits every task that needs it.
             return self.commit(tasks)
-        return []
+        return False
 
-    def commit(self, tasks: Collection[LocalTask]) -> list[LocalTask]:
-        """Commit the running tasks; return those that had anything to commit.
+    def commit(self, tasks: Collection[LocalTask]) -> bool:
+        """Commit the running tasks and write checkpoints that are due; return whether there was anything to commit.
 
-        During a rebalance the commit is postponed and no task is returned; the caller may retry. Raises TransportError,
-        ProductionError, and TaskCorruptedError if it is unknown whether the transaction was committed.
+        Under exactly-once all tasks share a transaction, so their output becomes visible together. During a rebalance the
+        commit is postponed; the caller may retry. Raises TransportError, ProductionError, StateError, and TaskCorruptedError
+        if it is unknown whether the transaction was committed.
         """
         self.postponed = False
         dirty = [each for each in tasks if each.task.commit_needed]
         if not dirty:
             for each in tasks:
                 each.task.commit_requested = False
-            return []
+            return False
         # Before the group's rebalances wait for this commit.
         self.begin()
         coordinator = self._shared.coordinator
-        if coordinator is None:
-            self._commit(dirty)
-            return dirty
-        with coordinator.committing() as free:
+        with nullcontext(True) if coordinator is None else coordinator.committing() as free:
             self.postponed = not free
             if not free:
-                return []
+                return False
             self._commit(dirty)
-        return dirty
+        for each in dirty:
+            each.checkpoint(enforce=False)
+        return True
 
     def _commit(self, dirty: Collection[LocalTask]) -> None:
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for each in dirty:
             each.task.leave_record()
-            offsets.update(each.task.prepare_commit(self._consumer.position))
+            offsets.update(each.task.prepare_commit(self.consumer.position))
             self.send(each)
         if self._settings.exactly_once and not offsets:
             # A transaction is checked against the group's generation by its offsets: without any, as after a timer of a task
             # without input, a member that was removed could commit what the next owner commits again.
             for each in dirty:
                 each.task.touch(each.task.inputs)
-                offsets.update(each.task.prepare_commit(self._consumer.position))
+                offsets.update(each.task.prepare_commit(self.consumer.position))
         with self._gate.opened():
             self._commit_to_log(offsets)
         lost, self._lost = self._lost, Counter()
@@ -213,7 +230,7 @@ class Committer:
         self._flush()
         coordinator = self._shared.coordinator
         if coordinator is None or not coordinator.commit(offsets):
-            self._consumer.commit(offsets)
+            self.consumer.commit(offsets)
 
     def _commit_transaction(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
         """Commit offsets, output and changelogs in one transaction."""
@@ -244,18 +261,19 @@ class Committer:
             self._replace_producer()
 
     def close(self) -> None:
-        """Close the producer; the output of an open transaction is aborted."""
-        try:
-            if self._begun:
-                try:
-                    self._producer.abort()
-                except TransportError:
-                    log.debug("aborting failed", exc_info=True)
-            self._producer.close()
-        finally:
-            self._warnings.close(self._shared.elapsed())
-            if self._admin is not None:
-                self._admin.close()
+        """Close the clients, whatever fails; the output of an open transaction is aborted."""
+        if not self.is_open:
+            return
+        with closing(self.consumer), nullcontext() if self._admin is None else closing(self._admin):
+            try:
+                if self._begun:
+                    try:
+                        self._producer.abort()
+                    except TransportError:
+                        log.debug("aborting failed", exc_info=True)
+                self._producer.close()
+            finally:
+                self._warnings.close(self._shared.elapsed())
 
     def _replace_producer(self) -> None:
         self._unsettled = True
@@ -283,7 +301,7 @@ class Committer:
 
     def _group_metadata(self) -> bytes:
         coordinator = self._shared.coordinator
-        return (coordinator and coordinator.group_metadata()) or self._consumer.group_metadata()
+        return (coordinator and coordinator.group_metadata()) or self.consumer.group_metadata()
 
     def _flush(self) -> None:
         self._lingering = False

@@ -22,7 +22,7 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.local.committer import Committer, OwnTransactions
+from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
 from streamkit.runtime.local.restore import describe_lost
@@ -33,7 +33,7 @@ from streamkit.runtime.local.state_updater import StateUpdater
 from streamkit.runtime.local.states import ThreadCounters, ThreadState, check_transition
 from streamkit.runtime.local.task_manager import TaskManager
 from streamkit.state.definitions import Store
-from streamkit.transport.log_interface import EARLIEST, LATEST, Consumer, Producer
+from streamkit.transport.log_interface import EARLIEST, LATEST
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,9 @@ class StreamThread:
         """Set: the thread has closed its active tasks because the group may have removed this member."""
         self._shared = shared
         self._settings = shared.settings
-        self._tasks = TaskManager(name, shared)
+        self._committer = Committer(name, shared, self.gate, transactional_id)
+        self._tasks = TaskManager(name, shared, self._committer)
+        self._fetching = Fetching(self._committer, self._tasks, self._settings)
         self._timeout = TaskTimeout(self._settings.task_timeout_ms, shared.elapsed)
         self._out_of_range: dict[TopicPartition, OffsetOutOfRangeError] = {}
         """Partitions whose positions are to be reset: the committed offset does not exist."""
@@ -82,7 +84,6 @@ class StreamThread:
         self._stop = threading.Event()
         self._tasks.stopping = self._stop.is_set
         self._settled = threading.Event()
-        self._transactional_id = transactional_id
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     # -- From other threads ------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class StreamThread:
         clean = False
         self.gate.acquire()
         try:
-            self._open()
+            self._committer.open()
             self._tasks.updater.start()
             self._to(ThreadState.STARTING)
             while not self._stop.is_set():
@@ -183,21 +184,6 @@ class StreamThread:
             finally:
                 self.gate.release()
 
-    def _open(self) -> None:
-        shared, transport = self._shared, self._shared.transport
-        self._consumer = transport.consumer(
-            shared.plan.application, read_committed=self._settings.read_committed, client_id=f"{self.name}-consumer"
-        )
-        name = self._transactional_id if transport.marks_commits else None
-        own = None if name is None else OwnTransactions(shared, name)
-        self._committer = Committer(shared, self._consumer, self._make_producer, self.gate, own)
-        self._tasks.connect(self._consumer, self._committer)
-        self._fetching = Fetching(self._consumer, self._tasks, self._settings)
-
-    def _make_producer(self) -> Producer:
-        client_id = f"{self.name}-producer"
-        return self._shared.transport.producer(transactional_id=self._transactional_id, client_id=client_id)
-
     def _round(self) -> None:
         tasks = self._tasks
         self.polled_at = monotonic()
@@ -210,7 +196,7 @@ class StreamThread:
             self._set_running()
             self._publish()
             with self.gate.opened(), self.counters.timed("poll"):
-                batches = self._consumer.poll(self._settings.max_poll_records, self._poll_ms())
+                batches = self._committer.consumer.poll(self._settings.max_poll_records, self._poll_ms())
             if not batches:
                 self._committer.send_rest()
             polled_at = self._shared.elapsed()
@@ -298,15 +284,16 @@ class StreamThread:
     def _reset(self, error: OffsetOutOfRangeError) -> None:
         """Continue at the position of the topic's reset policy: the committed offset is out of range. Raises StreamkitError."""
         partition = TopicPartition(error.topic, error.partition)
-        lost = describe_lost(self._consumer, error)
-        position = reset_positions(self._shared, self._consumer, [partition], lost)[partition]
+        consumer = self._committer.consumer
+        lost = describe_lost(consumer, error)
+        position = reset_positions(self._shared, consumer, [partition], lost)[partition]
         where = {LATEST: "the end", EARLIEST: "the beginning"}.get(position, f"offset {position}")
-        find = {EARLIEST: self._consumer.beginning_offsets, LATEST: self._consumer.end_offsets}.get(position)
+        find = {EARLIEST: consumer.beginning_offsets, LATEST: consumer.end_offsets}.get(position)
         # First, because a request may fail: the partition is unassigned only afterwards.
         start = position if find is None else find([partition])[partition]
         log.warning("%s; continuing from %s", lost, where)
-        self._consumer.remove([partition])
-        self._consumer.add({partition: start})
+        consumer.remove([partition])
+        consumer.add({partition: start})
 
     def _process(self, polled_at: int) -> bool:
         """Process, punctuate and commit until no record is left; return whether there was any work."""
@@ -351,7 +338,8 @@ class StreamThread:
         return True
 
     def _publish(self, *, now: bool = False) -> None:
-        self.counters.publish(self._tasks.running.values(), self._consumer.position, self._committer.rejected, now=now)
+        committer = self._committer
+        self.counters.publish(self._tasks.running.values(), committer.consumer.position, committer.rejected, now=now)
 
     def _note_idleness(self, worked: bool) -> None:
         self._timeout.note_progress(self._uncommitted())
@@ -366,7 +354,7 @@ class StreamThread:
             local_task.commit_end_positions()
         if tasks.commit():
             self.activity += 1
-        self.positions = {tp: self._consumer.position(tp) for tp in tasks.by_partition}
+        self.positions = {tp: self._committer.consumer.position(tp) for tp in tasks.by_partition}
         with self._lock:
             self.idle = (
                 self._assigned is None
@@ -422,12 +410,10 @@ class StreamThread:
         if not clean and not self._settings.exactly_once:
             # Send the output before the failure, dead letters included; offsets are not committed.
             steps.append(self._send_rest)
-        committer, consumer = getattr(self, "_committer", None), getattr(self, "_consumer", None)
-        if committer is not None and consumer is not None:
+        if self._committer.is_open:
             # The final counts, for the status of an ended application and the last export of metrics.
             steps.append(partial(self._publish, now=True))
-        steps.append(partial(self._tasks.close, clean=clean, wait=self._patience()))
-        steps += [resource.close for resource in (committer, consumer) if resource is not None]
+        steps += [partial(self._tasks.close, clean=clean, wait=self._patience()), self._committer.close]
         for step in steps:
             # Each of them, whatever fails: tasks that stay open would never run anywhere else.
             try:
@@ -475,8 +461,8 @@ class StreamThread:
 class Fetching:
     """The paused partitions of a thread's consumer, and the lags that its tasks wait for."""
 
-    def __init__(self, consumer: Consumer, tasks: TaskManager, settings: Settings):
-        self._consumer = consumer
+    def __init__(self, committer: Committer, tasks: TaskManager, settings: Settings):
+        self._committer = committer
         self._tasks = tasks
         self._settings = settings
         self._paused: set[TopicPartition] = set()
@@ -492,7 +478,7 @@ class Fetching:
                 continue
             empty = [partition for partition in task.inputs if not task.buffered(partition)]
             if empty:
-                task.set_lags(self._consumer.lags(empty))
+                task.set_lags(self._committer.consumer.lags(empty))
 
     def balance(self) -> None:
         """Pause partitions with enough buffered records, and resume the others (buffered.records.per.partition).
@@ -503,8 +489,9 @@ class Fetching:
         limit = self._settings.buffered_records
         full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
         if full != self._paused:
-            self._consumer.resume((self._paused - full) & self._tasks.by_partition.keys())
-            self._consumer.pause(full - self._paused)
+            consumer = self._committer.consumer
+            consumer.resume((self._paused - full) & self._tasks.by_partition.keys())
+            consumer.pause(full - self._paused)
             self._paused = full
 
 

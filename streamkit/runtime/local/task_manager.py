@@ -15,7 +15,6 @@ from streamkit.runtime.local.local_task import LocalTask, open_files
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.state_updater import StateUpdater
 from streamkit.state.directory import delete_checkpoint
-from streamkit.transport.log_interface import Consumer
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 class TaskManager:
     """The assigned tasks of a stream thread: running ones here, the others in the state updater."""
 
-    def __init__(self, owner: str, shared: Shared):
+    def __init__(self, owner: str, shared: Shared, committer: Committer):
         self.running: dict[TaskId, LocalTask] = {}
         self.by_partition: dict[TopicPartition, Task] = {}
         self.updater = StateUpdater(owner.replace("StreamThread", "StateUpdater"), shared)
@@ -34,12 +33,6 @@ class TaskManager:
         self.stopping: Callable[[], bool] = lambda: False
         """Returns whether the thread is stopping."""
         self._wanted: dict[TaskId, bool] = {}
-        self._consumer: Consumer
-        self._committer: Committer
-
-    def connect(self, consumer: Consumer, committer: Committer) -> None:
-        """Set the main consumer and the committer of the thread, which closes them."""
-        self._consumer = consumer
         self._committer = committer
 
     def offset_sums(self) -> dict[TaskId, int]:
@@ -126,19 +119,11 @@ class TaskManager:
 
     def commit_if_due(self) -> bool:
         """Commit if the interval has passed or a task has requested it; return whether anything was committed."""
-        return self._checkpoint(self._committer.commit_if_due(self.running.values()))
+        return self._committer.commit_if_due(self.running.values())
 
     def commit(self) -> bool:
-        """Commit all tasks; return whether there was anything to commit.
-
-        Under exactly-once all tasks share a transaction, so their output becomes visible together.
-        """
-        return self._checkpoint(self._committer.commit(self.running.values()))
-
-    def _checkpoint(self, committed: list[LocalTask]) -> bool:
-        for task in committed:
-            task.checkpoint(enforce=False)
-        return bool(committed)
+        """Commit all tasks; return whether there was anything to commit (Committer.commit)."""
+        return self._committer.commit(self.running.values())
 
     # -- Failures -----------------------------------------------------------------------------------------------------
 
@@ -253,7 +238,7 @@ class TaskManager:
 
     def _start(self, task: LocalTask) -> None:
         # First, because a task that runs without its partitions would wait forever.
-        self._consumer.add(task.start_positions)
+        self._committer.consumer.add(task.start_positions)
         self.running[task.id] = task
         self.by_partition.update(dict.fromkeys(task.start_positions, task.task))
         task.run()
@@ -318,7 +303,7 @@ class TaskManager:
         for partition in partitions:
             del self.by_partition[partition]
         del self.running[task.id]
-        self._consumer.remove(partitions)
+        self._committer.consumer.remove(partitions)
 
     def _close(self, task: LocalTask, *, quietly: bool) -> None:
         try:
