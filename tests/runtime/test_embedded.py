@@ -6,13 +6,14 @@ import threading
 
 import pytest
 
-from streamkit.errors import DamagedLogError
+from streamkit.errors import DamagedLogError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.embedded.database import FILE
+from streamkit.transport.embedded.embedded_clients import EmbeddedProducer
 from streamkit.transport.embedded.log_tables import MAX_BATCH_BYTES, MAX_READ_BYTES
-from streamkit.transport.log_interface import NewTopic
+from streamkit.transport.log_interface import NewTopic, Producer
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.runtime.plans import pass_through
@@ -71,6 +72,36 @@ def test_until_idle_and_again(log, tmp_path, guarantee):
         Application(plan, log).run(until_idle=True, stop=threading.Event())
         assert written(log) == total
         fill(log, 300)
+
+
+class FullLog(EmbeddedTransport):
+    """A log with little space left for records; the offsets of a commit still fit, from another connection."""
+
+    def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
+        producer = EmbeddedProducer(self.directory, transactional_id)
+        execute = producer._database._connection.execute
+        pages = execute("PRAGMA page_count").fetchone()[0]
+        # SQLite's limit of pages answers as a full disk does.
+        execute(f"PRAGMA max_page_count = {pages + 8}")
+        return producer
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_no_handler_drops_records_because_the_disk_is_full(log, tmp_path, guarantee):
+    fill(log, 6_000)
+    config = {"processing.guarantee": guarantee, "production.exception.handler": "continue"}
+    with pytest.raises(TransportError, match="database or disk is full") as raised:
+        Application(pass_through(tmp_path, **config), FullLog(log.directory)).run(
+            until_idle=True, stop=threading.Event()
+        )
+    assert "\n" not in str(raised.value)
+    assert written(log) < 6_000
+    Application(pass_through(tmp_path, **config), log).run(until_idle=True, stop=threading.Event())
+    consumer = log.consumer(None, read_committed=True)
+    consumer.add({OUT: 0})
+    found = {value for batch in consumer.poll(20_000, 0) for value in batch.values}
+    consumer.close()
+    assert found == {str(n).encode() for n in range(6_000)}
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

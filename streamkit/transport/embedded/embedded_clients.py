@@ -10,14 +10,7 @@ from pathlib import Path
 from secrets import randbits
 from time import monotonic
 
-from streamkit.errors import (
-    DamagedLogError,
-    FencedError,
-    ProductionError,
-    RetriableTransportError,
-    TopicError,
-    TransportError,
-)
+from streamkit.errors import FencedError, TopicError, TransportError
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.transport.embedded.database import Database, Execute, every, one
 from streamkit.transport.embedded.embedded_groups import check_generation, described, members, remove
@@ -205,14 +198,9 @@ class EmbeddedProducer(Producer):
             raise missing(unknown[0][0], unknown[0][5], unknown)
 
     def _write(self, groups: dict[TopicPartition, list[OutputTuple]]) -> None:
-        try:
-            with self._database.write() as execute:
-                append(execute, groups)
-        except (RetriableTransportError, DamagedLogError):
-            raise
-        except TransportError as error:
-            topics = ", ".join(sorted({place.topic for place in groups}))
-            raise ProductionError(f"records for topic {topics} could not be written: {error}") from error
+        # An error of the log, such as a full disk, stays a TransportError: no handler may drop records because of it.
+        with self._database.write() as execute:
+            append(execute, groups)
 
     def flush(self) -> None:
         pass
