@@ -79,6 +79,32 @@ class State:
         return {place: rows for place, rows in found.items() if rows}
 
 
+def rows_of(job: Job, topic: str, records: list[dict]) -> pa.Table:
+    """The records of a topic as a stage reads them from lines of JSON."""
+    lines = [json.dumps(record) for record in records if record["topic"] == topic]
+    declared = job.plan.external_topics.get(topic)
+    names = (topic,) if declared is None else (topic, declared.entry)
+    reading = FileReading(job.pickled, topic, names, job.partitions[topic], {"file": 0}, False)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "value": lines,
+            "_streamkit_file": ["file"] * len(lines),
+            "_streamkit_block": [0] * len(lines),
+            "_streamkit_row": list(range(len(lines))),
+        }
+    )
+    rows = pa.Table.from_batches(list(read_lines(reading, [batch])), arrow_rows.schema())
+    return _sorted(rows, "partition", "source", "offset")
+
+
+def written_by(job: Job, records: list[dict]) -> list[dict]:
+    """What a job of one stage, which reads one topic, writes: rows in their order."""
+    (stage,) = job.stages
+    (topic,) = stage.inputs
+    rows = rows_of(job, topic, records)
+    return [row for batch in run_tasks(job._work(stage, None), rows.to_batches()) for row in batch.to_pylist()]
+
+
 def _count(piece: pa.Table) -> int:
     """The number of rows of a store in a piece."""
     return sum(map(len, map(unpack, piece["value"].to_pylist())))
@@ -103,20 +129,7 @@ class InProcess:
         self._globals = {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
 
     def _read(self, topic: str, records: list[dict]) -> pa.Table:
-        lines = [json.dumps(record) for record in records if record["topic"] == topic]
-        declared = self._plan.external_topics.get(topic)
-        names = (topic,) if declared is None else (topic, declared.entry)
-        reading = FileReading(self._job.pickled, topic, names, self._job.partitions[topic], {"file": 0}, False)
-        batch = pa.RecordBatch.from_pydict(
-            {
-                "value": lines,
-                "_streamkit_file": ["file"] * len(lines),
-                "_streamkit_block": [0] * len(lines),
-                "_streamkit_row": list(range(len(lines))),
-            }
-        )
-        rows = pa.Table.from_batches(list(read_lines(reading, [batch])), arrow_rows.schema())
-        rows = rows.sort_by([(name, "ascending") for name in ("partition", "source", "offset")])
+        rows = rows_of(self._job, topic, records)
         reader = next((stage for stage in self._job.stages if topic in stage.inputs), None)
         # Tasks start with their global tables, which give no record its place.
         empty = GlobalTables(uuid.uuid4().hex, Inline(pickle.dumps([])), self._job.partitions)

@@ -116,6 +116,9 @@ class Job:
         self.plan = batch_plan(plan, options.write_state, final)
         self.partitions = {**counts, **self.layout.partitions}
         self._changelogs = tuple(topic.name for topic in self.layout.changelogs) if options.write_state else ()
+        # A changelog has a record for each row of its store, but for one of versions: all versions of a key have its key.
+        versions = {plan.changelog_name(each.name) for each in plan.stores.values() if each.type == "versioned"}
+        self._final_changelogs = frozenset(self._changelogs) - versions
         self._pickled = pickle.dumps(self.plan)
         self._routing = [stage for stage in self.stages if any(map(has_routes, self._subs(stage)))]
         """The stages in which records choose their topics."""
@@ -269,7 +272,7 @@ class Job:
         """Return which records of a stage's output are kept."""
         kept = self._kept(stage, self._output_names())
         # What a route chooses in another stage is no change of the table.
-        final = self._final_topics().intersection(stage.outputs) | frozenset(self._changelogs)
+        final = self._final_topics().intersection(stage.outputs) | self._final_changelogs
         return OutputSpec(self.partitions, kept, final, self._forbidden(stage))
 
     def _work(self, stage: Stage, tables: GlobalTables | None) -> StageWork:
