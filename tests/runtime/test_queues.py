@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamkit.errors import DeserializationError, ProcessingError
-from streamkit.record import TopicPartition
+from streamkit.record import RecordBatch, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
-from streamkit.runtime.execution.queues import Idling
+from streamkit.runtime.execution.queues import Idling, Run
 from tests.runtime.fakes import Clock, FakeProgram, batch, make_task
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -112,6 +112,30 @@ def test_an_invalid_timestamp_fails_after_what_came_before():
     with pytest.raises(ProcessingError, match="topic in, partition 0, offset 1: the timestamp -1 is negative"):
         task.process(10)
     assert program.seen == [("in", [0])]
+
+
+@pytest.mark.parametrize("failing", range(5))
+def test_a_failing_record_is_found_where_offsets_do_not_ascend(failing: int) -> None:
+    # A batch job sorts records by key.
+    offsets = [7, 2, 9, 1, 3]
+    program = FakeProgram()
+    task = make_task(program)
+    columns = batch("in", [-1 if at == failing else 5 for at in range(5)]).columns
+    task.add(RecordBatch("in", 0, columns._replace(offsets=offsets)))
+    with pytest.raises(ProcessingError, match=f"offset {offsets[failing]}: the timestamp -1 is negative"):
+        while task.process(2):
+            pass
+    assert [offset for _, seen in program.seen for offset in seen] == offsets[:failing]
+
+
+def test_a_run_ends_where_offsets_do_not_ascend() -> None:
+    partition = TopicPartition("in", 0)
+    columns = batch("in", [1, 2, 3, 4]).columns._replace(offsets=[7, 2, 9, 1])
+    run = Run([(partition, columns, 4)])
+    run.begin(0)
+    assert run.time_at(("in", 0, 7)) == 1
+    run.end_at(("in", 0, 2))
+    assert [rest.offsets for _, rest, _ in run.rest] == [[9, 1]]
 
 
 def test_log_and_skip_drops_and_still_commits():

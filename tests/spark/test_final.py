@@ -203,8 +203,11 @@ def test_bytes_of_the_log_are_sorted_by_their_place_alone(spark: Any, path: Path
         sums("wrong")
 
 
-def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
-    """Arrow batches of rows of one partition as Spark sorts them by buckets: 3 buckets, or one a key."""
+def sorted_rows(keys: list[str], by_offset: bool, without_time: int = -1) -> list[Any]:
+    """Arrow batches of rows of one partition as Spark sorts them by buckets: 3 buckets, or one a key.
+
+    without_time: the offset of a row whose timestamp is negative.
+    """
     import pyarrow as pa
 
     def place(key: str, offset: int) -> int:
@@ -216,7 +219,7 @@ def sorted_rows(keys: list[str], by_offset: bool) -> list[Any]:
         "partition": pa.array([1] * len(rows), pa.int32()),
         "key": pa.array([row[2] for row in rows], pa.binary()),
         "value": pa.array([b"x" * (row[1] % 5) for row in rows], pa.binary()),
-        "timestamp": pa.array([1000 + row[1] for row in rows], pa.int64()),
+        "timestamp": pa.array([-1 if row[1] == without_time else 1000 + row[1] for row in rows], pa.int64()),
     }
     if not by_offset:
         columns["offset"] = pa.array([row[1] for row in rows], pa.int64())
@@ -243,6 +246,17 @@ def test_the_state_of_processed_buckets_is_dropped_without_a_change(path: Path, 
     assert cut == uncut
     assert len(uncut) == 12
     assert often > once == 1
+
+
+@pytest.mark.parametrize("by_offset", [True, False])
+def test_a_record_without_a_time_fails_in_any_bucket(path: Path, by_offset: bool) -> None:
+    options = JobOptions({"words": (Place("/in", PARQUET),)}, {"sums": Place("/out", PARQUET)})
+    job = Job(load(path), COUNTS, options)
+    (work,) = (job._work(stage, None) for stage in job.stages)
+    for failing in range(40):
+        batches = sorted_rows([f"k{number % 12}" for number in range(40)], by_offset, failing)
+        with pytest.raises(RuntimeError, match=f"partition 1, offset {failing}: the timestamp -1 is negative"):
+            list(run_tasks(work, batches))
 
 
 def test_only_what_no_other_key_has_a_say_in_is_cut(path: Path) -> None:

@@ -9,12 +9,19 @@ from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.job import Job
-from streamkit.runtime.spark.job_options import JobOptions
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Place
 from streamkit.state.definitions import CurrentTopic
 from streamkit.state.engines.open_maps import open_map
 from streamkit.state.stores.versioned import VersionedStore
 from tests.spark.in_process import written_by
 
+OFFSETS = """\
+streamkit: 1
+application: offsets
+topics: {lines: {value: string, partitions: 1}, out: {value: long, partitions: 1}}
+pipelines:
+  out: {stream: lines, steps: [{map_values: {value: offset, value_serde: long}}], to: out}
+"""
 VERSIONS = """\
 streamkit: 1
 application: versions
@@ -58,3 +65,11 @@ def test_the_state_for_a_live_run_has_all_versions(tmp_path: Path) -> None:
     found = {time: store.get(b"k", time) for time in (1000, 2999, 3000, 5000, None)}
     assert found == {1000: (10, 1000), 2999: (10, 1000), 3000: (11, 3000), 5000: (12, 5000), None: (12, 5000)}
     assert store.get(b"j") == (1, 2000)
+
+
+def test_rows_with_an_offset_and_rows_without_one_in_a_batch(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, OFFSETS)
+    job = Job(plan, {"lines": 1, "out": 1}, JobOptions({"lines": (Place("-", JSON_LINES),)}, {"out": Place("-", PARQUET)}))
+    given = [{"offset": 5}, {}, {"offset": 4}, {}]
+    records = [{"topic": "lines", "value": "v", "timestamp": 0, **each} for each in given]
+    assert [int.from_bytes(row["value"]) for row in written_by(job, records)] == [4, 5, 0, 1]

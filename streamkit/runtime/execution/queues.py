@@ -46,9 +46,12 @@ class QueueServices:
 
 
 class UnreadRecord(NamedTuple):
-    """A record without a valid timestamp. `record`: passed to the handler; None if the topic's policy alone decides."""
+    """A record without a valid timestamp. `record`: passed to the handler; None if the topic's policy alone decides.
 
-    offset: int
+    `place`: the number of records that the queue got before it. Offsets tell no place: a batch job may sort records by key.
+    """
+
+    place: int
     error: Exception
     record: FailedRecord | None = None
 
@@ -61,6 +64,8 @@ class RecordQueue:
         self.rank = 0
         """The position among the task's queues by topic name, then partition; between equal timestamps the lowest goes first."""
         self.size = 0
+        self._added = 0
+        """The number of records that the queue has got."""
         self.partition_time = UNKNOWN
         self._time_before = UNKNOWN
         """The partition time before records were taken."""
@@ -96,6 +101,7 @@ class RecordQueue:
             self._assigned_time = max(self._assigned_time, highest)
             self._chunks.append((columns, highest))
             self.size += len(columns.offsets)
+            self._added += len(columns.offsets)
 
     def head_time(self) -> int:
         """Return the head record's timestamp (ms); the queue must not be empty."""
@@ -103,7 +109,7 @@ class RecordQueue:
 
     def check_head(self) -> None:
         """Raise the error of the head record if it has no valid timestamp."""
-        if self.failures and self.failures[0].offset <= self._chunks[0][0].offsets[self._at]:
+        if self.failures and self.failures[0].place == self._added - self.size:
             _, error, record = self.failures[0]
             if record is not None:
                 self._services.failed(error, record)
@@ -114,8 +120,8 @@ class RecordQueue:
 
         A commit covers exactly these, so under exactly-once each has one dead letter.
         """
-        head = self.head_offset()
-        while self.unhandled and (head is None or self.unhandled[0].offset < head):
+        head = self._added - self.size
+        while self.unhandled and self.unhandled[0].place <= head:
             _, error, record = self.unhandled.popleft()
             self._services.failed(error, cast(FailedRecord, record))
 
@@ -141,7 +147,7 @@ class RecordQueue:
             stop = _end_at(chunk.timestamps, start, stop, due)
         if self.failures:
             # The failing record becomes the head and raises its error there, after all records before it were processed.
-            stop = min(stop, bisect_left(chunk.offsets, self.failures[0].offset))
+            stop = min(stop, start + self.failures[0].place - (self._added - self.size))
         taken, self._time_before = chunk, self.partition_time
         if stop - start < len(chunk.offsets):
             taken = chunk.slice(start, stop)
@@ -220,6 +226,7 @@ class RecordQueue:
         assert self._extractor is not None
         times = self._extractor(*columns, self.partition.partition)
         keep = [True] * len(times)
+        omitted = 0
         for at, time in enumerate(times):
             if type(time) is int and 0 <= time <= LATEST_TIME:
                 continue
@@ -229,30 +236,33 @@ class RecordQueue:
             else:
                 error = _extraction_error(time)
                 keep[at] = not self._services.skips(error)
-                (self.failures if keep[at] else self.unhandled).append(self._unread(columns, at, error))
+                unread = self._unread(columns, at, self._added + at - omitted, error)
+                (self.failures if keep[at] else self.unhandled).append(unread)
                 times[at] = max(self._assigned_time, 0)
+            omitted += not keep[at]
         # Items that are not an int were replaced or are omitted.
         return self._keep(columns._replace(timestamps=cast("list[int]", times)), keep)
 
-    def _unread(self, columns: Columns, at: int, error: Exception) -> UnreadRecord:
+    def _unread(self, columns: Columns, at: int, place: int, error: Exception) -> UnreadRecord:
         keys, values, timestamps, headers, offsets = columns
         topic, partition = self.partition
         record = FailedRecord(topic, partition, offsets[at], timestamps[at], keys[at], values[at], headers[at])
-        return UnreadRecord(offsets[at], error, record)
+        return UnreadRecord(place, error, record)
 
     def _repair(self, columns: Columns) -> Columns:
         """Apply the policy to negative timestamps (FailOnInvalidTimestamp, LogAndSkipOnInvalidTimestamp, UsePartitionTimeOnInvalidTimestamp)."""
         times = list(columns.timestamps)
         keep = [True] * len(times)
-        highest = self._assigned_time
+        highest, omitted = self._assigned_time, 0
         for at, time in enumerate(times):
             if time < 0:
                 if self._policy == "log_and_skip":
                     keep[at] = False
+                    omitted += 1
                     self._dropped(columns, at)
                     continue
                 if self._policy != "use_partition_time" or highest < 0:
-                    self._fail(columns, at)
+                    self._fail(columns, at, self._added + at - omitted)
                 times[at] = max(highest, 0)
             highest = max(highest, times[at])
         return self._keep(columns._replace(timestamps=times), keep)
@@ -266,12 +276,12 @@ class RecordQueue:
         self.skipped = True
         return columns.keep(keep)
 
-    def _fail(self, columns: Columns, at: int) -> None:
+    def _fail(self, columns: Columns, at: int, place: int) -> None:
         offset = columns.offsets[at]
         what = f"the timestamp {columns.timestamps[at]} is negative"
         if self._policy == "use_partition_time":
             what += " and the partition has no time yet"
-        self.failures.append(UnreadRecord(offset, ProcessingError(f"{place_of(*self.partition, offset)}: {what}")))
+        self.failures.append(UnreadRecord(place, ProcessingError(f"{place_of(*self.partition, offset)}: {what}")))
 
 
 def _extraction_error(found: int | Exception) -> Exception:
@@ -527,17 +537,23 @@ class Run:
         """Return the index of a record in the run."""
         topic, partition, offset = position
         if self.order is None:
-            return bisect_left(self.parts[0][1].offsets, offset)
+            return _index_of(self.parts[0][1].offsets, offset)
         if self._places is None:
             self._places = [[] for _ in self.parts]
             for at, number in enumerate(self.order):
                 self._places[number].append(at)
         for places, (source, columns, _) in zip(self._places, self.parts, strict=True):
             if source == (topic, partition):
-                return places[bisect_left(columns.offsets, offset)]
+                return places[_index_of(columns.offsets, offset)]
         raise AssertionError(f"{position} is not in the run")
 
     def _merged_times(self) -> list[int]:
         assert self.order is not None
         times = [iter(columns.timestamps) for _, columns, _ in self.parts]
         return [next(times[number]) for number in self.order]
+
+
+def _index_of(offsets: Sequence[int], offset: int) -> int:
+    at = bisect_left(offsets, offset)
+    # A batch job may sort records by key, so that their offsets do not ascend.
+    return at if at < len(offsets) and offsets[at] == offset else offsets.index(offset)

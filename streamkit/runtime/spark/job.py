@@ -403,14 +403,15 @@ class Job:
 
 
 def _record_batches(table: pa.Table) -> list[tuple[str, int, Columns]]:
-    from streamkit.runtime.spark.workers.worker import by_partition, records
+    from streamkit.runtime.spark.workers.worker import by_partition, by_topic, records
 
     found: list[tuple[str, int, Columns]] = []
     offsets: dict[tuple[str, int], int] = {}
     for batch in table.to_batches():
         for partition, part in by_partition(batch):
-            each = records(part, partition, offsets)
-            found.append((each.topic, partition, each.columns))
+            for rows in by_topic(part):
+                each = records(rows, partition, offsets)
+                found.append((each.topic, partition, each.columns))
     return found
 
 

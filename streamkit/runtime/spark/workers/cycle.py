@@ -173,13 +173,14 @@ class _Cycle:
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in runs of one topic and partition."""
+    """Yield the rows of a batch in runs of one topic and partition, those with offsets of their own apart from the others."""
     import numpy as np
 
     if not len(batch):
         return
     numbers = batch.column(arrow_rows.PARTITION).to_numpy()
     topics = batch.column(arrow_rows.TOPIC).dictionary_encode().indices.to_numpy()
-    cuts = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(topics) != 0)) + 1
+    own = batch.column(arrow_rows.SOURCE).to_numpy() == 0
+    cuts = np.flatnonzero((np.diff(numbers) != 0) | (np.diff(topics) != 0) | np.diff(own)) + 1
     for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
         yield batch.slice(start, stop - start)

@@ -311,23 +311,31 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def by_topic(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each topic of a batch, in their order.
+    """Yield the rows of each topic of a batch, in their order, those with offsets of their own apart from the others.
 
     The task's queues merge these rows into the order of the batch again: at most one queue begins with a late record, and
     it is the queue that is next.
     """
     topics = batch.column(arrow_rows.TOPIC).unique().to_pylist()
     if len(topics) == 1:
-        yield batch
+        yield from _by_origin(batch)
         return
     import pyarrow.compute as pc
 
     for topic in topics:
-        yield batch.filter(pc.equal(batch.column(arrow_rows.TOPIC), topic))
+        yield from _by_origin(batch.filter(pc.equal(batch.column(arrow_rows.TOPIC), topic)))
+
+
+def _by_origin(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    import numpy as np
+
+    cuts = np.flatnonzero(np.diff(batch.column(arrow_rows.SOURCE).to_numpy() == 0)) + 1
+    for start, stop in pairwise([0, *cuts.tolist(), len(batch)]):
+        yield batch.slice(start, stop - start)
 
 
 def records(batch: pa.RecordBatch, partition: int, offsets: dict[tuple[str, int], int]) -> RecordBatch:
-    """Return the rows of one topic as a batch of records; `offsets`: the next ones, for rows that are not of the log."""
+    """Return rows that `by_topic` gives as a batch of records; `offsets`: the next ones, for rows that have none of their own."""
     topic = batch.column(arrow_rows.TOPIC)[0].as_py()
     count = len(batch)
     if batch.column(arrow_rows.SOURCE)[0].as_py() == 0:
