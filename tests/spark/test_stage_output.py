@@ -5,16 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.job import Job
-from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Place
+from streamkit.runtime.spark.job_options import FINAL, JSON_LINES, PARQUET, REST, UPDATES, JobOptions, Place
 from streamkit.state.definitions import CurrentTopic
 from streamkit.state.engines.open_maps import open_map
 from streamkit.state.stores.versioned import VersionedStore
 from tests.spark.in_process import written_by
 
+SOFT = """\
+streamkit: 1
+application: soft
+config: {HANDLERS}
+topics:
+  words: {value: string, partitions: 1}
+  out: {value: long, partitions: 1}
+  dead: {key: bytes, value: bytes, partitions: 1}
+pipelines:
+  out:
+    stream: words
+    steps:
+      - group_by_key
+      - count
+      - to_stream
+      - map_values: {value: VALUE, value_serde: longON_ERROR}
+    to: out
+"""
 OFFSETS = """\
 streamkit: 1
 application: offsets
@@ -67,9 +87,43 @@ def test_the_state_for_a_live_run_has_all_versions(tmp_path: Path) -> None:
     assert store.get(b"j") == (1, 2000)
 
 
+FAILS = "12 // (value - 2)"
+OVERFLOWS = "9223372036854775807 + value - 1 if value == 2 else -12"
+
+
+@pytest.mark.parametrize(
+    ("handlers", "on_error", "value"),
+    [
+        ("", ", on_error: continue", FAILS),
+        ("", ", on_error: {dead_letter: dead}", FAILS),
+        ("processing.exception.handler: continue", "", FAILS),
+        ("production.exception.handler: continue", "", OVERFLOWS),
+    ],
+)
+def test_the_last_record_stays_where_a_later_one_fails(
+    tmp_path: Path, handlers: str, on_error: str, value: str
+) -> None:
+    text = SOFT.replace("HANDLERS", handlers).replace("ON_ERROR", on_error).replace("VALUE", value)
+    plan = plan_of(tmp_path, text)
+    records = [{"topic": "words", "key": key, "value": "v", "timestamp": 1} for key in "aab"]
+
+    def written(emit: str) -> list[tuple[str, bytes, bytes]]:
+        options = JobOptions({"words": (Place("-", JSON_LINES),)}, {REST: Place("-", PARQUET)}, emit)
+        rows = written_by(Job(plan, {"words": 1, "out": 1, "dead": 1}, options), records)
+        return sorted((row["topic"], row["key"], row["value"]) for row in rows)
+
+    assert [(key, int.from_bytes(value, signed=True)) for topic, key, value in written(FINAL) if topic == "out"] == [
+        (b"a", -12),
+        (b"b", -12),
+    ]
+    assert written(FINAL) == written(UPDATES)
+
+
 def test_rows_with_an_offset_and_rows_without_one_in_a_batch(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, OFFSETS)
-    job = Job(plan, {"lines": 1, "out": 1}, JobOptions({"lines": (Place("-", JSON_LINES),)}, {"out": Place("-", PARQUET)}))
+    job = Job(
+        plan, {"lines": 1, "out": 1}, JobOptions({"lines": (Place("-", JSON_LINES),)}, {"out": Place("-", PARQUET)})
+    )
     given = [{"offset": 5}, {}, {"offset": 4}, {}]
     records = [{"topic": "lines", "value": "v", "timestamp": 0, **each} for each in given]
     assert [int.from_bytes(row["value"]) for row in written_by(job, records)] == [4, 5, 0, 1]

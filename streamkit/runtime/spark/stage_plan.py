@@ -20,7 +20,7 @@ from streamkit.operators.steps.stateless.print import Print
 from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout
-from streamkit.runtime.execution.handlers import Handlers
+from streamkit.runtime.execution.handlers import FAIL, Handlers
 
 if TYPE_CHECKING:
     from streamkit.expressions import Expression
@@ -245,20 +245,24 @@ def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
 
 
 def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
-    """Return the stores of aggregations whose changes lead to `final` topics only: they forward each key's last change."""
-    if plan.config.statestore_cache_max_bytes <= 0:
+    """Return the stores of aggregations whose changes lead to `final` topics only: they forward each key's last change.
+
+    Where a step below may skip a record that fails, the last change is not always what makes the last record.
+    """
+    handlers = Handlers.of(plan.config)
+    if plan.config.statestore_cache_max_bytes <= 0 or handlers.production != FAIL:
         return frozenset()
     found = set()
     for sub in plan.sub_topologies:
         for node in sub.nodes.values():
             processor = node.processor if isinstance(node, ProcessorNode) else None
-            if isinstance(node, ProcessorNode) and _forwards_changes(processor):
+            if isinstance(node, ProcessorNode) and _forwards_changes(processor) and not _may_skip(node, handlers):
                 others = [each for each in sub.nodes.values() if each is not node]
                 is_own = not any(processor.store in getattr(each, "stores", ()) for each in others)
                 store = plan.stores[processor.store]
                 # With a time to live a row is deleted at its time, which a store of final changes can't do.
                 is_simple = store.type in ("timestamped_key_value", "window") and store.ttl is None
-                if is_own and is_simple and all(_only_to(sub, child, final) for child in node.children):
+                if is_own and is_simple and all(_only_to(sub, child, final, handlers) for child in node.children):
                     found.add(processor.store)
     return frozenset(found)
 
@@ -270,11 +274,16 @@ def _forwards_changes(processor: object) -> TypeGuard[_Aggregation]:
     return not getattr(processor, "on_close", False)
 
 
-def _only_to(sub: SubTopology, name: str, final: Collection[str]) -> bool:
+def _may_skip(node: ProcessorNode, handlers: Handlers) -> bool:
+    """Return whether a record at which a node fails may be dropped rather than end the job."""
+    return (handlers.processing if node.on_error is None else node.on_error.action) != FAIL
+
+
+def _only_to(sub: SubTopology, name: str, final: Collection[str], handlers: Handlers) -> bool:
     """Return whether a node and those below it write to `final` topics only, a record for each change."""
     node = sub.nodes[name]
     if isinstance(node, SinkNode):
         return node.topic in final
     if not isinstance(node, ProcessorNode) or not isinstance(node.processor, _ONE_BY_ONE) or node.stores:
         return False
-    return all(_only_to(sub, child, final) for child in node.children)
+    return not _may_skip(node, handlers) and all(_only_to(sub, child, final, handlers) for child in node.children)
