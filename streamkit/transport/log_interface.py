@@ -370,6 +370,10 @@ class Membership(ABC):
         """Return whether a join is due, or in progress without a Rebalance so far; used only if `gated`."""
         return False
 
+    def joining(self) -> bool:
+        """Return whether a join has begun without a Rebalance so far; used only if `gated`."""
+        return False
+
     @abstractmethod
     def rebalance(self) -> None:
         """Request a rebalance without a change of this member (a follow-up or probing rebalance)."""

@@ -9,6 +9,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
@@ -22,7 +23,8 @@ from kafka.structs import TopicPartition as KafkaPartition
 from streamkit.errors import UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
-from streamkit.transport.kafka.kafka_membership import CommittedOffsets
+from streamkit.transport.kafka.kafka_membership import CommittedOffsets, KafkaMembership
+from tests.cli.support import LIMIT_S
 
 KAFKA_PYTHON = ("kafka_membership.py", "python_client.py", "transaction_markers.py")
 PRIVATE = {
@@ -126,3 +128,30 @@ def test_a_read_of_committed_offsets_that_failed_leaves_no_answer_for_the_next(
     with pytest.raises(UnreachableError):
         reader.read([place])
     assert pending == {}
+
+
+def test_a_rebalance_that_is_requested_during_one_is_not_forgotten() -> None:
+    """kafka-python takes every request for done once a join has ended, also one that came after its subscription was sent."""
+    membership = KafkaMembership({"bootstrap.servers": "127.0.0.1:1"}, 1.0, "app", lambda members: {})
+    requested, sent = [True], []
+
+    def join() -> None:
+        sent.append(bytes(membership._assignor.metadata([]).user_data))
+        if len(sent) == 1:
+            membership.rebalance()
+        requested[0] = False
+
+    coordinator = SimpleNamespace(
+        ensure_active_group=join,
+        need_rejoin=lambda: requested[0],
+        request_rejoin=lambda: requested.__setitem__(0, True),
+        group_metadata=lambda: SimpleNamespace(state=MemberState.UNJOINED, generation_id=-1, member_id=""),
+        poll_heartbeat=lambda: None,
+        _heartbeat_enabled=True,
+        _subscription=SimpleNamespace(assigned_partitions=list),
+    )
+    membership._client = SimpleNamespace(_coordinator=coordinator)  # type: ignore[assignment]
+    for _ in range(3):
+        membership.poll(LIMIT_S * 1000)
+    assert len(set(sent)) == len(sent) == 2
+    assert not membership.rebalancing()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streamkit.errors import (
     OffsetOutOfRangeError,
     TransportError,
 )
-from streamkit.record import TopicPartition
+from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.transport.kafka import KafkaTransport
+from streamkit.transport.kafka.kafka_consumer import Event, KafkaConsumer
 from streamkit.transport.log_interface import (
     EARLIEST,
     LATEST,
@@ -154,4 +157,37 @@ def test_metadata_that_another_client_committed_is_read_exactly(broker, length):
         TopicPartition(topic, 0): CommittedOffset(3, "A" * length)
     }
     consumer.close()
+    transport.close()
+
+
+def test_records_before_a_position_that_is_gone_are_returned_first() -> None:
+    """The caller goes on elsewhere, so that what was fetched before would be lost."""
+    transport = KafkaTransport("127.0.0.1:1")
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    place, other = TopicPartition("words", 0), TopicPartition("words", 1)
+    consumer.add({place: 5, other: 0})
+    gone = Event("words", 0, 10, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, "gone"))
+    unreadable = Event("words", 1, 0, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no"))
+
+    def batch(first: int, last: int) -> RecordBatch:
+        offsets = list(range(first, last))
+        columns = Columns([None] * len(offsets), [b"x"] * len(offsets), offsets, [None] * len(offsets), offsets)
+        return RecordBatch("words", 0, columns)
+
+    def read_offsets() -> list[int]:
+        return [offset for each in consumer.poll(100, 0) for offset in each.offsets]
+
+    taken = [([batch(5, 10)], [gone]), ([], []), ([batch(5, 10)], [gone, unreadable])]
+    consumer._reader.take = lambda *_: taken.pop(0)  # type: ignore[method-assign]
+    assert read_offsets() == [5, 6, 7, 8, 9]
+    with pytest.raises(OffsetOutOfRangeError):
+        consumer.poll(100, 0)
+    assert read_offsets() == []
+    # Another error keeps the records for the next polls, and with them what comes after them.
+    consumer.assign({place: 5, other: 0})
+    with pytest.raises(TransportError, match=r"words \[1\] could not be read"):
+        consumer.poll(100, 0)
+    assert read_offsets() == [5, 6, 7, 8, 9]
+    with pytest.raises(OffsetOutOfRangeError):
+        consumer.poll(100, 0)
     transport.close()

@@ -146,7 +146,7 @@ def test_a_thread_goes_on_after_its_transactional_id_was_taken(log, tmp_path):
             until(lambda total=total: application._maintain() or written(log) >= total, f"{total} results")
             if total == 30:
                 for thread in application.threads:
-                    other = log.producer(transactional_id=thread._transactional_id)
+                    other = log.producer(transactional_id=thread._committer._transactional_id)
                     other.begin()
                     other.close()
     finally:

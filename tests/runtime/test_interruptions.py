@@ -12,9 +12,19 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import FencedError, OffsetOutOfRangeError, TaskCorruptedError, TransportError, UnreachableError
+from streamkit.errors import (
+    FencedError,
+    OffsetOutOfRangeError,
+    ProductionError,
+    TaskCorruptedError,
+    TransportError,
+    UnknownTopicError,
+    UnreachableError,
+)
 from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.local import stream_thread
+from streamkit.runtime.local.committer import OwnTransactions
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.rebalance_listener import RebalanceListener
@@ -23,7 +33,7 @@ from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.subscription_codec import Subscription
 from tests.runtime import harness
 from tests.runtime.fake_log import FakeConsumer, FakeProducer
-from tests.runtime.fakes import FakeProgram
+from tests.runtime.fakes import Clock, FakeProgram
 from tests.runtime.harness import Harness
 
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
@@ -134,6 +144,7 @@ def test_a_thread_that_comes_during_a_commit_does_not_hold_up_the_group() -> Non
             membership.due = False
 
     membership.poll = poll
+    membership.joining = lambda: False
     tasks = [TaskId(0, partition) for partition in range(4)]
     topics = TopicsOnLog({"in": 4}, {0: ("in",)})
     coordinator = Coordinator(topics, ["T1"], [], lambda threads: Subscription())
@@ -142,6 +153,7 @@ def test_a_thread_that_comes_during_a_commit_does_not_hold_up_the_group() -> Non
 
     class Thread:
         stopping, polled_at, lost = False, float("inf"), threading.Event()
+        state = ThreadState.RUNNING
 
         def __init__(self, name: str, tasks: list[TaskId]):
             self.name, self.assignment, self.is_settled = name, (tasks, []), True
@@ -296,3 +308,214 @@ def test_a_thread_closes_everything_whatever_fails(tmp_path, monkeypatch) -> Non
     made.thread._shut_down(clean=False)
     assert made.thread.state is ThreadState.DEAD
     assert made.shared.claims.claim(TaskId(0, 0), "another thread")
+
+
+# -- A change of a task's role while its updater waits for a broker --
+
+
+def test_a_task_that_becomes_a_standby_while_its_positions_are_looked_up_does_not_run(tmp_path) -> None:
+    """Two members would process its partitions, both in a valid generation."""
+    made = Harness(tmp_path, FakeProgram(), Settings(), stores=("counts",))
+    thread, updater = made.thread, made.thread.updater
+    made.send(3)
+    set_start, looks = updater._start_positions.set_start, []
+
+    def becomes_standby(task: Any) -> None:
+        looks.append(task.active)
+        if len(looks) == 1:
+            thread.assign([], [TaskId(0, 0)])
+            thread._take_assignment()
+        set_start(task)
+
+    updater._start_positions.set_start = becomes_standby  # type: ignore[method-assign]
+    thread._committer.begin()
+    thread._take_assignment()
+    for _ in range(3):
+        updater.round()
+    for _ in range(2):
+        thread._round()
+    assert looks == [True]
+    assert not thread._tasks.running
+    assert made.values() == []
+
+
+def test_a_standby_that_becomes_active_while_its_bounds_are_looked_up_gets_the_last_records(tmp_path) -> None:
+    made = Harness(tmp_path, FakeProgram(), Settings(), stores=("counts",))
+    thread, updater = made.thread, made.thread.updater
+    made.log.append(harness.changelog_rows(5))
+    thread.assign([], [TaskId(0, 0)])
+    bounds, looks = updater._start_positions.bounds, []
+
+    def previous_owner_ends(partitions: Any) -> Any:
+        found = bounds(partitions)
+        looks.append(found)
+        if len(looks) == 1:
+            made.log.append(harness.changelog_rows(3))
+            thread.assign([TaskId(0, 0)])
+            thread._take_assignment()
+        return found
+
+    updater._start_positions.bounds = previous_owner_ends  # type: ignore[method-assign]
+    thread._committer.begin()
+    thread._take_assignment()
+    for _ in range(4):
+        updater.round()
+    thread._round()
+    assert list(thread._tasks.running) == [TaskId(0, 0)]
+    assert len(made.stores[-1].rows) == 8
+
+
+def test_a_changelog_whose_bounds_can_not_be_had_does_not_hold_up_the_others(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(harness, "TopicsOnLog", lambda *_: TopicsOnLog({"in": 3}, {0: ("in",)}))
+    made = Harness(tmp_path, FakeProgram(), Settings(), stores=("counts",))
+    updater = made.thread.updater
+    bounds = updater._start_positions.bounds
+
+    def without_leader(partitions: Any) -> Any:
+        made.clock.now += 15_000
+        if any(place.partition == 0 for place in partitions):
+            raise UnreachableError("a partition has no leader")
+        return bounds(partitions)
+
+    updater._start_positions.bounds = without_leader  # type: ignore[method-assign]
+    made.thread.assign([TaskId(0, partition) for partition in range(3)])
+    for _ in range(12):
+        made.thread._round()
+        updater.round()
+        made.clock.now += 15_000
+    assert set(made.thread._tasks.running) == {TaskId(0, 1), TaskId(0, 2)}
+
+
+def test_a_task_whose_directory_is_in_use_for_a_moment_is_created_later(tmp_path) -> None:
+    made = Harness(tmp_path, FakeProgram(), Settings(), stores=("counts",))
+    made.send(3)
+    made.round()
+    claims = made.shared.claims
+    release = claims.release
+
+    def cleaner_comes(task: TaskId, owner: str) -> None:
+        release(task, owner)
+        claims.claim(task, "state cleaner")
+
+    claims.release = cleaner_comes  # type: ignore[method-assign]
+    made.log.failures.append(TaskCorruptedError("a transaction may or may not be committed", on_disk=False))
+    made.thread._round()
+    claims.release = release  # type: ignore[method-assign]
+    assert not made.thread._tasks.tasks()
+    release(TaskId(0, 0), "state cleaner")
+    for _ in range(3):
+        made.round()
+    assert list(made.thread._tasks.running) == [TaskId(0, 0)]
+
+
+def test_the_group_does_not_go_on_while_a_removed_thread_may_still_commit() -> None:
+    """Its tasks would be given to another member, which reads the offsets before that commit."""
+    topics = TopicsOnLog({"in": 4}, {0: ("in",)})
+    membership = SimpleNamespace(gated=True, due=True, group_metadata=lambda: b"x", joins=0)
+    membership.join = membership.rebalance = lambda *_: setattr(membership, "due", True)
+    membership.rebalancing, membership.joining = lambda: membership.due, lambda: False
+
+    def poll(_wait_ms: int, join: bool = True) -> None:
+        membership.joins += join and membership.due
+
+    membership.poll = poll
+    coordinator = Coordinator(topics, ["T1", "T2"], [], lambda threads: Subscription())
+    coordinator._membership, coordinator._tasks = membership, topics.tasks()  # type: ignore[assignment]
+    shares = coordinator._assign_threads()
+
+    def thread(name: str) -> Any:
+        return SimpleNamespace(
+            name=name,
+            assignment=(list(shares[name].active), []),
+            stopping=False,
+            state=ThreadState.RUNNING,
+            polled_at=float("inf"),
+            lost=threading.Event(),
+            settled=lambda: True,
+            assign=lambda active, standby: None,
+        )
+
+    first, removed = thread("T1"), thread("T2")
+    listener = RebalanceListener(coordinator, lambda: [first, removed], 300_000, 45_000)
+    with coordinator.committing():
+        # The rebalance is due, and waits for the end of this commit.
+        listener.poll()
+    assert coordinator.rebalancing
+    removed.stopping = True
+    listener.poll()
+    assert membership.joins == 0
+    with coordinator.committing() as free:
+        assert free
+    removed.state = ThreadState.DEAD
+    listener.poll()
+    assert membership.joins == 1
+
+
+# -- What the log rejects --
+
+
+def test_a_rejection_while_dead_letters_are_written_has_its_dead_letters_too(tmp_path) -> None:
+    handlers = Handlers(production="continue", dead_letter_topic="dlq")
+    made = Harness(tmp_path, FakeProgram(), Settings(handlers=handlers))
+    made.send(2)
+    made.round()
+    producer, waiting = made.thread._committer._producer, ["gone1", "gone2"]
+
+    def flush() -> None:
+        if waiting:
+            topic = waiting.pop(0)
+            raise ProductionError(f"a record for topic {topic} could not be written", [(topic, b"k", b"v", 1, None, 0)])
+
+    def send(rows: Any) -> None:
+        FakeProducer.send(producer, rows)
+        flush()
+
+    producer.flush, producer.send = flush, send  # type: ignore[method-assign]
+    made.clock.now = 60_000
+    made.round()
+    assert made.log.offsets[IN].offset == 2
+    assert len(made.log.rows[TopicPartition("dlq", 0)]) == 2
+
+
+def test_offsets_are_looked_at_again_once_brokers_list_their_topic(caplog) -> None:
+    clock, groups, listed = Clock(1_000), list[str](), [True]
+
+    class Admin:
+        def topics(self, names: Any) -> dict[str, Any]:
+            return {}
+
+        def end_lost(self, _id: str, places: Any, group: str) -> list[Any]:
+            if group and not listed[0]:
+                raise UnknownTopicError("__consumer_offsets: brokers do not list this topic now")
+            groups.append(group)
+            return []
+
+        def close(self) -> None:
+            pass
+
+    plan: Any = SimpleNamespace(application="app", sub_topologies=(), external_topics={}, topic_names=set, file="f")
+    shared: Any = SimpleNamespace(
+        plan=plan,
+        elapsed=clock,
+        transport=SimpleNamespace(admin=Admin),
+        settings=SimpleNamespace(handlers=Handlers()),
+        topics=SimpleNamespace(partitions={}, ids={}),
+    )
+    own = OwnTransactions(shared, "app-1")
+
+    def restarts() -> None:
+        listed[0] = False
+        with pytest.raises(UnknownTopicError):
+            own.settle()
+
+    restarts()
+    listed[0] = True
+    own.settle()
+    clock.now += 3_600_000
+    restarts()
+    clock.now += 31_000
+    own.settle()
+    assert groups == ["app", ""]
+    listed[0] = True
+    own.settle()
+    assert groups == ["app", "", "app"]

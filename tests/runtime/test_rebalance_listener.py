@@ -11,6 +11,7 @@ import pytest
 from streamkit.errors import FencedError, ForeignMembersError
 from streamkit.runtime.local import rebalance_listener as module
 from streamkit.runtime.local.rebalance_listener import RebalanceListener
+from streamkit.runtime.local.states import ThreadState
 
 
 class Thread:
@@ -22,6 +23,7 @@ class Thread:
         self.lost = Event()
         self.told: list[str] = []
         self.busy = False
+        self.state = ThreadState.RUNNING
 
     def settled(self) -> bool:
         return not self.busy

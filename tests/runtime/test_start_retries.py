@@ -8,12 +8,13 @@ import threading
 import pytest
 
 from streamkit.errors import ProductionError, UnreachableError
+from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.local import client
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.states import ClientState
 from tests.cli.support import LIMIT_S
-from tests.runtime.fake_log import FakeAdmin, FakeLog, FakeProducer
+from tests.runtime.fake_log import FakeAdmin, FakeConsumer, FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
 
 
@@ -151,3 +152,31 @@ def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, 
     # The producer that could not write them may never write anything again.
     assert flushed[0] not in flushed[1:]
     assert any("its tasks start again from their last commit" in line for line in warnings(caplog))
+
+
+GLOBAL = """
+streamkit: 1
+application: names
+topics: {names: {value: string}, words: {value: string}, out: {value: string}}
+pipelines:
+  names: {global_table: names, store: {name: names}}
+  out: {stream: words, to: out}
+"""
+
+
+def test_a_stop_ends_the_restore_of_global_stores(tmp_path, monkeypatch):
+    """Their topic may never be read to its end, as when its leader is gone."""
+    path = tmp_path / "topology.yaml"
+    path.write_text(GLOBAL)
+    log = FakeLog({"names": 1, "words": 1, "out": 1})
+    log.append([("names", b"k", b"v", 1, None, 0)])
+    stop = threading.Event()
+
+    def poll(*_):
+        stop.set()
+        return []
+
+    monkeypatch.setattr(FakeConsumer, "poll", poll)
+    application = Application(load(path, {"state.dir": str(tmp_path / "state")}), log)
+    application.run(stop=stop)
+    assert application.state is ClientState.NOT_RUNNING

@@ -35,7 +35,7 @@ from streamkit.runtime.local.internal_topics import TopicsOnLog, TopicWatch, cha
 from streamkit.runtime.local.queries import InstanceMetadataReader, LocalStores
 from streamkit.runtime.local.rebalance_listener import RebalanceListener
 from streamkit.runtime.local.restore_progress import RestoreListener
-from streamkit.runtime.local.setup import Settings, Shared, log_warnings, state_directory
+from streamkit.runtime.local.setup import Settings, Shared, StopRequestedError, log_warnings, state_directory
 from streamkit.runtime.local.signal_handlers import catch_signals
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status_model import ApplicationStatus
@@ -258,7 +258,7 @@ class Application(InstanceMetadataReader):
             name = f"{config.client_id or plan.application}-GlobalStreamThread"
             self.global_thread = GlobalThread(name, shared, partial(self._handle, "the global thread"))
             # Java has the same limit for global state (GlobalStateManagerImpl).
-            retries.call(self.global_thread.open, self._settings.task_timeout_ms)
+            retries.call(partial(self.global_thread.open, retries.stopping), self._settings.task_timeout_ms)
             self.global_thread.start()
         self._threads.add(count)
         self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), changelogs, self._describe)
@@ -485,10 +485,6 @@ QUIET_SECONDS = 2.0
 Result = TypeVar("Result")
 
 
-class StopRequestedError(Exception):
-    """The application was stopped before it had started."""
-
-
 class StartRetries:
     """Repeats calls that need the log until they succeed, `stop` is set, or `limit_ms` have passed since the first failure.
 
@@ -508,6 +504,10 @@ class StartRetries:
         self._place = place
         self._tried = tried
         self._quiet_until = monotonic() + QUIET_SECONDS
+
+    def stopping(self) -> bool:
+        """Whether the application is to stop before it has started."""
+        return self._stop.is_set()
 
     def call_in_thread(self, action: Callable[[], Result]) -> Result:
         """Call in a separate thread, so that a call without a response does not delay a stop.

@@ -319,24 +319,50 @@ class Committer:
         producer that has failed permanently. `sent`: the rows that may be lost if the error does not name its rows.
         """
         handlers = self._settings.handlers
-        goes_on = handlers.production == CONTINUE and not self._settings.exactly_once and not error.lost_producer
-        if error.retriable and not goes_on:
-            raise TaskCorruptedError(str(error), on_disk=False) from error
-        if self._settings.exactly_once:
-            # The abort of the transaction would include the dead letters.
-            raise error
-        topic = handlers.dead_letter_topic
-        letters = topic is not None and all(row[0] != topic for row in error.rows)
-        if topic is not None and letters:
-            self._producer.send(dead_letters_of_rows(topic, error, error.rows, self._shared.clock()))
-            self._producer.flush()
-        if not goes_on:
-            raise error
-        self._lost.update(TopicPartition(row[0], row[5]) for row in error.rows or sent)
-        for row in error.rows or sent:
-            reason = f"the log rejects records of topic {row[0]}"
-            self.rejected.add(reason, str(error), dead_letters=int(letters and bool(error.rows)))
-        log.warning("%s; the record is dropped", error)
+        final: ProductionError | None = None
+        rejected: tuple[ProductionError, Sequence[OutputTuple]] | None = (error, sent)
+        while rejected is not None:
+            error, rows = rejected[0], rejected[0].rows or rejected[1]
+            goes_on = handlers.production == CONTINUE and not self._settings.exactly_once and not error.lost_producer
+            if error.retriable and not goes_on and final is None:
+                raise TaskCorruptedError(str(error), on_disk=False) from error
+            if self._settings.exactly_once:
+                # The abort of the transaction would include the dead letters.
+                raise error
+            if not goes_on:
+                final = final or error
+            topic = handlers.dead_letter_topic
+            failed = [row for row in error.rows if row[0] != topic]
+            letters = [] if topic is None else dead_letters_of_rows(topic, error, failed, self._shared.clock())
+            if goes_on:
+                self._lost.update(TopicPartition(row[0], row[5]) for row in rows)
+                for row in rows:
+                    reason = f"the log rejects records of topic {row[0]}"
+                    has_letter = bool(error.rows) and topic not in (None, row[0])
+                    self.rejected.add(reason, str(error), dead_letters=int(has_letter))
+                log.warning("%s; the record is dropped", error)
+            rejected = self._send_letters(letters, flush=final is not None)
+        if final is not None:
+            raise final
+
+    def _send_letters(
+        self, letters: list[OutputTuple], *, flush: bool
+    ) -> tuple[ProductionError, Sequence[OutputTuple]] | None:
+        """Send dead letters; return the rejection of other rows that the producer reports at that time.
+
+        `flush`: whether no commit follows that would.
+        """
+        try:
+            if letters:
+                self._producer.send(letters)
+        except ProductionError as error:
+            return error, letters
+        try:
+            if flush:
+                self._producer.flush()
+        except ProductionError as error:
+            return error, ()
+        return None
 
     def _purge(self, tasks: Collection[LocalTask], now: int) -> None:
         """Delete committed records of repartition topics (repartition.purge.interval.ms)."""
@@ -373,7 +399,7 @@ class OwnTransactions:
         self._id = transactional_id
         plan = shared.plan
         self._group = plan.application
-        self._unlisted_since = 0
+        self._unlisted_since: int | None = None
         routed = any(getattr(node, "route", None) for sub in plan.sub_topologies for node in sub.nodes.values())
         self._only_read = {topic.name for topic in plan.external_topics.values() if not (topic.written or routed)}
         existing = shared.topics.partitions.keys() | shared.topics.ids.keys()
@@ -389,15 +415,11 @@ class OwnTransactions:
         plan = self._shared.plan
         with closing(self._shared.transport.admin()) as admin:
             try:
-                places = self._places(admin)
-                found = admin.end_lost(self._id, places, self._group)
+                found = self._end_lost(admin, self._places(admin))
             except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
                 log.info("can't look for lost transactions: %s", error)
                 return
-            except UnknownTopicError as error:
-                self._give_up_offsets(error)
-                raise
             except (RetriableTransportError, UnreachableError):
                 raise
             except TransportError as error:
@@ -412,13 +434,22 @@ class OwnTransactions:
                 f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it; this thread waits until then"
             )
 
-    def _give_up_offsets(self, error: UnknownTopicError) -> None:
-        """Leave out the group's offsets from the next look on, where brokers have not listed their topic for a while."""
-        now = self._shared.elapsed()
-        self._unlisted_since = self._unlisted_since or now
-        if now - self._unlisted_since > _UNLISTED_MS:
+    def _end_lost(self, admin: Admin, places: list[TopicPartition]) -> list[EndedTransaction]:
+        """End the lost transactions in partitions, and in the group's offsets unless brokers have not listed these for a while.
+
+        Raises UnknownTopicError before.
+        """
+        try:
+            found = admin.end_lost(self._id, places, self._group)
+        except UnknownTopicError as error:
+            now = self._shared.elapsed()
+            self._unlisted_since = now if self._unlisted_since is None else self._unlisted_since
+            if now - self._unlisted_since <= _UNLISTED_MS:
+                raise
             log.warning("%s; lost transactions are looked for without it", error)
-            self._group = ""
+            return admin.end_lost(self._id, places, "")
+        self._unlisted_since = None
+        return found
 
     def _places(self, admin: Admin) -> list[TopicPartition]:
         """Return the partitions in which a transaction may be open.

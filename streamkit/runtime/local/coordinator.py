@@ -114,10 +114,13 @@ class Coordinator:
     def poll(self, *, join: bool = True, wait_ms: int = 0) -> dict[str, Share] | None:
         """Poll the membership; return the threads' tasks if they changed. Raises FencedError, TransportError.
 
-        join False: threads still apply the last assignment, so that no rebalance may begin.
+        join False: threads still apply the last assignment, or end, so that no rebalance may begin.
         """
         rebalance = None
         if self._membership is not None:
+            if not join and not self._membership.joining():
+                # What these threads do next is a commit.
+                self._unblock_commits()
             if self._ends_all and not self._end_sent:
                 self._end_sent = True
                 self._send_subscription()

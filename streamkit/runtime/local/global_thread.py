@@ -14,7 +14,7 @@ from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.restore import Changelog, restore
-from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.setup import Shared, StopRequestedError
 from streamkit.state.definitions import Store
 from streamkit.state.directory import read_checkpoint, write_checkpoint
 from streamkit.transport.log_interface import EARLIEST, Consumer
@@ -55,8 +55,11 @@ class GlobalThread:
             found.setdefault(store.name, (store, []))[1].append(partition)
         return found
 
-    def open(self) -> None:
-        """Restore global stores to the current ends of their topics, and make them available to tasks. Raises TransportError."""
+    def open(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Restore global stores to the current ends of their topics, and make them available to tasks.
+
+        Raises TransportError, and StopRequestedError once `stopping` returns True.
+        """
         shared = self._shared
         self._consumer = shared.transport.consumer(
             None,
@@ -65,7 +68,7 @@ class GlobalThread:
             client_id=f"{self.name}-consumer",
         )
         try:
-            self._restore()
+            self._restore(stopping)
         except TaskCorruptedError as error:
             log.warning("%s; it is restored from the beginning", error)
             self._close_tasks()
@@ -73,8 +76,8 @@ class GlobalThread:
                 shared.directory.wipe("global")
             else:
                 shared.directory.wipe_store("global", error.path.name)
-            self._restore()
-        except (RetriableTransportError, UnreachableError):
+            self._restore(stopping)
+        except (RetriableTransportError, UnreachableError, StopRequestedError):
             # The next attempt continues with the stores on disk.
             self._close_tasks()
             self._consumer.close()
@@ -107,7 +110,7 @@ class GlobalThread:
             self._consumer.close()
         return True
 
-    def _restore(self) -> None:
+    def _restore(self, stopping: Callable[[], bool]) -> None:
         shared, plan = self._shared, self._shared.plan
         assert self._consumer is not None
         path = shared.directory.claim("global")
@@ -140,8 +143,8 @@ class GlobalThread:
             for store in self._followed.values():
                 store.commit()
             shared.directory.upgrade("global")
-        if not restore(changelogs, self._consumer, self._stop.is_set):
-            return
+        if not restore(changelogs, self._consumer, stopping):
+            raise StopRequestedError
         for task in reprocessing:
             # As in Java, a restore has its own processor, whose fields are lost afterwards.
             task.reset()

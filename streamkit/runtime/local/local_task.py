@@ -108,6 +108,8 @@ class LocalTask:
         self.active = True
         """Whether the task runs once its stores are restored; the stores of a standby follow their changelogs."""
         self.running = False
+        self.roles = 0
+        """How often the task has changed its role: what was looked up for an earlier role is no longer valid."""
         self.produced: Counter[str] = Counter()
         """Records written by topic, changelogs included."""
         self.commits = 0
@@ -156,6 +158,7 @@ class LocalTask:
     def follow(self, *, active: bool) -> None:
         """Become a standby, or an active task to restore, and keep the stores (Task.prepareRecycle)."""
         self.active = active
+        self.roles += 1
         if self.running:
             self.task.reset()
             self.running = False

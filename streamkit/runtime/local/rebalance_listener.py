@@ -11,6 +11,7 @@ from typing import NamedTuple
 from streamkit.errors import FencedError, ForeignMembersError, RetriableTransportError, UnreachableError
 from streamkit.record import TaskId
 from streamkit.runtime.local.coordinator import Coordinator, Share
+from streamkit.runtime.local.states import ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,10 @@ class RebalanceListener:
         return [thread for thread in self._threads() if not thread.stopping]
 
     def _threads_settled(self) -> bool:
-        return all(thread.settled() for thread in self._running_threads())
+        """Whether every thread has applied its assignment; one that stops still commits, until it has ended."""
+        return all(
+            thread.state is ThreadState.DEAD or (thread.settled() and not thread.stopping) for thread in self._threads()
+        )
 
     def _assign(self, shares: Mapping[str, Share]) -> None:
         for thread in self._threads():

@@ -193,3 +193,7 @@ def state_directory(plan: Plan) -> StateDirectory:
                 "the state of task %s is older than state.cleanup.dir.max.age.ms (%d) and is deleted", task, oldest
             )
     return directory
+
+
+class StopRequestedError(Exception):
+    """The application was stopped before it had started."""

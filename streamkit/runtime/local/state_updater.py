@@ -13,6 +13,7 @@ from streamkit.errors import (
     RetriableTransportError,
     StateError,
     TaskCorruptedError,
+    TransportError,
     UnreachableError,
 )
 from streamkit.record import RecordBatch, TaskId, TopicPartition
@@ -50,6 +51,10 @@ class StateUpdater:
         self._tasks: dict[TaskId, LocalTask] = {}
         self._restored: list[LocalTask] = []
         self._failed: list[tuple[LocalTask, BaseException]] = []
+        self._roles: dict[TaskId, int] = {}
+        """The role of each task as of the beginning of the round (LocalTask.roles)."""
+        self._bounds_at = 0
+        """When the bounds of changelogs may be looked up again after a failed look."""
         # Changelogs that the consumer reads, and partitions whose records are discarded, because they were returned or are read
         # again.
         self._reading: dict[TopicPartition, Changelog] = {}
@@ -181,9 +186,10 @@ class StateUpdater:
             return False
         with self._lock:
             tasks = list(self._tasks.values())
+            self._roles = {task.id: task.roles for task in tasks}
             discarded, self._discarded = self._discarded, set()
         restoring = any(task.active for task in tasks)
-        self._find_bounds([task for task in tasks if task.active or not restoring])
+        failure = self._try_bounds([task for task in tasks if task.active or not restoring])
         wanted = {
             changelog.partition: changelog
             for task in tasks
@@ -196,39 +202,74 @@ class StateUpdater:
             self._apply(self._start_positions.consumer.poll(BATCH, POLL_MS))
         self._end_loads(tasks)
         self._finish_restored()
+        if failure is not None:
+            raise failure
         # All requests of this round succeeded.
         self._timeout.note_progress()
         self._checkpoint()
         self._log_progress()
         return bool(wanted)
 
+    def _is_here(self, task: LocalTask) -> bool:
+        """Whether a task is still in the updater, and still has the role that it had when the round began."""
+        return self._tasks.get(task.id) is task and self._roles.get(task.id) == task.roles
+
+    def _try_bounds(self, tasks: list[LocalTask]) -> TransportError | None:
+        """Look up bounds; return the error of a failed look, which must not stop the tasks whose bounds are known.
+
+        After one, at least as much time goes to these tasks as the look has taken, and the next look is for one task only:
+        a partition without a leader must not hold up the others.
+        """
+        began = self._shared.elapsed()
+        if began < self._bounds_at:
+            return None
+        try:
+            if self._bounds_at:
+                self._find_bounds(next(([task] for task in tasks if _is_fresh(task)), []))
+            self._find_bounds(tasks)
+        except (RetriableTransportError, UnreachableError) as error:
+            now = self._shared.elapsed()
+            self._bounds_at = now + max(1, now - began)
+            with self._lock:
+                for task in tasks:
+                    if _is_fresh(task) and self._is_here(task):
+                        # The next look is for another one.
+                        self._tasks[task.id] = self._tasks.pop(task.id)
+                        break
+            return error
+        self._bounds_at = 0
+        return None
+
     def _find_bounds(self, tasks: list[LocalTask]) -> None:
         """Look up the bounds of new changelogs, and the committed offsets of source topics."""
-        fresh = [task for task in tasks if any(changelog.start is None for changelog in task.changelogs)]
+        fresh = [task for task in tasks if _is_fresh(task)]
         now = self._shared.elapsed()
         # A standby may apply a source topic up to the committed offset of its active task.
         due = now - self._last_limits > self._settings.commit_interval_ms
         limited = [
-            changelog
+            (task, changelog)
             for task in tasks
             if task in fresh or (due and not task.active)
             for changelog in task.changelogs
             if changelog.limit is not None
         ]
         if limited:
-            committed = self._start_positions.committed([changelog.partition for changelog in limited])
-            for changelog in limited:
-                offset = committed.get(changelog.partition)
-                changelog.limit = max(changelog.limit or 0, offset.offset if offset else 0)
+            committed = self._start_positions.committed([changelog.partition for _, changelog in limited])
+            with self._lock:
+                for task, changelog in limited:
+                    offset = committed.get(changelog.partition)
+                    if self._is_here(task):
+                        changelog.limit = max(changelog.limit or 0, offset.offset if offset else 0)
             self._last_limits = now
         if not fresh:
             return
         bounds = self._start_positions.bounds([changelog.partition for task in fresh for changelog in task.changelogs])
         for task in fresh:
             try:
-                # A bulk load reopens the files of a store: no query may read it meanwhile, and the task must still be here.
+                # A bulk load reopens the files of a store: no query may read it meanwhile. A standby that has become active
+                # since has another end: what its previous owner has written last.
                 with self._lock:
-                    if self._tasks.get(task.id) is not task:
+                    if not self._is_here(task):
                         continue
                     for changelog in task.changelogs:
                         changelog.begin(*bounds[changelog.partition])
@@ -290,6 +331,7 @@ class StateUpdater:
         """Move active tasks whose stores are restored to `restored`."""
         with self._lock:
             done = [t for t in self._tasks.values() if t.active and all(each.complete for each in t.changelogs)]
+            self._roles = {task.id: task.roles for task in self._tasks.values()}
         for task in done:
             try:
                 self._start_positions.set_start(task)
@@ -300,7 +342,7 @@ class StateUpdater:
                         self._tasks[task.id] = self._tasks.pop(task.id)
                 raise
             with self._lock:
-                if self._tasks.get(task.id) is not task:
+                if not self._is_here(task):
                     continue
                 task.checkpoint(enforce=True)
                 self._remove(task, "end")
@@ -378,3 +420,8 @@ class StateUpdater:
                     listener(event, progress_of(task, changelog))
                 except Exception as error:
                     log.error("%s: the restore listener failed: %s", self.name, one_line(str(error)))
+
+
+def _is_fresh(task: LocalTask) -> bool:
+    """Whether the bounds of some changelog of a task are not known yet."""
+    return any(changelog.start is None for changelog in task.changelogs)

@@ -374,8 +374,8 @@ class StreamThread:
         if lose:
             self._close_active()
         if wanted is None:
-            if not self._settled.is_set():
-                self._tasks.create_missing()
+            # Also long after an assignment: a task that starts again may wait until its directory is free.
+            self._tasks.create_missing()
         else:
             self.activity += 1
             try:

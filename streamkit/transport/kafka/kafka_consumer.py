@@ -260,7 +260,9 @@ class KafkaConsumer(Consumer):
     def _check_fetching(self, now: float) -> None:
         """Replace the client if it has ceased to fetch partitions that have records, as happens after restarts of brokers."""
         waiting = self._positions.keys() - self._paused - self._buffered.keys()
-        positions = {} if self._down_since is not None else {place: self.position(place) for place in waiting}
+        # A client that serves nothing any more would never hear that brokers are back.
+        is_down = self._down_since is not None and now - self._down_since < self._patience
+        positions = {} if is_down else {place: self.position(place) for place in waiting}
         stuck = self._standstill.look(now, positions, self._ends_now)
         if not stuck:
             return
@@ -276,7 +278,7 @@ class KafkaConsumer(Consumer):
             _close_in_thread(client, reader)
             raise
         _close_in_thread(self._client, self._reader)
-        self._client, self._reader = client, reader
+        self._client, self._reader, self._down_since = client, reader, None
         # The new client reads again what was kept; ends that the old one has seen may come after it.
         self._late_events.clear()
         self._buffered.clear()
@@ -316,6 +318,8 @@ class KafkaConsumer(Consumer):
         event once.
         """
         self._down_since = None
+        delivered = {TopicPartition(batch.topic, batch.partition) for batch in batches}
+        early: list[Event] = []
         for number, event in enumerate(events, 1):
             error, place = event.error, TopicPartition(event.topic or "", event.partition)
             if error.code() == KafkaError._PARTITION_EOF:
@@ -324,15 +328,18 @@ class KafkaConsumer(Consumer):
                 continue  # librdkafka looks up the coordinator of every group, but it is not used here.
             elif error.name() in UNKNOWN:
                 self._on_error(error)
+            elif error.name() in OUT_OF_RANGE and (place in delivered or place in self._buffered):
+                early.append(event)  # the caller will read on elsewhere, and would lose the records before it
             elif error.name() not in _TRANSIENT:
                 # librdkafka's position is after the records that arrived with the error.
                 self._buffer(batches)
-                self._late_events = events[number:]
+                self._late_events = [*early, *events[number:]]
                 place_text = f"{place.topic} [{place.partition}]" if event.topic is not None else "records"
                 where = f"{place_text} could not be read"
                 if error.name() in OUT_OF_RANGE:
                     raise OffsetOutOfRangeError(f"{where}: {error.str()}", *place) from KafkaException(error)
                 raise translate(error, where, self._address) from KafkaException(error)
+        self._late_events = early
 
     def _buffer(self, batches: list[RecordBatch]) -> None:
         for batch in batches:
@@ -380,9 +387,14 @@ class KafkaConsumer(Consumer):
             # librdkafka continues once it exists: the metadata of a broker that has just started is incomplete.
             log.warning("the broker does not know a partition to read: %s; waiting for it", error.str())
 
+    @property
+    def _patience(self) -> float:
+        """Seconds without a response from any broker after which poll raises."""
+        return min(UNREACHABLE_SECONDS, self._timeout * 4)
+
     def _check_reachable(self) -> None:
-        """Raise UnreachableError if the brokers have been down for UNREACHABLE_SECONDS and still none responds."""
-        if self._down_since is None or monotonic() - self._down_since < min(UNREACHABLE_SECONDS, self._timeout * 4):
+        """Raise UnreachableError if the brokers have been down for long and still none responds."""
+        if self._down_since is None or monotonic() - self._down_since < self._patience:
             return
         try:
             self._client.list_topics(timeout=1)

@@ -95,6 +95,9 @@ class KafkaMembership(Membership):
     def rebalancing(self) -> bool:
         return self._client is not None and (self._join_thread is not None or self._coordinator.need_rejoin())
 
+    def joining(self) -> bool:
+        return self._join_thread is not None
+
     def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
         with translated("the group could not be polled", self._address):
             if self._join_thread is None:
@@ -113,6 +116,9 @@ class KafkaMembership(Membership):
             join_thread, self._join_thread = self._join_thread, None
             join_thread.raise_failure()
             self._check_lost()
+            if self._assignor.changed():
+                # kafka-python forgets a request for a rebalance that comes during one.
+                self._coordinator.request_rejoin()
             return self._take()
 
     def group_metadata(self) -> bytes:
@@ -205,7 +211,11 @@ class _Assignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-pytho
         self.describe: Describe = bytes
         self._assign = assign
         self._owned = owned
-        self._count = 0
+        self._count = self._sent = 0
+
+    def changed(self) -> bool:
+        """Whether the user data has changed since the last join."""
+        return self._count != self._sent
 
     def change_user_data(self) -> None:
         """Change a byte of the user data: an unchanged subscription starts no rebalance."""
@@ -216,6 +226,7 @@ class _Assignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-pytho
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         part = ConsumerProtocolSubscription.TopicPartition
+        self._sent = self._count
         return ConsumerProtocolSubscription(
             version=_VERSION,
             topics=sorted(topics),
