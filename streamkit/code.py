@@ -117,6 +117,11 @@ def call(function: Code | str, *arguments: Code) -> Code:
     return Code(f"{called.at(ATOM)}({_listed(arguments)})")
 
 
+def assigned(name: str, value: Code) -> Code:
+    """Return `(name := value)`: the value, which later operands know by a name."""
+    return Code(f"({symbol(name).source} := {value.at(CONDITION)})")
+
+
 def method(owner: Code, called: str, *arguments: Code) -> Code:
     """Return the call of a method."""
     return call(attribute(owner, called), *arguments)

@@ -67,6 +67,7 @@ PLACES: dict[str, Callable[[Code, Code, Code], Code]] = {
     "sliced": lambda x, y, z: code.sliced(x, 1, -2),
     "call": lambda x, y, z: code.call(x, y, z),
     "method": lambda x, y, z: code.method(x, "b", y, z),
+    "assigned": lambda x, y, z: code.compare(code.assigned("n", x), "<", y),
     "starred": lambda x, y, z: code.call("f", code.starred(x), y),
     "tuple": lambda x, y, z: code.tuple_of(x, code.starred(y), z),
     "one": lambda x, y, z: code.tuple_of(x),

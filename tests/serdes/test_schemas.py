@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,101 @@ def test_another_version_of_an_avro_schema() -> None:
 def test_fields_with_a_default_may_be_absent(tmp_path: Path) -> None:
     serde = avro(tmp_path, {**USER, "fields": [{"name": "n", "type": "int", "default": 7}]})
     assert serde.decode(serde.encode({})) == {"n": 7}
+
+
+def fields(**types: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": type_} for name, type_ in types.items()]}
+
+
+DATE = {"type": "int", "logicalType": "date"}
+
+
+@pytest.mark.parametrize(
+    ("type_", "wrong", "expected"),
+    [
+        ("null", [0, False, "", []], "null"),
+        ("boolean", ["false", 0, 1, None, [], 1.0], "true or false"),
+        ("int", [2.5, 2.0, True, 2**31, -(2**31) - 1, "1", None], "a whole number of 32 bits"),
+        ("long", [2.9999999, 2.0, False, 2**63, -(2**63) - 1, "1", None, math.nan], "a whole number of 64 bits"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, [1.5, "1970-01-01"], "a whole number of 64 bits"),
+        (DATE, [2.5, True, 2**31, None], "a date"),
+        ("float", [3e307, -3.5e38, 10**400, "1.5", "NaN", True, None], "a number within the range of a float"),
+        ("double", ["1.5", "Infinity", False, b"1", None], "a number"),
+        ("string", [1, b"x", None, ["x"]], "text"),
+        ("bytes", ["x", [1], 1, None], "bytes"),
+        ({"type": "array", "items": "string"}, ["abc", b"ab", {"a": 1}, {"a"}, None], "a list"),
+        ({"type": "array", "items": "int"}, [b"ab", bytearray(b"ab")], "a list"),
+        ({"type": "map", "values": "int"}, [[], "", [("a", 1)], None], "an object"),
+        ({"type": "record", "name": "Empty", "fields": []}, [[], "", b"", ()], "an object"),
+        (["null", "float"], [3e307, -3e307], "a number within the range of a float"),
+        (["null", {"type": "array", "items": "int"}], [b"ab", "ab"], "a list"),
+        ([{"type": "array", "items": "int"}, "bytes"], [b"ab"], r"of one type of its union \(array, bytes\)"),
+        (["float", "string"], [3e307, None], r"of one type of its union \(float, string\)"),
+    ],
+)
+def test_avro_writes_no_value_of_another_type(type_: Any, wrong: list[Any], expected: str) -> None:
+    schema = AvroSchema(json.dumps(fields(n=type_)))
+    for value in wrong:
+        with pytest.raises(SerdeError, match=rf"^the value does not fit: n must be {expected}, not "):
+            schema.encode({"n": value})
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "data"),
+    [
+        ("float", 3.4028235e38, "ffff7f7f"),
+        ("float", math.inf, "0000807f"),
+        ("float", -math.inf, "000080ff"),
+        ("float", math.nan, "0000c07f"),
+        ("float", 2, "00000040"),
+        ("double", 1e300, "9c7500883ce4377e"),
+        ("double", 2, "0000000000000040"),
+        ("int", -(2**31), "ffffffff0f"),
+        ("long", 2**63 - 1, "feffffffffffffffff01"),
+        (DATE, 3, "06"),
+        ({"type": "array", "items": "int"}, (1, 2), "04020400"),
+        (["null", {"type": "array", "items": "string"}], ("string", "b"), "02040c737472696e67026200"),
+        (["float", "double"], 1e300, "029c7500883ce4377e"),
+        (["double", "float"], 1e300, "009c7500883ce4377e"),
+        (["bytes", {"type": "array", "items": "int"}], b"x", "000278"),
+        ([{"type": "map", "values": "double"}, fields(x="float")], {"x": 1e300}, "000202789c7500883ce4377e00"),
+    ],
+)
+def test_avro_writes_what_fits(type_: Any, value: Any, data: str) -> None:
+    assert AvroSchema(json.dumps(type_)).encode(value).hex() == data
+
+
+def test_avro_refuses_a_record_whose_type_in_a_union_would_lose_its_value() -> None:
+    small, large = fields(x="float"), {**fields(x="double"), "name": "Large"}
+    schema = AvroSchema(json.dumps([small, large]))
+    assert schema.encode({"x": 1.5}).hex() == "000000c03f"
+    with pytest.raises(SerdeError, match=r"of one type of its union \(record, record\)"):
+        schema.encode({"x": 1e300})
+
+
+def test_the_place_of_what_does_not_fit() -> None:
+    node = {
+        "type": "record",
+        "name": "Node",
+        "fields": [
+            {"name": "n", "type": "int", "default": 1},
+            {"name": "next", "type": ["null", "Node"], "default": None},
+            {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "long"}}, "default": {}},
+        ],
+    }
+    schema = AvroSchema(json.dumps(node))
+    for value, place in (
+        ({"n": 1.5}, "n must"),
+        ({"next": {"next": {"n": "x"}}}, r"next\.next\.n must"),
+        ({"tags": {"a": [1], "b": [1, 2.5]}}, r"tags\['b'\]\[1\] must"),
+        (5, "it must be an object, not 5"),
+    ):
+        with pytest.raises(SerdeError, match=f"^the value does not fit: {place}"):
+            schema.encode(value)
+    deep: Any = {}
+    for _ in range(480):
+        deep = {"next": deep}
+    assert schema.reader(schema)(schema.encode(deep), 0)["next"]["n"] == 1
 
 
 def test_avro_schemas_refer_to_others(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from streamkit.expressions.types import (
     one_of,
 )
 from streamkit.record import Value
+from streamkit.serdes.formats.avro_values import DATE, DECIMAL, AvroValues
 from streamkit.serdes.plain import Document
 from streamkit.serdes.registry import Part, Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
@@ -40,8 +41,8 @@ RAW = frozenset(f"{local}timestamp-{unit}" for local in ("", "local-") for unit 
 """Logical types whose value is that of the underlying type: whole numbers, such as event times, and text."""
 _EXACT = Context(prec=MAX_PREC)
 """Python's own context rounds to 28 digits."""
-OWN = {"date": "streamkit-date", "decimal": "streamkit-decimal"}
-"""Logical types that become text, under names of streamkit's own, since fastavro's converters belong to the process."""
+OWN = {"date": DATE, "decimal": DECIMAL}
+"""Logical types that become text, by their names in schemas."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _SCALARS = {
     "null": NOTHING, "boolean": BOOLEAN, "int": INTEGER, "long": INTEGER, "float": NUMBER, "double": NUMBER,
@@ -77,6 +78,8 @@ class AvroSchema(Schema):
         self._write, self._read = library.schemaless_writer, library.schemaless_reader
         self.name = self._schema.get("name") if isinstance(self._schema, dict) else None
         self.type = _type(self._schema, named, {})
+        values = AvroValues(self._schema, named)
+        self._fits, self._misfit = values.fits, values.misfit
 
     def needed_by(self, text: str) -> list[str]:
         return [part.name for part in self.parts if part.text != text and f'"{part.name}"' in text]
@@ -90,9 +93,14 @@ class AvroSchema(Schema):
         check_value(value)
         buffer = io.BytesIO()
         try:
-            self._write(buffer, self._schema, value, strict_allow_default=True)
+            fits = self._fits(value)
+            if fits:
+                # Tuples are lists here as in all serdes, not fastavro's notation for a type of a union.
+                self._write(buffer, self._schema, value, strict_allow_default=True, disable_tuple_notation=True)
         except Exception as error:
             raise SerdeError(f"the value does not fit: {error or type(error).__name__}") from error
+        if not fits:
+            raise SerdeError(f"the value does not fit: {self._misfit(value)}")
         return check_size(buffer.getvalue())
 
     def reader(self, written: Schema) -> Read:
@@ -120,10 +128,10 @@ def _library() -> Any:
     import fastavro
 
     for base in ("bytes", "fixed"):
-        fastavro.read.LOGICAL_READERS[f"{base}-{OWN['decimal']}"] = _read_decimal
-        fastavro.write.LOGICAL_WRITERS[f"{base}-{OWN['decimal']}"] = _write_decimal
-    fastavro.read.LOGICAL_READERS[f"int-{OWN['date']}"] = _read_date
-    fastavro.write.LOGICAL_WRITERS[f"int-{OWN['date']}"] = _write_date
+        fastavro.read.LOGICAL_READERS[f"{base}-{DECIMAL}"] = _read_decimal
+        fastavro.write.LOGICAL_WRITERS[f"{base}-{DECIMAL}"] = _write_decimal
+    fastavro.read.LOGICAL_READERS[f"int-{DATE}"] = _read_date
+    fastavro.write.LOGICAL_WRITERS[f"int-{DATE}"] = _write_date
     return fastavro
 
 
