@@ -78,6 +78,21 @@ def store_path(task: Path, engine: str, store: str) -> Path:
     return task / engine / store
 
 
+def unrestorable(store: str, path: Path, why: str) -> StateError:
+    """Return the error for the state of a store that can't be used and has no changelog; it is never deleted."""
+    return StateError(
+        f"The state of store {store} in {path} {why}; it has no changelog to be restored from: delete it to begin without it"
+    )
+
+
+def require_restorable(task: Path, unlogged: Collection[str], why: str) -> None:
+    """Raise StateError if a task's directory, which can't be used, has one of its stores without a changelog."""
+    for store in sorted(unlogged):
+        for path in (store_path(task, engine, store) for engine in ENGINES):
+            if path.exists():
+                raise unrestorable(store, path, why)
+
+
 def check_engines(path: Path, engine: str | None) -> None:
     """Raise ConfigError where the package of an engine is missing: of `engine` (state.engine), or else of those on disk.
 
@@ -161,12 +176,12 @@ class StateDirectory:
         """Return the directory of global stores, which is created if it is missing. Raises StateError."""
         return self._directory(_GLOBAL)
 
-    def claim(self, name: str) -> Path:
-        """Return the directory of a task, or "global", until `release`.
+    def claim(self, name: str, unlogged: Collection[str] = ()) -> Path:
+        """Return the directory of a task, or "global", until `release`; `unlogged`: its stores without a changelog.
 
         A directory that another engine than state.engine, or Kafka Streams, wrote is moved aside first, with its checkpoint, so that the stores
         are restored from their changelogs; so is a copy of a directory that was in use. Raises StateError for an unknown
-        engine or format, and leaves the directory as it is.
+        engine or format, or where one of the `unlogged` would be moved, and leaves the directory as it is.
         """
         path = self._directory(name)
         self._sweep(path)
@@ -180,10 +195,11 @@ class StateDirectory:
                 raise StateError(f"{path} was written by a newer streamkit (format {mark.format}); it is left as it is")
             wanted = self._engine or (DEFAULT_ENGINE if mark.engine == JAVA else mark.engine)
             if mark.engine != wanted:
-                self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {wanted}")
+                self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {wanted}", unlogged)
                 mark = None
             elif mark.is_torn_copy(path):
-                self._put_aside(path, "copy", "was copied while a process used it, so that its files may not fit")
+                why = "was copied while a process used it, so that its files may not fit"
+                self._put_aside(path, "copy", why, unlogged)
                 mark = None
         path = self._directory(name)
         engine = self._engine or DEFAULT_ENGINE
@@ -217,7 +233,8 @@ class StateDirectory:
         if mark != read_mark(path):
             write_mark(path, mark)
 
-    def _put_aside(self, path: Path, label: str, why: str) -> None:
+    def _put_aside(self, path: Path, label: str, why: str, unlogged: Collection[str]) -> None:
+        require_restorable(path, unlogged, why)
         aside = self.path / _PUT_ASIDE / f"{path.name}-{label.lower().replace(' ', '-')}"
         with translated(aside):
             aside.parent.mkdir(exist_ok=True, mode=_PERMISSIONS)

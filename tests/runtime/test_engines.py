@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,14 +33,20 @@ pipelines:
 """
 
 
-def count(folder: Path, engine: str | None = None) -> dict[str, int]:
+UNLOGGED = TOPOLOGY.replace("count: counts", "count: {store: {name: counts, logging: false}}")
+"""A task whose only store has no changelog."""
+MIXED = UNLOGGED.replace("pipelines:\n", "pipelines:\n  q: {stream: words, steps: [group_by_key, count: logged]}\n")
+"""A task with such a store, and with one that has a changelog."""
+
+
+def count(folder: Path, engine: str | None = None, text: str = TOPOLOGY) -> dict[str, int]:
     """Count one word more; return the rows of the store."""
     settings = {
         "bootstrap.servers": f"embedded:{folder / 'log'}",
         "state.dir": str(folder / "state"),
         **({"state.engine": engine} if engine else {}),
     }
-    topology = streamkit.load(TOPOLOGY, settings)
+    topology = streamkit.load(text, settings)
     with topology.application() as application:
         application._transport.producer().send([("words", b"a", b"x", 1, None, 0)])
         application.wait_until_idle()
@@ -110,3 +118,55 @@ def test_state_that_is_not_known_ends_the_application_and_stays(tmp_path: Path, 
     assert str(task) in str(raised.value)
     assert sorted(path.relative_to(task) for path in task.rglob("*")) == before
     assert not (tmp_path / "state" / "app" / "put-aside").exists()
+
+
+@pytest.mark.parametrize("written", EVERY_ENGINE)
+@pytest.mark.parametrize("text", [UNLOGGED, MIXED], ids=["alone", "mixed"])
+def test_a_store_without_a_changelog_is_used_again(tmp_path: Path, text: str, written: str):
+    assert count(tmp_path, written, text) == {"a": 1}
+    for number in (2, 3):
+        assert count(tmp_path, text=text) == {"a": number}
+
+
+def was_in_use(task: Path, engine: str) -> None:
+    (task / ".streamkit-state").write_text(json.dumps({"engine": engine, "format": 2, "inode": 1}))
+
+
+def unmarked(task: Path, engine: str) -> None:
+    """As Kafka Streams leaves it."""
+    (task / ".streamkit-state").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (was_in_use, "was copied while a process used it"),
+        (unmarked, "was written by Kafka Streams, not rocksdb"),
+    ],
+)
+@pytest.mark.parametrize("text", [UNLOGGED, MIXED], ids=["alone", "mixed"])
+def test_a_store_without_a_changelog_is_never_put_aside(
+    tmp_path: Path, text: str, change: Callable[[Path, str], None], words: str
+):
+    assert count(tmp_path, "rocksdb", text) == {"a": 1}
+    task = tmp_path / "state" / "app" / "0_0"
+    mark = (task / ".streamkit-state").read_text()
+    change(task, "rocksdb")
+    for _ in range(2):
+        with pytest.raises(streamkit.StateError, match=words) as raised:
+            count(tmp_path, "rocksdb", text)
+        assert f"store counts in {task / 'rocksdb' / 'counts'}" in str(raised.value)
+        assert "it has no changelog to be restored from: delete it to begin without it" in str(raised.value)
+    assert not (tmp_path / "state" / "app" / "put-aside").exists()
+    (task / ".streamkit-state").write_text(mark)
+    # The two records of the starts that failed are counted too.
+    assert count(tmp_path, "rocksdb", text) == {"a": 4}
+
+
+@pytest.mark.skipif(not all(map(is_installed, ENGINES)), reason=f"needs both engines: {install_command('leveldb')}")
+def test_another_engine_does_not_begin_without_a_store_that_has_no_changelog(tmp_path: Path):
+    assert count(tmp_path, "rocksdb", MIXED) == {"a": 1}
+    with pytest.raises(streamkit.StateError, match="was written by rocksdb, not leveldb; it has no changelog"):
+        count(tmp_path, "leveldb", MIXED)
+    shutil.rmtree(tmp_path / "state" / "app" / "0_0" / "rocksdb" / "counts")
+    assert count(tmp_path, "leveldb", MIXED) == {"a": 2}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import TaskCorruptedError
+from streamkit.errors import StateError, TaskCorruptedError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.local_task import LocalTask, TaskFiles, open_files
 from streamkit.runtime.local.restore import Changelog, restore
@@ -111,6 +111,19 @@ def test_exactly_once_trusts_no_state_of_an_older_streamkit_without_a_checkpoint
     write_checkpoint(older(directory), {LOG: 3})
     (directory.task("0_0") / DEFAULT_ENGINE / "counts").mkdir(parents=True)
     assert open_files(directory, "0_0", changelogs, eos=True).offsets == {LOG: 3}
+
+
+def test_a_store_without_a_changelog_is_not_deleted_with_untrusted_state(tmp_path):
+    directory = StateDirectory(tmp_path, "app")
+    store = older(directory) / DEFAULT_ENGINE / "unlogged"
+    store.mkdir(parents=True)
+    with pytest.raises(
+        StateError, match=f"store unlogged in {store} may have changes that were never committed; it has"
+    ):
+        open_files(directory, "0_0", {"counts": (LOG, False)}, eos=True, unlogged=["unlogged"])
+    assert store.exists()
+    assert open_files(directory, "0_0", {"counts": (LOG, False)}, eos=False, unlogged=["unlogged"]).offsets == {}
+    assert store.exists()
 
 
 def test_a_checkpoint_beside_stores_that_hold_offsets_says_nothing(tmp_path):

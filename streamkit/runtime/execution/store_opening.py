@@ -17,7 +17,7 @@ from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.local.restore import Changelog
 from streamkit.state.definitions import Owner, Store
-from streamkit.state.directory import StateDirectory, delete_checkpoint
+from streamkit.state.directory import StateDirectory, delete_checkpoint, unrestorable
 from streamkit.state.engines.overlay import text_of
 from streamkit.state.open_store import create
 from streamkit.state.store_offsets import layout_of
@@ -75,10 +75,7 @@ class DirectoryStores:
         if not isinstance(found, str):
             return found
         if owner.topic is None:
-            raise StateError(
-                f"The state of store {name} in {path} {found}; it has no changelog to be restored from: delete it to begin "
-                "without it"
-            )
+            raise unrestorable(name, directory.store(path.name, name), found)
         log.warning("The state of store %s in %s %s: it is deleted, and restored from its changelog", name, path, found)
         delete_checkpoint(path)
         directory.wipe_store(path.name, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -13,7 +13,13 @@ from streamkit.errors import StateError, TransportError
 from streamkit.record import OutputTuple, TaskId, TopicPartition
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.local.restore import Changelog
-from streamkit.state.directory import OFFSET_UNKNOWN, StateDirectory, read_checkpoint, write_checkpoint
+from streamkit.state.directory import (
+    OFFSET_UNKNOWN,
+    StateDirectory,
+    read_checkpoint,
+    require_restorable,
+    write_checkpoint,
+)
 from streamkit.transport.log_interface import CommittedOffset
 
 log = logging.getLogger(__name__)
@@ -43,17 +49,19 @@ class TaskFiles:
     offsets: dict[TopicPartition, int] | None = None
 
 
-def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNames, eos: bool) -> TaskFiles:
-    """Return a task's files; `changelogs`: those of its persistent stores.
+def open_files(
+    directory: StateDirectory, task_id: str, changelogs: ChangelogNames, eos: bool, unlogged: Collection[str] = ()
+) -> TaskFiles:
+    """Return a task's files; `changelogs`: those of its persistent stores; `unlogged`: persistent stores without one.
 
     Stores contain their offsets. Stores of an older release do not: their offsets are read from the checkpoint once. A store
     that the checkpoint does not name is deleted and restored from the beginning: it may belong to another application, or have
     keys whose tombstones are deleted. Under exactly-once, all state of the task is then deleted, since it may contain changes
     that were never committed. Raises StateError.
     """
-    if not changelogs:
+    if not changelogs and not unlogged:
         return TaskFiles(None)
-    path = directory.claim(task_id)
+    path = directory.claim(task_id, unlogged)
     stores = {store: directory.store(task_id, store) for store in changelogs}
     if directory.keeps_offsets(task_id):
         return TaskFiles(path, stores)
@@ -61,6 +69,7 @@ def open_files(directory: StateDirectory, task_id: str, changelogs: ChangelogNam
     offsets = {place: offset for place, offset in read_checkpoint(path).items() if place in places.values()}
     unknown = [store for store, place in places.items() if place not in offsets or not stores[store].exists()]
     if unknown and eos:
+        require_restorable(path, unlogged, "may have changes that were never committed")
         directory.wipe(task_id)
         path, offsets = directory.claim(task_id), {}
     for store in unknown:

@@ -204,6 +204,7 @@ class TaskManager:
         sub = next(each for each in plan.sub_topologies if each.id == task_id.sub_topology)
         name = str(task_id)
         persistent = self._changelogs(task_id, persistent=True)
+        unlogged = [each for each in sub.stores if plan.stores[each].persistent and plan.changelog_name(each) is None]
         spec = TaskSpec(name, task_id.partition, sub, shared.program(sub), shared.topics.partitions_of(task_id))
         environment = TaskEnvironment(
             plan,
@@ -220,7 +221,7 @@ class TaskManager:
             tracing=None if shared.telemetry is None else shared.telemetry.tracing,
             measures_latency=True,
         )
-        files = open_files(shared.directory, name, persistent, self._settings.exactly_once)
+        files = open_files(shared.directory, name, persistent, self._settings.exactly_once, unlogged)
         local_task = LocalTask(task_id, Task(spec, environment), files, self._changelogs(task_id))
         if files.offsets is not None:
             shared.directory.upgrade(name)
