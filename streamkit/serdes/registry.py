@@ -160,14 +160,28 @@ class Registry:
             return Given(text, schema.kind, needed)
 
         for part in schema.parts:
-            given = made(part.text)
-            if write and self.settings.get("auto.register.schemas", True):
-                what = f"registering {part.name}, which the schema of {subject} refers to"
-                self._request(what, "register_schema", part.name, given)
-            what = f"subject {part.name}, which the schema of {subject} refers to"
-            version = self._request(what, "get_latest_version", part.name).version
+            version = self._part_version(part.name, made(part.text), subject, write)
             references[part.name] = SchemaReference(part.name, part.name, version)
         return made(schema.text)
+
+    def _part_version(self, name: str, given: Given, subject: str, write: bool) -> int:
+        """Return the version of a schema that another one refers to, under the subject of its name.
+
+        It is the version with this text, since values are encoded by it. Without `write` it may not be registered yet; the
+        latest version then stands for it.
+        """
+        registers = write and self.settings.get("auto.register.schemas", True)
+        if registers:
+            what = f"registering {name}, which the schema of {subject} refers to"
+            self._request(what, "register_schema", name, given)
+        what = f"this schema under subject {name}, which the schema of {subject} refers to"
+        normalize = bool(self.settings.get("normalize.schemas")) and not registers
+        try:
+            return int(self._request(what, "lookup_schema", name, given, normalize).version)
+        except RegistryError as error:
+            if write or not error.is_missing:
+                raise
+        return int(self._request(what, "get_latest_version", name).version)
 
     def _stored(self, number: int, found: Given) -> Stored:
         parts: dict[str, Part] = {}

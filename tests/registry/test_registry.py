@@ -179,6 +179,51 @@ def test_references(registry: SchemaRegistry, folder: Path, form: str) -> None:
     assert by_subject.decode(data) == value
 
 
+@pytest.mark.parametrize("registers", [True, False])
+def test_references_name_the_versions_that_encode(registry: SchemaRegistry, folder: Path, registers: bool) -> None:
+    topic, name = name_of_test(), name_of_test()
+    street = {"name": "street", "type": "string"}
+    (folder / "address").write_text(json.dumps(record(name, street)))
+    (folder / "order").write_text(
+        json.dumps(record(f"{name}O", {"name": "to", "type": f"shop.{name}"}, {"name": "n", "type": "int"}))
+    )
+    serde = serdes.parse({"avro": {"file": "order", "references": ["address"]}}, str(folder))
+    value = {"to": {"street": "Main"}, "n": 3}
+    part = f"shop.{name}"
+    number = registry.register(part, record(name, street))
+    if not registers:
+        # Not by the client, which remembers the versions that it has seen.
+        references = [{"name": part, "subject": part, "version": 1}]
+        body = {"schema": serde.schema.text, "references": references}  # type: ignore[attr-defined]
+        registry.ask(f"subjects/{topic}-value/versions", body)
+    # Another team adds a field, so that the latest version is not the one of the file.
+    registry.register(part, record(name, street, {"name": "zip", "type": "int", "default": 0}))
+    bound = serde.bind(Binding(connected(registry, auto_register_schemas=registers), topic, False))
+    data = bound.encode(value)
+    stored = registry.ask(f"subjects/{topic}-value/versions/latest")
+    assert data[:5] == b"\0" + stored["id"].to_bytes(4, "big")
+    assert [reference["version"] for reference in stored["references"]] == [1]
+    assert registry.ask(f"subjects/{part}/versions/1")["id"] == number
+    assert registry.versions(part) == [1, 2]
+    by_subject = serdes.parse({"avro": {"subject": f"{topic}-value"}}).bind(Binding(connected(registry), topic, False))
+    assert by_subject.decode(data) == value
+    assert connected(registry).is_compatible(f"{topic}-value", serde.schema) is True  # type: ignore[attr-defined]
+
+
+def test_a_part_that_is_not_registered_is_compared_as_its_latest_version(
+    registry: SchemaRegistry, folder: Path
+) -> None:
+    topic, name = name_of_test(), name_of_test()
+    (folder / "part").write_text(json.dumps(record(name, {"name": "a", "type": "int", "default": 0})))
+    (folder / "whole").write_text(json.dumps(record(f"{name}W", {"name": "part", "type": f"shop.{name}"})))
+    serde = serdes.parse({"avro": {"file": "whole", "references": ["part"]}}, str(folder))
+    serde.bind(Binding(connected(registry), topic, False)).encode({"part": {}})
+    (folder / "part").write_text(json.dumps(record(name, {"name": "b", "type": "int", "default": 0})))
+    changed = serdes.parse({"avro": {"file": "whole", "references": ["part"]}}, str(folder))
+    assert connected(registry).is_compatible(f"{topic}-value", changed.schema) is True  # type: ignore[attr-defined]
+    assert registry.versions(f"shop.{name}") == [1]
+
+
 def test_versions_by_number(registry: SchemaRegistry, folder: Path) -> None:
     topic = name_of_test()
     name = json.loads((folder / "avro").read_text())["name"]
