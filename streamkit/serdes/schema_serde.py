@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from threading import Lock
 from typing import TypeAlias
 
 from streamkit.errors import SerdeError
@@ -14,8 +15,9 @@ from streamkit.serdes.registry import URL, Read, Registry, Schema, Source, read_
 from streamkit.serdes.serde import Binding, Serde
 
 _HEADER = Struct(">bI")
-_State: TypeAlias = tuple[type[Schema], dict[str, Json], Schema | None]
-"""What a serde is pickled by: the class of its schema, its spec, and the schema where it has one."""
+_State: TypeAlias = tuple[type[Schema], dict[str, Json], Schema | None, int | None]
+"""What a serde is pickled by: the class of its schema, its spec, and the schema with its id where it has them."""
+_CONNECTING = Lock()
 _STRATEGIES: dict[str, Callable[[str | None, str, str | None], str]] = {
     "TopicNameStrategy": lambda topic, side, record: f"{topic}-{side}",
     "RecordNameStrategy": lambda topic, side, record: str(record),
@@ -26,7 +28,8 @@ _STRATEGIES: dict[str, Callable[[str | None, str, str | None], str]] = {
 class SchemaSerde(Serde):
     """`{avro: FILE}`, `{protobuf: FILE}`, `{json_schema: FILE}`: the bytes of the format alone. `bind` returns the serde for a registry.
 
-    The schema of a file is compiled at once and pickled with the serde; that of a subject is there after `connect`.
+    The schema of a file is compiled at once and pickled with the serde; that of a subject is there after `connect`, with its id.
+    All bindings share both, so that no binding writes the id of a version that was registered later.
     """
 
     spec: dict[str, Json]
@@ -36,6 +39,7 @@ class SchemaSerde(Serde):
         self.kind = kind
         self.source: Source = source_of(kind.form, spec)
         self.schema: Schema | None = self._from_file(folder) if self.source.file else None
+        self.number: int | None = None
         if self.schema is not None:
             self._use(self.schema)
 
@@ -49,8 +53,8 @@ class SchemaSerde(Serde):
             raise self.named(error) from error
 
     def _use(self, schema: Schema) -> None:
-        self.schema = schema
         self._encode, self._decode = schema.encode, schema.reader(schema)
+        self.schema = schema
 
     def named(self, error: Exception) -> SerdeError:
         """Return an error whose text names the serde."""
@@ -64,7 +68,12 @@ class SchemaSerde(Serde):
             found = registry.of_subject(self.source.subject, self.source.version)
             if found.kind != self.kind.kind:
                 raise SerdeError(f"serde {self.kind.form}: subject {self.source.subject} holds {found.kind} schemas")
-            self._use(self.kind(found.text, found.parts, self.source.message))
+            schema = self.kind(found.text, found.parts, self.source.message)
+            with _CONNECTING:
+                # Another thread may have connected; its schema stays, since its id may be in a writer.
+                if self.schema is None:
+                    self.number = found.id
+                    self._use(schema)
         assert self.schema is not None
         return self.schema
 
@@ -108,10 +117,10 @@ class SchemaSerde(Serde):
         return self.schema
 
     def __getstate__(self) -> _State:
-        return self.kind, self.spec, self.schema
+        return self.kind, self.spec, self.schema, self.number
 
     def __setstate__(self, state: _State) -> None:
-        self.kind, self.spec, self.schema = state
+        self.kind, self.spec, self.schema, self.number = state
         self.source = source_of(self.kind.form, self.spec)
         if self.schema is not None:
             self._use(self.schema)
@@ -205,9 +214,8 @@ class FramedSerde(Serde):
 
     def _writer(self) -> Callable[[Value], bytes]:
         schema, subject, settings = self._schema(), self.subject, self._registry.settings
-        if self.plain.source.file is None:
-            stored = self._registry.of_subject(subject, self.plain.source.version)
-            number = stored.id
+        if self.plain.number is not None:
+            number = self.plain.number
         elif settings.get("use.latest.version") and not self._registry.is_dry_run:
             number, schema = self._latest(schema, subject)
         else:

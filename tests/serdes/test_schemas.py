@@ -16,7 +16,8 @@ from streamkit.expressions.types import ANY, TEXT, ListOf, MapOf, Record, member
 from streamkit.serdes.formats.avro import AvroSchema
 from streamkit.serdes.formats.json_schema import JsonSchema
 from streamkit.serdes.formats.protobuf import ProtobufSchema, _compiled
-from streamkit.serdes.serde import Serde
+from streamkit.serdes.registry import Registry, Stored
+from streamkit.serdes.serde import Binding, Serde
 
 
 def round_trip(serde: Serde, value: Any) -> Any:
@@ -467,3 +468,44 @@ def test_types_of_protobuf() -> None:
     assert member(parts.item, "name") is TEXT
     assert isinstance(named, MapOf)
     assert member(named.value, "name") is TEXT
+
+
+# -- Schemas of subjects --
+
+VERSIONS = {
+    "avro": [json.dumps(fields(a="int")), json.dumps(fields(b={"type": "string"}, a="int"))],
+    "protobuf": [f'syntax = "proto3"; message R {{ int64 a = 1; {more} }}' for more in ("", "string b = 2;")],
+    "json_schema": ['{"type": "object"}', '{"type": "object", "required": ["b"]}'],
+}
+KINDS = {"avro": AvroSchema, "protobuf": ProtobufSchema, "json_schema": JsonSchema}
+
+
+class Growing(Registry):
+    """Has the first version of a subject, and the second one after the first request; each version has its number as id."""
+
+    asked = 0
+
+    def of_subject(self, subject: str, version: int | None = None) -> Stored:
+        Growing.asked += 1
+        return self.by_id(min(Growing.asked, 2))
+
+    def by_id(self, number: int) -> Stored:
+        form = self.settings["form"]
+        return Stored(number, KINDS[form].kind, VERSIONS[form][number - 1])
+
+
+@pytest.mark.parametrize("form", VERSIONS)
+def test_all_topics_of_a_subject_get_the_id_of_the_schema_that_encodes(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Growing, "asked", 0)
+    registry = Growing({"form": form})
+    serde = serdes.parse({form: {"subject": "s"}})
+    first, later = (serde.bind(Binding(registry, topic, False)) for topic in ("first", "later"))
+    data = first.encode({"a": 1})
+    assert first.decode(data) == {"a": 1}
+    again = pickle.loads(pickle.dumps(later))
+    for each in (later, again):
+        assert each.encode({"a": 1}) == data
+        assert each.decode(data) == {"a": 1}
+    assert data[:5] == b"\0\0\0\0\x01"
