@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamkit.plan import load
@@ -15,7 +17,7 @@ from streamkit.runtime.spark.job_options import FINAL, JSON_LINES, PARQUET, REST
 from streamkit.state.definitions import CurrentTopic
 from streamkit.state.engines.open_maps import open_map
 from streamkit.state.stores.versioned import VersionedStore
-from tests.spark.in_process import written_by
+from tests.spark.in_process import InProcess, State, written_by
 
 SOFT = """\
 streamkit: 1
@@ -127,3 +129,35 @@ def test_rows_with_an_offset_and_rows_without_one_in_a_batch(tmp_path: Path) -> 
     given = [{"offset": 5}, {}, {"offset": 4}, {}]
     records = [{"topic": "lines", "value": "v", "timestamp": 0, **each} for each in given]
     assert [int.from_bytes(row["value"]) for row in written_by(job, records)] == [4, 5, 0, 1]
+
+
+def offset_runs(plan: Plan, *runs: list[int]) -> tuple[InProcess, list[dict[str, pa.Table]]]:
+    """A job, and the rows of runs with these offsets."""
+    draw = random.Random(1)
+    jobs = [
+        InProcess(plan, [{"topic": "lines", "value": "v", "timestamp": 0, "offset": offset} for offset in run])
+        for run in runs
+    ]
+    return jobs[0], [part for job in jobs for part in job.parts(draw, 1)]
+
+
+@pytest.mark.parametrize("repeated", [[2, 3], [0], [1, 7], [4, 5, 6, 8]])
+def test_offsets_that_a_run_before_has_read_are_refused(tmp_path: Path, repeated: list[int]) -> None:
+    job, parts = offset_runs(plan_of(tmp_path, OFFSETS), [0, 1, 2], [5, 6], repeated)
+    with pytest.raises(RuntimeError, match=r"lines-0: the offset \d is among those that the runs before have read"):
+        job.run(parts, random.Random(1))
+
+
+def test_offsets_that_no_run_before_has_read_are_taken_in_any_order(tmp_path: Path) -> None:
+    job, parts = offset_runs(plan_of(tmp_path, OFFSETS), [5, 6], [7, 9], [2, 3, 12])
+    found, _ = job.run(parts, random.Random(1))
+    assert [record["value"] for record in found] == [5, 6, 7, 9, 2, 3, 12]
+
+
+def test_a_memory_without_offsets_is_read(tmp_path: Path) -> None:
+    job, (first, second) = offset_runs(plan_of(tmp_path, OFFSETS), [0, 1], [2])
+    state, draw = State(), random.Random(1)
+    list(job._run(first, state, draw))
+    for memory in state.tasks.values():
+        del memory["own"]
+    assert [row["topic"] for row in job._run(second, state, draw)] == ["out"]

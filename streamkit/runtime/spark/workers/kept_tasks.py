@@ -80,16 +80,23 @@ class Reading:
     """The next offset of each partition whose records have none of the log."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
     """The highest timestamp so far (ms), by which topics merge."""
-    own: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The last offset of each partition whose records have some."""
+    own: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The first and the last offset of each partition whose records have some, in this run."""
+    known: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The lowest and the highest such offset in the runs before."""
 
     def restore(self, saved: Json) -> None:
         """Continue after the positions that `memory_of` gave."""
         self.offsets = {(topic, partition): offset for topic, partition, offset in saved["offsets"]}
         self.orders = {(topic, partition): time for topic, partition, time in saved["orders"]}
+        # Memories of older releases do not have them.
+        self.known = {(topic, partition): (low, high) for topic, partition, low, high in saved.get("own", ())}
 
     def note(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
-        """Note the highest timestamp of rows of one topic, where they have one. Raises TransportError for an offset of two rows."""
+        """Note the highest timestamp of rows of one topic, where they have one.
+
+        Raises TransportError for an offset of two rows, and for one that the runs before may have read.
+        """
         self._check_offsets(rows, topic, partition)
         order = rows.column(arrow_rows.ORDER)
         if len(rows) and not order.null_count:
@@ -101,18 +108,32 @@ class Reading:
         offsets = rows.column(arrow_rows.OFFSET).to_numpy()[rows.column(arrow_rows.SOURCE).to_numpy() == 0]
         if not len(offsets):
             return
-        twice = np.flatnonzero(np.diff(offsets, prepend=self.own.get((topic, partition), -1)) == 0)
+        place = topic, partition
+        first, last = self.own.get(place, (int(offsets[0]), -1))
+        twice = np.flatnonzero(np.diff(offsets, prepend=last) == 0)
         if len(twice):
             raise TransportError(
                 f"{topic}-{partition}: two rows have the offset {offsets[twice[0]]}, so that nothing orders them"
             )
-        self.own[topic, partition] = int(offsets[-1])
+        low, high = self.known.get(place, (0, -1))
+        again = offsets[(offsets >= low) & (offsets <= high)]
+        if len(again):
+            raise TransportError(
+                f"{topic}-{partition}: the offset {again[0]} is among those that the runs before have read, {low} to {high}, and "
+                "its record would count twice; leave out the rows that repeat, or begin with a new checkpoint and a new output"
+            )
+        self.own[place] = first, int(offsets[-1])
 
     def to_json(self) -> dict[str, Json]:
         """Return what `restore` takes."""
+        own = dict(self.known)
+        for place, (first, last) in self.own.items():
+            low, high = own.get(place, (first, last))
+            own[place] = min(low, first), max(high, last)
         return {
-            name: [[*place, each] for place, each in sorted(getattr(self, name).items())]
-            for name in ("offsets", "orders")
+            "offsets": [[*place, each] for place, each in sorted(self.offsets.items())],
+            "orders": [[*place, each] for place, each in sorted(self.orders.items())],
+            "own": [[*place, *each] for place, each in sorted(own.items())],
         }
 
 
