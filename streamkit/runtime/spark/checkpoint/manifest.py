@@ -69,7 +69,10 @@ class WrittenFile(NamedTuple):
 
 @dataclass(frozen=True)
 class RunOutput:
-    """What a run has written to an output: its final folder, the folder before the commit, and the files in it."""
+    """What a run has written to an output: its final folder, the folder before the commit, and the files in it.
+
+    Older manifests do not have the files of rows that wait for a table.
+    """
 
     run: int
     folder: str

@@ -26,7 +26,7 @@ from streamkit.runtime.spark.tables.table_target import (
 from streamkit.runtime.spark.tables.table_writing import Stamp, last_run, write_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LISTING = "_manifest.json"
 # Spark hides names that begin with an underscore only if they have no "=": it takes others for partitions.
@@ -42,8 +42,11 @@ def staged_place(place: Place, run: int, token: str) -> Place:
 def written(files: FileSystem, run: int, staged: Place) -> RunOutput:
     """Return what a run has written."""
     name = staged.path.rpartition("/")[2]
-    found = tuple(WrittenFile(*each) for each in sorted(files.files_in(staged.path).items()))
-    return RunOutput(run, f"run={run:06}", name, found)
+    return RunOutput(run, f"run={run:06}", name, _files_in(files, staged.path))
+
+
+def _files_in(files: FileSystem, folder: str) -> tuple[WrittenFile, ...]:
+    return tuple(WrittenFile(*each) for each in sorted(files.files_in(folder).items()))
 
 
 def check_outputs(
@@ -105,14 +108,19 @@ def _check_runs(files: FileSystem, topic: str, output: Output) -> None:
         return
     found = files.files_in(output.path)
     for each in output.runs:
-        for file in each.files:
-            name = f"{each.folder}/{file.name}"
-            if found.get(name) != file.size:
-                state = "is missing" if name not in found else "has changed"
-                raise TransportError(
-                    f"--output {topic}={output.path}: {name} {state}, which run {each.run} wrote; put it back, or begin "
-                    "with a new checkpoint and a new output"
-                )
+        _check_files(f"--output {topic}={output.path}", each, each.folder, found)
+
+
+def _check_files(shown: str, run: RunOutput, folder: str, found: Mapping[str, int]) -> None:
+    """Raise TransportError where a file of a run is missing or has another size; found: the sizes of files by path."""
+    for file in run.files:
+        name = join(folder, file.name)
+        if found.get(name) != file.size:
+            state = "is missing" if name not in found else "has changed"
+            raise TransportError(
+                f"{shown}: {name} {state}, which run {run.run} wrote; put it back, or begin with a new checkpoint and a new "
+                "output"
+            )
 
 
 def settle(files: FileSystem, manifest: Manifest) -> None:
@@ -173,13 +181,14 @@ def waiting_place(checkpoint: Checkpoint, topic: str, folder: str) -> Place:
     return Place(join(checkpoint.folder, _waiting(topic, folder)), PARQUET)
 
 
-def output_of(target: TableTarget, before: Output | None, run: int, folder: str) -> Output:
-    """Return what the manifest of a run has on a table."""
+def output_of(checkpoint: Checkpoint, target: TableTarget, before: Output | None, run: int, folder: str) -> Output:
+    """Return what the manifest of a run has on a table, whose rows wait. folder: that of the run."""
     since = run if before is None or before.table is None else before.table.since
     partition_by = tuple(each.text for each in target.partition_by)
     rows = TableRows(target.keys, target.mode, since, partition_by, target.sort_by)
     waiting = _waiting(target.topic, folder)
-    return Output(target.path, target.format, (RunOutput(run, "", waiting, ()),), target.types, rows)
+    files = _files_in(checkpoint.files, join(checkpoint.folder, waiting))
+    return Output(target.path, target.format, (RunOutput(run, "", waiting, files),), target.types, rows)
 
 
 def _waiting(topic: str, folder: str) -> str:
@@ -243,9 +252,21 @@ def settle_tables(
             raise missing(target, "there is no such table")
         if not exists or last_run(spark, target, manifest.id) < last.run:
             job = f"{manifest.application}, --checkpoint {checkpoint.folder}"
-            write_table(spark, target, spark.read.parquet(escaped(waiting)), Stamp(manifest.id, job, last.run))
+            write_table(
+                spark, target, _waiting_rows(spark, checkpoint, target, last), Stamp(manifest.id, job, last.run)
+            )
         checkpoint.files.delete(waiting)
         report(target.described)
+
+
+def _waiting_rows(spark: SparkSession, checkpoint: Checkpoint, target: TableTarget, run: RunOutput) -> DataFrame:
+    """Return the rows of a run that wait. Raises TransportError where some of their files are missing."""
+    place = join(checkpoint.folder, run.staged)
+    _check_files(
+        target.shown, run, place, {join(place, name): size for name, size in checkpoint.files.files_in(place).items()}
+    )
+    reader = spark.read.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
+    return reader.parquet(escaped(place))
 
 
 def _target(topic: str, output: Output, table: TableRows) -> TableTarget:

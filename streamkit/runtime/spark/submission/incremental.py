@@ -172,7 +172,10 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)
     past = run.before.outputs
-    tables = {topic: output_of(target, past.get(topic), run.number, run.folder) for topic, target in targets.items()}
+    tables = {
+        topic: output_of(checkpoint, target, past.get(topic), run.number, run.folder)
+        for topic, target in targets.items()
+    }
     return replace(
         run.before.with_pieces(pieces, BASE),
         tasks={**run.before.tasks, **memories},
