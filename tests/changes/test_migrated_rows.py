@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import MigrationError
+from streamkit.runtime.operations import migration_journal
 from streamkit.runtime.operations.migration import State
+from streamkit.serdes.partitioner import partition
 from tests.changes.migrating import LONG, SUMS, WINDOWS, Versions, shown
 
 
@@ -71,6 +73,45 @@ def test_rows_go_to_the_partitions_of_their_keys(versions: Versions) -> None:
     versions.run(new)
     assert versions.log.topics(versions.name)["-words-changelog"] == 3
     assert versions.counts() == {**dict.fromkeys(words, 2), "new": 1}
+
+
+VERSIONED = ("count: words", "count: {store: {name: words, versioned: 10s}}")
+
+
+def test_versions_are_no_older_in_the_new_partitions(versions: Versions) -> None:
+    old, new = versions.plan(VERSIONED), versions.plan(VERSIONED, SPREAD)
+    words = [f"word-{number}" for number in range(40)]
+    # Each partition has both, so that the rows of one partition after those of another would be too old.
+    for part, time in ((words[:20], 1_000), (words[20:], 100_000)):
+        versions.write(*part, at=time)
+        versions.run(old)
+    versions.migrate(old, new)
+    times: dict[int, list[int]] = {}
+    for raw in versions.log.read(versions.changelog("words"), committed_only=True):
+        times.setdefault(raw.partition, []).append(raw.timestamp)
+    assert list(times.values()) == [sorted(each) for each in times.values()]
+    versions.write(*words, at=100_000)
+    versions.run(new)
+    assert versions.counts() == dict.fromkeys(words, 2)
+
+
+def test_a_version_that_came_too_late_does_not_come_back(embedded: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migration_journal, "_BATCH", 2)
+    old, new = embedded.plan(VERSIONED), embedded.plan(VERSIONED, SPREAD)
+    embedded.write("any")
+    embedded.run(old)
+    keys = [b"key-%d" % number for number in range(60)]
+    homes: dict[int, list[bytes]] = {0: [], 1: []}
+    for key in keys:
+        homes[partition(key, 2)].append(key)
+    source = embedded.changelog("words")
+    # As the store logs them: the latest first, then one within the history, and then those that it drops.
+    for number, home in homes.items():
+        for place, time in enumerate([100_000, 95_000, *[80_000] * (len(home) - 2)]):
+            embedded.log.write([(source, home[place], bytes(8), time, None, number)])
+    embedded.migrate(old, new)
+    found = {key for key in embedded.table(source) if key is not None}
+    assert found == {b"any", *homes[0][:2], *homes[1][:2]}
 
 
 def test_rows_that_are_not_where_their_key_belongs_stay(embedded: Versions) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 
 from streamkit.errors import IncompatibleStateError
 from streamkit.plan.lookup import internal_topics_on_log
 from streamkit.plan.model import Plan
-from streamkit.record import RecordBatch, TopicPartition
+from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 
 log = logging.getLogger(__name__)
@@ -118,3 +120,39 @@ def read_up_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> Iterat
                 yield wanted
         # A partition may end with control records of transactions, so positions decide, not records.
         waiting = {place for place in waiting if consumer.position(place) < ends[place]}
+
+
+def merge_up_to(
+    consumer: Consumer, ends: Mapping[TopicPartition, int], rows_of: Callable[[RecordBatch], Sequence[OutputTuple]]
+) -> Iterator[tuple[int, OutputTuple]]:
+    """Yield the row of each record before these offsets, with the highest timestamp so far of its partition, in that order.
+
+    Records of a partition keep their order. Where partitions become one, no record is older, compared with those before it,
+    than it was in its own partition. `rows_of` returns one row for each record of a batch. Raises TransportError.
+    """
+    begins = consumer.beginning_offsets(list(ends))
+    places = sorted(place for place, end in ends.items() if begins[place] < end)
+    consumer.assign({place: begins[place] for place in places})
+    fetched: dict[TopicPartition, list[RecordBatch]] = {place: [] for place in places}
+
+    def fetch() -> None:
+        # A partition that is ahead of the others waits, so that its records do not fill the memory.
+        full = {place for place in places if fetched[place]}
+        consumer.pause(full)
+        consumer.resume(set(places) - full)
+        for batch in consumer.poll(_BATCH, _POLL_MS):
+            place = TopicPartition(batch.topic, batch.partition)
+            fetched[place].append(batch.before(ends[place]))
+
+    def of(place: TopicPartition) -> Iterator[tuple[int, OutputTuple]]:
+        latest = -1
+        while fetched[place] or consumer.position(place) < ends[place]:
+            if not fetched[place]:
+                fetch()
+            batches, fetched[place] = fetched[place], []
+            for batch in batches:
+                for timestamp, row in zip(batch.timestamps, rows_of(batch), strict=True):
+                    latest = max(latest, timestamp)
+                    yield latest, row
+
+    return heapq.merge(*map(of, places), key=itemgetter(0))

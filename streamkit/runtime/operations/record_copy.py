@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 
 from streamkit.changes.finding import Verdict
 from streamkit.changes.form import RowForm, rows_from_json, rows_to_json
 from streamkit.changes.serde_forms import Reads, compare_rows, has_same_layout, reads, serde_form, shown
 from streamkit.errors import MigrationError, SerdeError, TransportError
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
-from streamkit.runtime.operations.migration_journal import Entry, Journal, read_up_to
+from streamkit.runtime.operations.migration_journal import Entry, Journal, merge_up_to, read_up_to
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
@@ -26,6 +27,8 @@ TRANSACTION_SECONDS = 60
 (transaction.timeout.ms, 10 s in Kafka Streams)."""
 _ID_SECONDS = 10
 _CHECK_SECONDS = 0.2
+_ROWS = 5_000
+"""The rows of one call of the producer."""
 
 
 @dataclass(frozen=True)
@@ -212,14 +215,28 @@ class Copy:
                 time.sleep(_CHECK_SECONDS)
 
     def _write(self, log: LogAccess, ends: Mapping[TopicPartition, int]) -> None:
-        partitions = self._partitions(len(ends))
         with (
             closing(log.transport.consumer(None, read_committed=True)) as consumer,
             closing(log.transport.producer()) as producer,
         ):
-            for batch in read_up_to(consumer, ends):
-                producer.send(converted(batch, self.target.name, self.conversion, partitions))
+            for rows in self._rows(consumer, ends):
+                producer.send(rows)
             producer.flush()
+
+    def _rows(self, consumer: Consumer, ends: Mapping[TopicPartition, int]) -> Iterator[list[OutputTuple]]:
+        """Yield the rows of the target in the order in which they are written, in lists."""
+        partitions, conversion = self._partitions(len(ends)), self.conversion
+
+        def rows_of(batch: RecordBatch) -> list[OutputTuple]:
+            return converted(batch, self.target.name, conversion, partitions)
+
+        if partitions is None:
+            yield from map(rows_of, read_up_to(consumer, ends))
+            return
+        merged = merge_up_to(consumer, ends, rows_of)
+        kept = (row for latest, row in merged if not conversion.is_late(row, latest))
+        while rows := list(islice(kept, _ROWS)):
+            yield rows
 
 
 def _continued(log: LogAccess, source: str, seen: set[str]) -> str | None:
@@ -343,17 +360,25 @@ class RowConversion:
     """How rows change.
 
     None: keys, or values, do not change. routing: returns the part of a changelog's key by which its record is partitioned;
-    None: rows can't change partitions.
+    None: rows can't change partitions. history: that of a versioned store (ms).
     """
 
     key: Convert | None = None
     value: Convert | None = None
     routing: Convert | None = None
+    history: int | None = None
 
     @property
     def copies_bytes(self) -> bool:
         """Whether no byte changes."""
         return self.key is None and self.value is None
+
+    def is_late(self, row: OutputTuple, latest: int) -> bool:
+        """Return whether the old store has dropped a row, which it logs too; `latest`: the time of its store by then.
+
+        In another partition, whose time may be earlier, it would become a version.
+        """
+        return self.history is not None and (row[3] or 0) < latest - self.history
 
 
 def conversion_of(old: StoreDef, new: StoreDef, old_rows: RowForm, new_rows: RowForm) -> RowConversion:
@@ -377,7 +402,7 @@ def conversion_of(old: StoreDef, new: StoreDef, old_rows: RowForm, new_rows: Row
         ]
         why = "; ".join(changed) or "schema ids of a registry belong to one topic"
         raise MigrationError(f"rows of {old.kind.rows} have a layout of their own, whose serdes can't change: {why}")
-    return RowConversion(_inside(kind, key), value, _routing(kind, old.key_serde))
+    return RowConversion(_inside(kind, key), value, _routing(kind, old.key_serde), old.history)
 
 
 def _side(old: Serde, new: Serde) -> Convert | None:
