@@ -404,6 +404,54 @@ def test_values_that_are_no_message(value: Any, message: str) -> None:
     assert message in str(failed.value)
 
 
+SCALARS = """
+syntax = "proto3";
+message Item {
+  int32 small = 1; int64 large = 2; float ratio = 3; double amount = 4; bool open = 5; string name = 6; bytes raw = 7;
+  repeated float ratios = 8; repeated string names = 9; map<string, float> prices = 10; map<bool, int32> counts = 11;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("small", [2.0, True, 2**31, "1"]),
+        ("large", [2.5, False, 2**63]),
+        ("ratio", [1e300, -1e39, 10**400, "1.5", True]),
+        ("amount", [10**400, "1.5", False]),
+        ("open", [0, 2, 2**70, "false", 1.0]),
+        ("name", [b"x", 1]),
+        ("raw", ["x", [1]]),
+        ("ratios", [[1e300], b"x", {1: 2}, [True]]),
+        ("names", ["abc", {"a": 1}, [b"x"]]),
+        ("prices", [{"a": 1e300}, [], {1: 1.5}]),
+        ("counts", [{1: 1}, {"true": 1}]),
+    ],
+)
+def test_protobuf_writes_no_value_of_another_type(name: str, wrong: list[Any]) -> None:
+    schema = ProtobufSchema(SCALARS)
+    for value in wrong:
+        with pytest.raises(SerdeError, match="the value does not fit Item: "):
+            schema.encode({name: value})
+
+
+def test_protobuf_writes_the_ends_of_numbers() -> None:
+    schema = ProtobufSchema(SCALARS)
+    value = {
+        "small": -(2**31),
+        "large": 2**63 - 1,
+        "ratio": math.inf,
+        "amount": 3,
+        "counts": {True: 1},
+        "ratios": (3.4028235e38,),
+    }
+    read = schema.reader(schema)(schema.encode(value), 0)
+    assert {name: read[name] for name in value} == {**value, "ratios": [3.4028234663852886e38]}
+    with pytest.raises(SerdeError, match=r"Item\.ratio must be a number within the range of a float, not 1e\+300"):
+        schema.encode({"ratio": 1e300})
+
+
 def test_no_protobuf_schema(tmp_path: Path) -> None:
     (tmp_path / "order.proto").write_text(PROTO)
     with pytest.raises(SerdeError, match=r"no message 'X'; it has: Part, Order"):

@@ -6,15 +6,17 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
+from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING
 
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
 from streamkit.record import Key, Value
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.registry import Part, Read, Schema, read_file
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
+_FLOAT = Struct("<f")
 _IMPORT = re.compile(r'\bimport\s+(?:public\s+|weak\s+)?"([^"]+)"\s*;')
 _BUNDLED = "google/protobuf/"
 _MAIN = "schema.proto"
@@ -94,7 +97,7 @@ class ProtobufSchema(Schema):
         message = self._class()
         try:
             _fill(message, value)
-        except (TypeError, ValueError, AttributeError, KeyError) as error:
+        except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
             reason = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise SerdeError(f"the value does not fit {message.DESCRIPTOR.name}: {reason}") from error
         data: bytes = message.SerializeToString(deterministic=True)
@@ -252,12 +255,15 @@ def _fill(message: Message, value: Value) -> None:
         field, target = fields[name], getattr(message, name)
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"]
+            keys = field.message_type.fields_by_name["key"]
             for key, each in item.items():
                 if inner.message_type is not None:
-                    _fill(target[key], each)
+                    _fill(target[_scalar(keys, key)], each)
                 else:
-                    target[key] = _scalar(inner, each)
+                    target[_scalar(keys, key)] = _scalar(inner, each)
         elif field.is_repeated:
+            if not isinstance(item, (list, tuple)):
+                raise _unfit(field, "a list", item)
             for each in item:
                 if field.message_type is not None:
                     _fill(target.add(), each)
@@ -271,12 +277,58 @@ def _fill(message: Message, value: Value) -> None:
 
 
 def _scalar(field: FieldDescriptor, value: Value) -> Value:
-    if field.enum_type is not None and isinstance(value, str):
-        names = field.enum_type.values_by_name
-        if value not in names:
-            raise KeyError(f"{field.enum_type.name} has no value {value!r}{_nearest(value, names)}")
-        return names[value].number
+    """Return what the library takes for a value. Raises TypeError or KeyError for one that the library would convert."""
+    check = _CHECKS.get(field.type)
+    return value if check is None else check(field, value)
+
+
+def _double(field: FieldDescriptor, value: Value) -> Value:
+    if value.__class__ is bool:
+        raise _unfit(field, "a number", value)
     return value
+
+
+def _float(field: FieldDescriptor, value: Value) -> Value:
+    try:
+        _FLOAT.pack(_double(field, value))
+    except (OverflowError, StructError) as error:
+        raise _unfit(field, "a number within the range of a float", value) from error
+    return value
+
+
+def _boolean(field: FieldDescriptor, value: Value) -> Value:
+    if value.__class__ is not bool:
+        raise _unfit(field, "true or false", value)
+    return value
+
+
+def _string(field: FieldDescriptor, value: Value) -> Value:
+    if not isinstance(value, str):
+        raise _unfit(field, "text", value)
+    return value
+
+
+def _enum(field: FieldDescriptor, value: Value) -> Value:
+    if not isinstance(value, str):
+        return value
+    names = field.enum_type.values_by_name
+    if value not in names:
+        raise KeyError(f"{field.enum_type.name} has no value {value!r}{_nearest(value, names)}")
+    return names[value].number
+
+
+_CHECKS: dict[int, Callable[[FieldDescriptor, Value], Value]] = {
+    1: _double,
+    2: _float,
+    8: _boolean,
+    9: _string,
+    14: _enum,
+}
+"""By the number of a type (FieldDescriptorProto.Type); the library itself checks the others."""
+
+
+def _unfit(field: FieldDescriptor, expected: str, value: Value) -> TypeError:
+    return TypeError(f"{field.full_name} must be {expected}, not {shown(value, 80)}")
 
 
 def _nearest(name: Key, known: Iterable[str]) -> str:
