@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
@@ -28,6 +27,7 @@ from streamkit.runtime.spark.rows.input_columns import (
     select_parts,
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
+from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
@@ -50,7 +50,6 @@ _MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 _NUMBERS = ("partition", "offset")
 _EXCERPT_CHARACTERS = 120
-_FILE, _BLOCK, _ROW, _INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
 _FILE_OF_ICEBERG = "_file"
 _COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _OPTIONS = {
@@ -134,7 +133,7 @@ def open_files(
     if chosen is None and place.format in OF_SPARK:
         _check_all_read(spark, place, frame)
     if place.has_lines:
-        return OpenedInput(place, frame.select("value", *_position("_metadata.file_block_start")), FILES)
+        return OpenedInput(place, frame.select("value", *position_columns("_metadata.file_block_start")), FILES)
     # First, so that Spark takes the condition to the scan: it passes none through columns that count rows.
     frame, order = filtered(frame, place), order_of(place, frame.columns)
     if order is None:
@@ -149,9 +148,9 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
     """Return rows with hidden columns for their file and place in it, or their offset. Raises TransportError without either."""
     hidden = _hidden_columns(frame) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
-        return frame.select("*", *_position("_metadata.row_index"), _column("_metadata.row_index").alias(_INDEX))
+        return frame.select("*", *position_columns("_metadata.row_index"), _column("_metadata.row_index").alias(INDEX))
     if "file_block_start" in hidden:
-        return frame.select("*", *_position("_metadata.file_block_start"))
+        return frame.select("*", *position_columns("_metadata.file_block_start"))
     offset = place.columns.offset or ("offset" if "offset" in frame.columns else None)
     if offset is None:
         raise TransportError(
@@ -305,15 +304,7 @@ def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Colum
 
     contents = sf.to_json(sf.struct(*(quoted(name).cast("string") for name in columns)))
     hashed = sf.xxhash64(contents, sf.lit(number)) if number else sf.xxhash64(contents)
-    return [sf.lit("").alias(_FILE), hashed.alias(_BLOCK), row.alias(_ROW)]
-
-
-def _position(place: str) -> list[Column]:
-    """Return the columns of a row's position: its file, the place of its block there, and its place among all rows."""
-    from pyspark.sql import functions as sf
-
-    row = sf.monotonically_increasing_id().alias(_ROW)
-    return [sf.col("_metadata.file_path").alias(_FILE), sf.col(place).cast("bigint").alias(_BLOCK), row]
+    return [sf.lit("").alias(FILE), hashed.alias(BLOCK), row.alias(ROW)]
 
 
 def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
@@ -323,9 +314,9 @@ def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
     if opened.place.has_lines:
         return opened
     # By the names of files, not by their URIs. Rows without an offset come after those with one.
-    by_file = [sf.url_decode(sf.replace(sf.col(_FILE), sf.lit("+"), sf.lit("%2B"))), _BLOCK, _ROW]
+    by_file = [sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))), BLOCK, ROW]
     offset = [sf.col("offset").asc_nulls_last()] if opened.order == OFFSETS else []
-    in_order = [*offset, *by_file] if opened.order in (FILES, OFFSETS) else [_ROW, _BLOCK]
+    in_order = [*offset, *by_file] if opened.order in (FILES, OFFSETS) else [ROW, BLOCK]
     return replace(opened, frame=opened.frame.orderBy(*in_order).limit(limit))
 
 
@@ -536,11 +527,11 @@ class _Fields:
         A file has one place in all formats, as inputs of several formats are read in their order.
         """
         files = self._reading.files
-        names = arrow_rows.values_of(batch.column(_FILE))
-        blocks = arrow_rows.values_of(batch.column(_BLOCK))
-        numbers = arrow_rows.values_of(batch.column(_ROW))
+        names = arrow_rows.values_of(batch.column(FILE))
+        blocks = arrow_rows.values_of(batch.column(BLOCK))
+        numbers = arrow_rows.values_of(batch.column(ROW))
         # Lines have at least one byte, so that the places of a block are smaller than those of the next block.
-        is_place = self._reading.of_lines or _INDEX in batch.schema.names
+        is_place = self._reading.of_lines or INDEX in batch.schema.names
         self._before = self._last, self._first_row
         found = []
         last, first = self._last, self._first_row
@@ -558,12 +549,12 @@ class _Fields:
 
     def line_of(self, batch: pa.RecordBatch, at: int) -> str:
         """Return file and line of a row of the last batch that `places` got."""
-        names, blocks, rows = (arrow_rows.values_of(batch.column(name)) for name in (_FILE, _BLOCK, _ROW))
+        names, blocks, rows = (arrow_rows.values_of(batch.column(name)) for name in (FILE, BLOCK, ROW))
         last, first = self._before
         for name, block, row in zip(names[: at + 1], blocks, rows, strict=False):
             if (name, block) != last:
                 last, first = (name, block), row
-        return _place_of_line(same_path(names[at]), blocks[at], rows[at] - first)
+        return place_of_line(same_path(names[at]), blocks[at], rows[at] - first)
 
     def _partition(self, number: Json) -> int | None:
         if number is None:
@@ -572,27 +563,6 @@ class _Fields:
         if not 0 <= partition < self._reading.partitions:
             raise SerdeError(f"partition is {number}, and the topic has {self._reading.partitions}")
         return partition
-
-
-def same_path(name: str) -> str:
-    """Return one form of a file's name: Spark writes file:/a and file:///a for the same one.
-
-    >>> same_path("file:///a%20b"), same_path("file:/a%20b"), same_path("s3a://lake/a")
-    ('/a b', '/a b', 's3a://lake/a')
-    """
-    return unquote(re.sub("^file:/+", "/", name))
-
-
-def _place_of_line(path: str, block: int, row: int) -> str:
-    """Return file and line of a row of a block, a part of a file that one task reads from the first line that begins there."""
-    if not block:
-        return f"{path}:{row + 1}"
-    if not path.startswith("/"):
-        return f"{path}: line {row + 1} after byte {block}"
-    with open(path, "rb") as file:
-        lines = sum(file.read(min(1 << 20, block - at)).count(b"\n") for at in range(0, block, 1 << 20))
-    # The block before has also the line that begins at its end.
-    return f"{path}:{lines + 2 + row}"
 
 
 def _instant(time: object) -> int:

@@ -27,7 +27,6 @@ from streamkit.runtime.spark.rows.files import (
     OpenedInput,
     count_partitions,
     open_files,
-    same_path,
     write_files,
 )
 from streamkit.runtime.spark.rows.log_rows import (
@@ -44,6 +43,7 @@ from streamkit.runtime.spark.rows.log_rows import (
     write_log,
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
+from streamkit.runtime.spark.rows.positions import same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
 from streamkit.runtime.spark.spark_session import classic_context, describe_job, translated
 from streamkit.runtime.spark.stage_plan import has_routes, matching, patterns, topics_read, written_topics
