@@ -28,6 +28,7 @@ from streamkit.runtime.spark.rows.input_columns import (
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
+from streamkit.runtime.spark.rows.text_checks import check_json
 from streamkit.runtime.spark.spark_session import classic_context, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
@@ -170,6 +171,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     if place.has_lines:
         return reader.text(paths)
     if place.format == JSON_LINES:
+        check_json(spark, place, paths)
         frame = reader.json(paths)
         if "topic" in frame.columns and place.columns.value is None:
             raise TransportError(

@@ -1,0 +1,71 @@
+"""Text that Spark's readers pass over in part, refused by file and line, and text that looks like it and is read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import TransportError
+from tests.spark.test_tables import copied
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ('{"n":2}{"n":3}', '{"n":2}{"n":3}'),
+        ('{"n":2} {"n":3', '{"n":2} {"n":3'),
+        ('{"n":2} garbage', "garbage"),
+        ('{"n":2}] garbage', "] garbage"),
+        ('{"n":2}} garbage', "} garbage"),
+        ('{"n":2},', '{"n":2},'),
+        ('{"n":2', '{"n":2'),
+        ("garbage", "garbage"),
+    ],
+)
+def test_a_line_of_json_is_one_value(line: str, shown: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"n":0}\n')
+    (tmp_path / "in" / "b.jsonl").write_text(f'{{"n":1}}\n\n{line}\n{{"n":4}}\n')
+    with pytest.raises(TransportError, match=rf"/in/b\.jsonl:3: expected one value of JSON: .*{re.escape(shown)}"):
+        copied(spark, f"{tmp_path}/in,value=*,timestamp=0", tmp_path)
+
+
+def test_lines_of_json_in_the_forms_that_spark_takes(spark: Any, tmp_path: Path) -> None:
+    lines = ['\ufeff{"n":1}', "", " \t", "  {'n': 2 }\r", '{"n":3,"x":NaN}', '[{"n":4},{"n":5}]', '{"s":"}{\\u0000]"}']
+    (tmp_path / "in.jsonl").write_bytes("\n".join(lines).encode())
+    found = copied(spark, f"{tmp_path}/in.jsonl,value=coalesce(s, string(n)),timestamp=0", tmp_path, value="string")
+    assert [record["value"] for record in found] == ["1", "2", "3", "4", "5", "}{\0]"]
+    (tmp_path / "in.jsonl").write_text("{n: 1} // one\n{n: 2} /* two */\n")
+    options = "options.allowUnquotedFieldNames=true,options.allowComments=true"
+    found = copied(spark, f"{tmp_path}/in.jsonl,value=n,timestamp=0,{options}", tmp_path)
+    assert [record["value"] for record in found] == [1, 2]
+
+
+def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path) -> None:
+    place = f"{tmp_path}/in,value=n,timestamp=0,options.multiLine=true"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('\ufeff[\n{"n": 1},\n{"n": 2}\n]\n')
+    (tmp_path / "in" / "b.json").write_text('{\n"n":\n3}\n')
+    assert [record["value"] for record in copied(spark, place, tmp_path)] == [1, 2, 3]
+    (tmp_path / "in" / "c.json").write_text('{"n": 4}\n{"n": 5}\n')
+    with pytest.raises(
+        TransportError, match=r"/in/c\.json: with options.multiLine a file of JSON is one value, .*: 4}"
+    ):
+        copied(spark, place, tmp_path)
+
+
+def test_a_wrong_line_has_its_number_in_a_file_of_several_blocks(spark: Any, tmp_path: Path) -> None:
+    lines = ['{"n": 1}'] * 3000
+    lines[2100] = '{"n": 1} {"n": 2}'
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "8000")
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        with pytest.raises(TransportError, match=r"/in\.jsonl:2101: expected one value"):
+            copied(spark, f"{tmp_path}/in.jsonl,value=n,timestamp=0", tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
