@@ -13,7 +13,7 @@ READY := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 N ?= 1000
 # The optional extension is built by the installation, where there is a C compiler.
 NATIVE := setup.py $(wildcard streamkit/native/*)
-VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+RELEASE = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # A folder of topologies/.
 EXAMPLE ?= word-count
 SEED ?= 1
@@ -29,7 +29,7 @@ MINUTES ?= 10
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz chaos memory attacks screenshots site clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos memory attacks screenshots site clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -116,6 +116,9 @@ attacks: $(READY) ## Run topologies that would exhaust the machine; print what e
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
 
+anchor: $(READY) ## Report what another version of Kafka Streams changes (java, Maven): make anchor VERSION=4.3.1
+	@$(BIN)/python -m tests.java.anchor $(VERSION) --n $(N)
+
 chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, then look for gaps and repeats: make chaos MINUTES=10 SEED=1 OPTIONS="--engine rocksdb"
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) $(OPTIONS)
 
@@ -126,8 +129,8 @@ screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium, 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
 
 site: $(READY) ## Build the site of docs/ into build/site; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f deploy/site/mkdocs.yml -d $(CURDIR)/build/site/$(VERSION)
-	@echo build/site/$(VERSION)/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f deploy/site/mkdocs.yml -d $(CURDIR)/build/site/$(RELEASE)
+	@echo build/site/$(RELEASE)/index.html
 
 clean: ## Remove .venv and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
-from streamkit.config import SETTINGS, UnknownSettingError, check
+from streamkit.config import SETTINGS
 from streamkit.config.settings import ALIASES, EMBEDDED, default_of
-from streamkit.errors import ConfigError
 from tests.fuzz.run import run
 from tests.java import build
+from tests.java.anchor import fact_lines, facts_of, is_known
 
 OLDER = "4.1.0"
-PREFIXES = {"streams": "", "consumer": "consumer.", "producer": "producer.", "admin": "admin.", "topic": "topic."}
 NEVER = {"message.downconversion.enable"}
 """Brokers of version 4 have it no more."""
 OWN_DEFAULTS = {"bootstrap.servers": (EMBEDDED,)}
@@ -28,30 +26,16 @@ CLASSES = {
 
 def settings_of(kafka: str) -> dict[str, dict[str, str]]:
     """The defaults by name, by who has the setting."""
-    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    command = build.command("java/settings", "Settings", *options, kafka=kafka)
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for line in text.splitlines():
-        who, name, default = line.split("\t")
-        found[who][name] = default
+    for name, default in facts_of(kafka)["default"].items():
+        who, _, setting = name.partition(" ")
+        found[who][setting] = default
     return found
 
 
 @pytest.fixture(scope="module")
 def newest(java: None) -> dict[str, dict[str, str]]:
     return settings_of(build.ANCHOR)
-
-
-def is_known(name: str) -> bool:
-    """Whether a setting works, or is refused with what stands in its place."""
-    try:
-        check(name, "1")
-    except UnknownSettingError as error:
-        return "There is no setting" not in str(error)
-    except ConfigError:
-        return True  # known, and 1 is no value of it
-    return True
 
 
 def as_text(name: str) -> str:
@@ -68,10 +52,10 @@ def test_every_setting_of_kafka_is_known(newest) -> None:
     assert len(newest["streams"]) > 70
     assert len(newest["topic"]) > 20
     unknown = [
-        PREFIXES[who] + name
+        f"{who} {name}"
         for who, names in newest.items()
         for name in names
-        if name not in NEVER and not is_known(PREFIXES[who] + name)
+        if name not in NEVER and not is_known(f"{who} {name}")
     ]
     assert unknown == []
 
@@ -119,3 +103,24 @@ def test_random_topologies_do_what_the_older_version_does(tmp_path: Path) -> Non
     assert not failures, "\n\n".join(failures[:5])
     assert counts["accepted"] >= 25
     assert counts["records"] > 30
+
+
+def test_a_report_lists_what_another_version_has() -> None:
+    now = {
+        "default": {"streams poll.ms": "100", "streams gone.ms": "1"},
+        "importance": {"streams poll.ms": "LOW", "streams gone.ms": "LOW"},
+        "metric": {"TaskMetrics.PUNCTUATE": "punctuate"},
+        "topic": {"RepartitionTopicConfig cleanup.policy": "delete"},
+    }
+    other = {
+        **now,
+        "default": {"streams poll.ms": "50", "streams num.stream.threads": "1", "streams never.heard.of": "x"},
+        "importance": {"streams poll.ms": "HIGH", "streams num.stream.threads": "MEDIUM"},
+    }
+    assert [line for line in fact_lines(now, other) if line.startswith("- ")] == [
+        "- new: `streams never.heard.of`: `x` (streamkit does not know it)",
+        "- new: `streams num.stream.threads`: `1`",
+        "- gone: `streams gone.ms`",
+        "- `streams poll.ms`: `50`, not `100`",
+        "- `streams poll.ms`: `HIGH`, not `LOW`",
+    ]
