@@ -12,6 +12,7 @@ from time import thread_time
 from typing import TypeVar
 
 from streamkit.errors import LimitError, TimeLimitError
+from streamkit.expressions import regex
 from streamkit.expressions.expression_limits import MAX_STEPS, MAX_TOTAL, SLOT
 from streamkit.extension import native
 from streamkit.record import Value
@@ -21,17 +22,25 @@ T = TypeVar("T")
 Known = dict[int, tuple[Value, int]]
 """Containers and their sizes by `id`; they are held, so that no other value has their `id`."""
 
-ROUND = 10
-"""Steps of one iteration of a loop."""
+ROUND, OPERATION = 10, 6
+"""Steps of one iteration of a loop, and of each operation in it."""
 ROW = 512
 """Bytes that a forwarded record counts in addition to its value."""
 _CHUNK = 32
 """Bytes of text that one step copies or reads."""
+_MADE = 24
+"""Bytes that a text, or a value that is no number, counts in addition to its contents: about half of what Python takes."""
+_NUMBER = 16
+"""Bytes that a number counts which is made."""
 _KEPT = 256
 """Bytes from which the size of a container is kept while a record is processed."""
 _LOOK = 2_000_000
 """Steps between two reads of the clock."""
 _LONGEST = 30.0
+_SEARCH, _GROUP, _COMPILE, _INSTRUCTION = 150, 40, 1000, 12
+"""Steps of a call of RE2 and of each group, of the first use of a pattern and of each instruction of its program."""
+_PLACES = 4
+"""Places of a pattern where a search may be, which one step takes a character further."""
 _SMALL = frozenset((int, float, bool, type(None)))
 _TEXT = frozenset((str,))
 _INTEGERS = frozenset((int, bool))
@@ -48,13 +57,14 @@ class Budget:
     A task has one for its program; its name in generated code is `_y_b`.
     """
 
-    __slots__ = ("_known", "_look", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
+    __slots__ = ("_known", "_look", "_patterns", "_until", "bytes", "max_bytes", "max_steps", "seconds", "steps")
 
     def __init__(self, max_bytes: int = MAX_TOTAL, max_steps: int = MAX_STEPS, seconds: float = _LONGEST):
         self.max_bytes = max_bytes
         self.max_steps = max_steps
         self.seconds = seconds
         self._known: Known = {}
+        self._patterns: set[str] = set()
         self.bytes = max_bytes
         self.start()
 
@@ -68,6 +78,8 @@ class Budget:
         self._until = 0.0
         if self._known:
             self._known.clear()
+        if self._patterns:
+            self._patterns.clear()
 
     def pause(self) -> tuple[int, int]:
         """Begin a record that was buffered; return the argument of `resume` to go on with the present one."""
@@ -89,6 +101,8 @@ class Budget:
             self._check()
 
     def _check(self) -> None:
+        if self.bytes < 0:
+            raise LimitError(f"the record makes more than {self.max_bytes} bytes (expression.max.bytes)")
         if self.steps < 0:
             raise LimitError(f"the record takes more than {self.max_steps} steps (expression.max.steps)")
         self._look = max(self.steps - _LOOK, 0)
@@ -101,29 +115,40 @@ class Budget:
     def take(self, size: int) -> None:
         """Charge the bytes of a value that is made, and the steps of making it. Raises LimitError."""
         self.bytes -= size
-        if self.bytes < 0:
-            raise LimitError(f"the record makes more than {self.max_bytes} bytes (expression.max.bytes)")
         # `spend`, without its call.
         self.steps -= 1 + size // _CHUNK
-        if self.steps < self._look:
+        if self.bytes < 0 or self.steps < self._look:
             self._check()
 
     def item(self, value: T) -> T:
-        """Charge the size of a value that is made, and return it."""
+        """Charge the size of a value that is made, and return it: what it holds as it is written out, and its own memory."""
         kind = value.__class__
         if kind is str or kind is bytes:
             # A cast would cost a call for each value.
             if len(value) < _CHUNK:  # type: ignore[arg-type]
                 self.steps -= 1
-                self.bytes -= SLOT
+                self.bytes -= _MADE
+                if self.bytes < 0 or self.steps < self._look:
+                    self._check()
             else:
                 is_narrow = kind is bytes or value.isascii()  # type: ignore[attr-defined]
-                self.take(SLOT + (len(value) if is_narrow else 2 * len(value)))  # type: ignore[arg-type]
+                self.take(_MADE + (len(value) if is_narrow else 2 * len(value)))  # type: ignore[arg-type]
         elif kind in _SMALL:
             self.steps -= 1
+            self.bytes -= _NUMBER
+            if kind is int and not -_BIG < value < _BIG:  # type: ignore[operator]
+                self.take(self.size(value))
+            elif self.bytes < 0 or self.steps < self._look:
+                self._check()
         else:
-            self.take(SLOT + self._size_of_container(value))
+            # A set of four numbers takes 216 bytes, and a list of them 88.
+            self.take(_MADE + value.__sizeof__() + self._size_of_container(value))
         return value
+
+    def items(self, values: T) -> T:
+        """Charge the size of a list whose members are made with it, and return it."""
+        self.take(_NUMBER * len(values))  # type: ignore[arg-type]
+        return self.item(values)
 
     def row(self, value: Value) -> None:
         """Charge a further record: one of several that a step makes of a record, or one that is written."""
@@ -141,10 +166,20 @@ class Budget:
             self.spend(1 + self.size(value) // SLOT)
         return value
 
-    def loop(self, items: Iterable[T]) -> Iterator[T]:
+    def search(self, pattern: Value, text: Value) -> None:
+        """Charge a search of a text for a pattern, which is compiled at its first use."""
+        compiled = regex.compiled(pattern)
+        if pattern not in self._patterns:
+            if len(self._patterns) >= regex.KEPT // 2:
+                self._patterns.clear()
+            self.spend(_COMPILE + _INSTRUCTION * compiled.programsize)
+            self._patterns.add(pattern)
+        self.spend(_SEARCH + _GROUP * compiled.groups + self.size(text) * regex.weight(pattern) // _PLACES)
+
+    def loop(self, items: Iterable[T], steps: int = ROUND) -> Iterator[T]:
         """Yield the items, and charge an iteration for each."""
         for item in items:
-            self.steps -= ROUND
+            self.steps -= steps
             if self.steps < self._look:
                 self._check()
             yield item

@@ -7,8 +7,9 @@ from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 
 from streamkit.expressions import helpers, regex
-from streamkit.expressions.budget import Budget
+from streamkit.expressions.budget import ROUND, Budget
 from streamkit.expressions.expression_limits import MAX_BYTES, SLOT, size_error
+from streamkit.expressions.function_entry import CALL
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import check_hashes
 from streamkit.expressions.methods import GUARDED
@@ -17,6 +18,8 @@ from streamkit.record import Key, Value
 _BIG = 1 << 63
 _SMALL = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
+_HOLDS = frozenset((list, tuple, dict, set, frozenset))
+"""Containers of members that are there already."""
 _BITS = 8
 """Bits of a long integer that one step works on."""
 
@@ -30,6 +33,13 @@ def _long(budget: Budget, *operands: Value) -> None:
             budget.spend(each.bit_length() // _BITS)
 
 
+def _number(budget: Budget, result: Value) -> Value:
+    """Charge a number that may have many digits, and return it."""
+    if result.__class__ is int and not -_BIG < result < _BIG:
+        budget.item(result)
+    return result
+
+
 def multiply(budget: Budget, a: Value, b: Value) -> Value:
     """`a * b`."""
     for one, other in ((a, b), (b, a)):
@@ -38,14 +48,19 @@ def multiply(budget: Budget, a: Value, b: Value) -> Value:
                 raise size_error(f"{helpers.noun(one)} made by '*'", size)
             return budget.item(one * other)
     _long(budget, a, b)
-    return helpers.multiply(a, b)
+    return _number(budget, helpers.multiply(a, b))
 
 
 def power(budget: Budget, a: Value, b: Value) -> Value:
     """`a ** b`."""
     result = helpers.power(a, b)
     _long(budget, result)
-    return result
+    return _number(budget, result)
+
+
+def shift(budget: Budget, a: Value, b: Value) -> Value:
+    """`a << b`."""
+    return _number(budget, helpers.shift(a, b))
 
 
 def modulo(budget: Budget, a: Value, b: Value) -> Value:
@@ -54,7 +69,7 @@ def modulo(budget: Budget, a: Value, b: Value) -> Value:
         _long(budget, a, b)
         return a % b
     size = budget.size(b)
-    budget.spend(1 + len(a) // 4 + size // SLOT)
+    budget.spend(CALL + len(a) // 4 + size // SLOT)
     if size > MAX_BYTES:
         raise size_error("text made by '%'", size)
     return budget.item(helpers.modulo(a, b))
@@ -75,7 +90,8 @@ def compare(budget: Budget, sign: str, a: Value, b: Value) -> Value:
         if a.__class__ in _TEXTS:
             budget.spend(1 + min(len(a), len(b) if hasattr(b, "__len__") else 0) // 32)
         else:
-            budget.spend(1 + min(budget.size(a), budget.size(b)) // SLOT + _pairs(a, b))
+            levels = helpers.levels(a) if len(sign) == 1 or sign in ("<=", ">=") else 1
+            budget.spend(1 + levels * (min(budget.size(a), budget.size(b)) // SLOT + _pairs(a, b)))
     return _COMPARE[sign](a, b)
 
 
@@ -129,7 +145,8 @@ def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Val
     size = budget.size(value)
     if size > MAX_BYTES:
         raise size_error(f"text made by {what}", size)
-    budget.spend(1 + size // SLOT)
+    # The digits of an integer take the square of their number.
+    budget.spend(1 + size // (SLOT // 2))
     return helpers.bounded(write(value), f"text made by {what}")
 
 
@@ -190,7 +207,7 @@ def make_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Val
     members = make_list(budget, items)
     keys = _keys(budget, members, key)
     rounds = max(len(members), 1).bit_length()
-    budget.spend(rounds * (len(members) + sum(map(budget.size, keys)) // SLOT))
+    budget.spend(rounds * (len(members) + helpers.sortable_levels(keys) * sum(map(budget.size, keys)) // SLOT))
     if key is None:
         return sorted(members, reverse=reverse)
     return [members[at] for at in sorted(range(len(members)), key=keys.__getitem__, reverse=reverse)]
@@ -216,13 +233,14 @@ def _extreme(
     if not items:
         return choose(*arguments, **named) if several else choose((), **named)
     keys = _keys(budget, items, key)
-    budget.spend(len(items) + sum(map(budget.size, keys)) // SLOT)
+    budget.spend(ROUND * len(items) + helpers.levels(keys) * sum(map(budget.size, keys)) // SLOT)
     return items[choose(range(len(items)), key=keys.__getitem__)]
 
 
 def make_list(budget: Budget, items: Value = ()) -> list[Value]:
     """`list(…)`."""
-    return budget.item(list(helpers.collected(_bounded(budget, items), "a list")))
+    made = list(helpers.collected(_bounded(budget, items), "a list"))
+    return budget.item(made) if items.__class__ in _HOLDS else budget.items(made)
 
 
 def make_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
@@ -263,35 +281,31 @@ def make_enumerate(budget: Budget, *arguments: Value, **named: Value) -> Value:
     return budget.loop(enumerate(*arguments, **named))
 
 
-_CALL, _PIECE, _MATCHED = 20, 40, 200
-"""Steps of one call of RE2, of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
+_PIECE, _MATCHED = 40, 200
+"""Steps of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
 
 
 def re_match(budget: Budget, pattern: Value, subject: Value) -> bool:
     """`re_match(…)`."""
-    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
+    budget.search(pattern, subject)
     return helpers.re_match(pattern, subject)
 
 
 def re_split(budget: Budget, pattern: Value, subject: Value) -> list[str]:
     """`re_split(…)`."""
-    budget.spend(_CALL + _length(subject) * regex.weight(pattern) // 4)
+    budget.search(pattern, subject)
     found = []
     steps = _PIECE if regex.is_literal(pattern) else _MATCHED
     for piece in regex.pieces(pattern, subject):
         budget.spend(steps)
         found.append(piece)
-    return budget.item(found)
+    return budget.items(found)
 
 
 def header(budget: Budget, headers: Value, name: Value) -> str | None:
     """`header(…)`."""
     budget.spend(1 + len(headers))
     return budget.item(helpers.header(headers, name))
-
-
-def _length(value: Value) -> int:
-    return len(value) if value.__class__ in _TEXTS else 0
 
 
 # -- Methods --
@@ -325,7 +339,7 @@ def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, *
         if name in GUARDED
         else getattr(receiver, name)(*arguments, **named)
     )
-    return budget.item(result)
+    return budget.items(result) if result.__class__ is list and receiver.__class__ in _TEXTS else budget.item(result)
 
 
 def _hashable(budget: Budget, items: Value) -> Value:
@@ -366,6 +380,7 @@ COUNTING: dict[str, Callable[..., Value]] = {
     "_x_k_mul": multiply,
     "_x_k_times": multiply,
     "_x_k_pow": power,
+    "_x_k_shift": shift,
     "_x_k_mod": modulo,
     "_x_k_div": divide,
     "_x_k_compare": compare,

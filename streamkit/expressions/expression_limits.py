@@ -27,6 +27,8 @@ MAX_TOTAL = Config.expression_max_bytes.default
 """Bytes of all values that are made for one record."""
 MAX_SECONDS = 2.5
 """Seconds for the constant parts of an expression, which are evaluated when the file is read."""
+MAX_LEVELS = 20
+"""Levels of lists in each other that `sorted` compares."""
 MAX_EQUAL_HASHES = 100
 """Members of a set or keys of an object whose hashes are equal; each of them is compared with all others."""
 

@@ -13,16 +13,15 @@ from streamkit.record import Value
 Check: TypeAlias = Callable[[Value], object]
 """Raises ValueError for an argument that no call takes."""
 
-CALL = 20
-"""Steps of one call, in addition to those by the size of its arguments."""
+CALL, WORK = 50, 2
+"""Steps of one call, and of each byte of its arguments."""
 
 
 @dataclass(frozen=True)
 class LibraryFunction:
     """A function `name(parameters)` of the language; the last `optional` parameters may be absent.
 
-    factor: how many times as large as its arguments the result is at most; constant: the size of the rest. work: steps
-    for each unit of the arguments' size.
+    factor: how many times as large as its arguments the result is at most; constant: the size of the rest.
     """
 
     name: str
@@ -37,7 +36,6 @@ class LibraryFunction:
     type: Type = ANY
     factor: float = 0.0
     constant: float = 1.0
-    work: float = 0.25
     checks: Mapping[int, Check] = field(default_factory=dict)
     """Checks of arguments that are constant, by their place; they run when the file is read."""
     charge: Callable[..., Value] | None = None
@@ -63,7 +61,7 @@ class LibraryFunction:
         """Call the function, and charge for its work and its result."""
         if self.charge is not None:
             return self.charge(budget, *arguments)
-        budget.spend(CALL + int(sum(map(budget.size, arguments)) * self.work))
+        budget.spend(CALL + WORK * sum(map(budget.size, arguments)))
         return budget.item(self.run(*arguments))
 
 

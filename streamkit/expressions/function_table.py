@@ -14,13 +14,13 @@ from decimal import (
     Context,
     Decimal,
 )
+from functools import lru_cache
 from typing import Any
 
 from streamkit.expressions import regex, time_functions
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.expression_limits import MAX_BYTES, MAX_TOTAL, SLOT, deep_size, size_error
 from streamkit.expressions.function_entry import (
-    CALL,
     LibraryFunction,
     bytes_of,
     need_integer,
@@ -92,7 +92,6 @@ _FIELDS_AND_KEYS = (
         ),
         optional=1,
         factor=1.0,
-        work=0.0,
         charge=_charged_get,
     ),
     LibraryFunction(
@@ -102,7 +101,6 @@ _FIELDS_AND_KEYS = (
         "A key with its window, for topics and tables with windowed keys; its parts are `.key`, `.start` and `.end` (ms).",
         (("windowed_key('ada', 0, 60000).end", "60000"),),
         factor=1.0,
-        work=0.0,
     ),
 )
 
@@ -136,19 +134,19 @@ def xxhash64(value: Value, seed: Value = 0) -> int:
 
 def uuid5(namespace: Value, name: Value) -> str:
     """Return the UUID of version 5 of a name."""
-    from uuid import UUID
     from uuid import uuid5 as made
 
-    return str(made(UUID(_namespace(namespace)), need_text(name, "uuid5")))
+    return str(made(_namespace(namespace), need_text(name, "uuid5")))
 
 
-def _namespace(value: Value) -> str:
+@lru_cache(maxsize=256)
+def _namespace(value: Value) -> Any:
     import uuid
 
     if value in _NAMESPACES:
-        return str(getattr(uuid, f"NAMESPACE_{value.upper()}"))
+        return getattr(uuid, f"NAMESPACE_{value.upper()}")
     try:
-        return str(uuid.UUID(value))
+        return uuid.UUID(value)
     except (ValueError, AttributeError, TypeError):
         words = ", ".join(_NAMESPACES)
         raise ValueError(f"uuid5() takes a namespace of {words}, or a UUID, not {str(value)[:40]!r}") from None
@@ -173,7 +171,6 @@ _HASHES = (
         (("murmur2('21')", "-973932308"),),
         kind="int",
         type=INTEGER,
-        work=4.0,
     ),
     LibraryFunction(
         "xxhash64",
@@ -184,7 +181,6 @@ _HASHES = (
         optional=1,
         kind="int",
         type=INTEGER,
-        work=0.125,
     ),
     LibraryFunction(
         "uuid5",
@@ -271,7 +267,6 @@ _NUMBERS = (
         optional=2,
         kind="number",
         type=NUMBER,
-        work=4.0,
         checks={1: _DECIMALS, 2: _MODE},
     ),
     LibraryFunction(
@@ -285,7 +280,6 @@ _NUMBERS = (
         type=TEXT,
         # The digits of the largest integer with a mark between thousands, and the decimals.
         constant=2_000.0,
-        work=4.0,
         checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
     ),
 )
@@ -320,13 +314,14 @@ def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
 
 
 def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value) -> str:
-    budget.spend(CALL + (1 + budget.size(text)) * regex.weight(pattern) // 4 + _TEMPLATE * budget.size(replacement))
+    budget.search(pattern, text)
+    budget.spend(_TEMPLATE * budget.size(replacement))
     return budget.item(_substituted(pattern, replacement, text, budget.spend))
 
 
 def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, Value, Value], Value]:
     def charged(budget: Budget, pattern: Value, text: Value) -> Value:
-        budget.spend(CALL + (1 + budget.size(text)) * regex.weight(pattern) // 4)
+        budget.search(pattern, text)
         return budget.item(run(pattern, text))
 
     return charged
@@ -384,7 +379,6 @@ _PATTERNS = (
         (("re_search('[0-9]+', 'order 17 of 20')", "'17'"), ("re_search('[0-9]+', 'none')", "None")),
         type=TEXT,
         factor=1.0,
-        work=1.0,
         checks={0: _pattern},
         charge=_charged_search(re_search),
     ),
@@ -397,7 +391,6 @@ _PATTERNS = (
         type=ListOf(TEXT),
         # Groups may stand in each other.
         factor=_UNBOUNDED,
-        work=1.0,
         checks={0: _pattern},
         charge=_charged_search(re_groups),
     ),
@@ -410,7 +403,6 @@ _PATTERNS = (
         kind="str",
         type=TEXT,
         factor=_UNBOUNDED,
-        work=_UNBOUNDED,
         checks={0: _pattern},
         charge=_charged_sub,
     ),
@@ -419,8 +411,8 @@ _PATTERNS = (
 
 # JSON, base64 and URLs.
 
-_CONTAINER = 64
-"""Bytes of an empty list or object."""
+_CONTAINER, _ESCAPE = 64, 128
+"""Bytes of an empty list or object, and of a part of a text between two `%` while it is decoded."""
 
 
 def from_json(text: Value) -> Value:
@@ -476,7 +468,10 @@ def url_decode(text: Value) -> str:
     """Return the text of a part of a URL."""
     from urllib.parse import unquote
 
-    return unquote(need_text(text, "url_decode"))
+    size = need_text(text, "url_decode").count("%") * _ESCAPE
+    if size > MAX_TOTAL:
+        raise size_error("what url_decode() makes of a text", size)
+    return unquote(text)
 
 
 _TEXTS = (
@@ -487,7 +482,6 @@ _TEXTS = (
         "The value of a JSON text (or its bytes); other text is an error.",
         (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),),
         factor=8.0,
-        work=0.5,
     ),
     LibraryFunction(
         "to_json",
@@ -498,7 +492,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=6.0,
-        work=0.5,
     ),
     LibraryFunction(
         "base64_encode",
@@ -530,7 +523,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=12.0,
-        work=2.0,
     ),
     LibraryFunction(
         "url_decode",
@@ -541,7 +533,6 @@ _TEXTS = (
         kind="str",
         type=TEXT,
         factor=3.0,
-        work=2.0,
     ),
 )
 

@@ -129,6 +129,7 @@ def _translated(function: Function, source: Source, library: Library, problems: 
         kind=piece.kind,
         flags=piece.flags & ~LAZY & ~(0 if _impure(translator) else IMPURE),
         cost=1 + translator.calls,
+        operations=translator.operations(tree),
         uses_budget=translator.uses_budget,
     )
 

@@ -1,7 +1,8 @@
 """Bounds of the size of an expression's result and of its time, derived from its syntax tree.
 
 A form is a bound that is linear in the sizes of inputs: a factor for each path into them, and a constant. Sizes count
-characters of text, entries of containers and numbers. Paths distinguish separate parts of an input, so that an object
+characters of text, and words of 8 bytes: those of the containers and numbers that an expression makes, and one or more
+for each entry and number of the input. Paths distinguish separate parts of an input, so that an object
 of ten fields of a record is as large as the record, and not ten times as large.
 """
 
@@ -9,19 +10,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 
 from streamkit.expressions.expression import UNBOUNDED, Function, Growth
 from streamkit.expressions.expression_limits import MAX_BYTES, MAX_RANGE
+from streamkit.expressions.function_entry import CALL, WORK
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.regex import is_literal
+from streamkit.expressions.regex import PatternError, is_literal, weight
 from streamkit.expressions.value_kinds import is_container, is_number, is_safe_key, is_text
 
 MOST_VISITS = 20_000
-_CONSTANT_STEPS = 100_000
+_CONSTANT_STEPS = 400_000
 """How many steps that do not depend on the input count as one for each unit of it."""
 _SHORT = frozenset(("timestamp", "partition", "offset", "partitions", "topic"))
+_SMALL_POWER = 8
 _NUMBERS = (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift)
 
 
@@ -44,6 +48,7 @@ class Reader:
         self.scope: dict[str, Form] = {name: ONE if name in _SHORT else {(name,): 1.0} for name in names}
         self.work: Form = {}
         self._numeric: set[int] = set()
+        self._lazy: set[int] = set()
         self._visits = 0
         self._locals = 0
         self._item = ""
@@ -63,6 +68,15 @@ class Reader:
         found: Form = method(node)
         return found
 
+    def read(self, node: ast.AST) -> Form:
+        """Return the form of a part of which only one item at a time is in memory."""
+        self._lazy.add(id(node))
+        return self.of(node)
+
+    def is_read(self, node: ast.AST) -> bool:
+        """Return whether `read` is for a part."""
+        return id(node) in self._lazy
+
     def add_work(self, form: Form, factor: float = 1.0) -> None:
         """Add work in proportion to a form."""
         self.work = total(self.work, scaled(form, factor))
@@ -70,6 +84,8 @@ class Reader:
     # -- Leaves --
 
     def on_Constant(self, node: ast.Constant) -> Form:
+        if isinstance(node.value, int):
+            return {(): 1.0 + node.value.bit_length() // 64}
         return {(): 1.0 + len(node.value)} if isinstance(node.value, (str, bytes)) else ONE
 
     def on_Name(self, node: ast.Name) -> Form:
@@ -111,9 +127,8 @@ class Reader:
             else self.of(part)
             for part in node.values
         ]
-        made = total(*parts)
-        self.add_work(made, 1 / 16)
-        return made
+        self.add_work(total(*parts), 1 / 4)
+        return total(HEADER, *parts)
 
     # -- Operators --
 
@@ -122,12 +137,12 @@ class Reader:
         self._numeric.update(id(node) for node in nodes)
 
     def on_BinOp(self, node: ast.BinOp) -> Form:
-        numeric = id(node) in self._numeric
+        numeric = id(node) in self._numeric or is_number(node)
         if numeric or isinstance(node.op, (ast.Sub, *_NUMBERS[:2])):
             self.expect_number(node.left, node.right)
         left, right = self.of(node.left), self.of(node.right)
-        if isinstance(node.op, _NUMBERS) or is_number(node) or (numeric and isinstance(node.op, ast.Mult)):
-            return ONE
+        if isinstance(node.op, _NUMBERS) or is_number(node) or (numeric and isinstance(node.op, (ast.Mult, ast.Mod))):
+            return self._number(node, left, right)
         if isinstance(node.op, (ast.Sub, ast.BitAnd)):
             # Of sets; the difference of numbers is a number.
             self.add_work(total(left, right), 1 / 8)
@@ -136,9 +151,23 @@ class Reader:
             return self._product(node, left, right)
         if isinstance(node.op, ast.Mod):
             return self._format(node, left, right)
-        made = total(left, right)
-        self.add_work(made, 1 / 16)
-        return made
+        self.add_work(total(left, right), 1 / 16)
+        return total(HEADER, left, right)
+
+    def _number(self, node: ast.BinOp, left: Form, right: Form) -> Form:
+        """Return the form of a number: those of the input have a character for each of their digits."""
+        exponent = node.right.value if isinstance(node.right, ast.Constant) else None
+        if isinstance(node.op, ast.Div) or isinstance(exponent, float):
+            return NUMBER
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and not (isinstance(exponent, int) and exponent <= _SMALL_POWER):
+            self.add_work(LONGEST)
+            return LONGEST
+        times = max(exponent, 1) if isinstance(node.op, ast.Pow) and isinstance(exponent, int) else 1
+        operands = total(scaled(left, times), right)
+        self.add_work({(): operands.get((), 0.0)})
+        if isinstance(node.op, ast.FloorDiv):
+            self.add_work(operands, 1 / 64)
+        return total(NUMBER, scaled(operands, 1 / 16))
 
     def _product(self, node: ast.BinOp, left: Form, right: Form) -> Form:
         for one, other in ((node.left, right), (node.right, left)):
@@ -149,9 +178,10 @@ class Reader:
         return {(): MAX_BYTES}
 
     def _format(self, node: ast.BinOp, left: Form, right: Form) -> Form:
+        self.add_work({(): CALL})
         text = node.left.value if isinstance(node.left, ast.Constant) else None
         if isinstance(text, str) and not any(character in "0123456789*(" for character in text):
-            made = total(left, scaled(right, 2))
+            made = total(HEADER, left, scaled(right, 2))
             self.add_work(made, 1 / 16)
             return made
         return {(): MAX_BYTES}
@@ -159,8 +189,8 @@ class Reader:
     def on_UnaryOp(self, node: ast.UnaryOp) -> Form:
         if not isinstance(node.op, ast.Not):
             self.expect_number(node.operand)
-        self.of(node.operand)
-        return ONE
+        operand = self.of(node.operand)
+        return ONE if isinstance(node.op, ast.Not) else total(NUMBER, scaled(operand, 1 / 16))
 
     def on_BoolOp(self, node: ast.BoolOp) -> Form:
         first = self.of(node.values[0])
@@ -186,7 +216,7 @@ class Reader:
                 self.add_work(total(right, scaled({path: each for path, each in left.items() if path}, 1 / 8)))
             elif not isinstance(operator, (ast.Is, ast.IsNot)) and _varies(left) and _varies(right):
                 # A comparison reads no more than the smaller one has.
-                self.add_work(self._nearer(left, right), 1 / 8)
+                self.add_work(self._nearer(left, right), 1 / 4)
         return ONE
 
     def _nearer(self, left: Form, right: Form) -> Form:
@@ -196,7 +226,7 @@ class Reader:
     # -- Containers --
 
     def on_List(self, node: ast.List | ast.Tuple) -> Form:
-        return total(ONE, *[self.of(each) for each in node.elts])
+        return total(HEADER, *[self.of(each) for each in node.elts])
 
     on_Tuple = on_List
 
@@ -204,7 +234,7 @@ class Reader:
         parts = [self.of(each) for each in node.elts]
         for each, form in zip(node.elts, parts, strict=True):
             self.add_hash_work(each, form)
-        return total(ONE, *parts)
+        return total(SET, *parts)
 
     def on_Starred(self, node: ast.Starred) -> Form:
         made = self.of(node.value)
@@ -212,7 +242,7 @@ class Reader:
         return made
 
     def on_Dict(self, node: ast.Dict) -> Form:
-        parts: list[Form] = [{(): 1.0}]
+        parts: list[Form] = [{(): OBJECT + ENTRY * len(node.keys)}]
         for key, value in zip(node.keys, node.values, strict=True):
             made = self.of(value)
             if key is None:
@@ -220,7 +250,7 @@ class Reader:
                 parts.append(made)
             elif isinstance(key, ast.Constant):
                 length = len(key.value) if isinstance(key.value, (str, bytes)) else 1
-                parts += [{(): 1 + length / 16}, made]
+                parts += [{(): length / 16}, made]
             else:
                 parts += [self.of(key), made]
                 self.add_hash_work(key, parts[-2])
@@ -229,28 +259,30 @@ class Reader:
     # -- Loops --
 
     def on_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Form:
-        return self._loop(node.generators, [node.elt])
+        header = HEADER if isinstance(node, ast.ListComp) else SET if isinstance(node, ast.SetComp) else ONE
+        return total(header, self._loop(node.generators, [node.elt]))
 
     on_SetComp = on_GeneratorExp = on_ListComp
 
     def on_DictComp(self, node: ast.DictComp) -> Form:
-        return self._loop(node.generators, [node.key, node.value])
+        entry: Form = {(): ENTRY}
+        return total(EMPTY, self._loop(node.generators, [node.key, node.value], entry))
 
-    def _loop(self, clauses: list[ast.comprehension], results: list[ast.expr]) -> Form:
+    def _loop(self, clauses: list[ast.comprehension], results: list[ast.expr], entry: Form | None = None) -> Form:
         if not clauses:
-            return total(*[self.of(each) for each in results])
+            return total(entry or {}, *[self.of(each) for each in results])
         first, rest = clauses[0], clauses[1:]
-        items = self.of(first.iter)
+        items = self.read(first.iter)
 
         def body() -> Form:
             for test in first.ifs:
                 self.of(test)
             if rest or first.ifs:
                 certain, self._certain = self._certain, self._certain and not first.ifs
-                made = self._loop(rest, results)
+                made = self._loop(rest, results, entry)
                 self._certain = certain
                 return made
-            return self._loop(rest, results)
+            return self._loop(rest, results, entry)
 
         return self.repeated(items, {first.target: None}, body)
 
@@ -319,6 +351,8 @@ _SAME = frozenset(
     ]
 )
 _PARTS = frozenset(["partition", "rpartition", "split", "rsplit", "splitlines", "items", "keys", "values"])
+_READING = frozenset(("sum", "any", "all", "dict"))
+"""Functions that keep no item of an iterator."""
 _SETS = frozenset(["union", "difference", "intersection", "symmetric_difference"])
 _BACKWARD = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
 """Methods whose time may be the product of the lengths of text and argument."""
@@ -338,30 +372,37 @@ def call(reader: Reader, node: ast.Call) -> Form:
             reader.expect_number(argument.elt if loop else argument)  # type: ignore[attr-defined]
     if name in ("sorted", "min", "max"):
         return _ordered(reader, node, name)
-    arguments = [reader.of(each) for each in node.args] + [reader.of(each.value) for each in node.keywords]
+    of = reader.read if name in _READING else reader.of
+    arguments = [of(each) for each in node.args] + [reader.of(each.value) for each in node.keywords]
     given = total(*arguments)
     if name in LIBRARY:
         return _from_library(reader, node, arguments)
     if is_number(node):
-        if name not in ("len", "now"):
+        if name == "re_match":
+            _add_search(reader, node, arguments)
+        elif name not in ("len", "now"):
             reader.add_work(given)
-        return ONE
+        return NUMBER if name in ("len", "now") else total(NUMBER, scaled(given, 1 / 16))
     if name == "range":
         return {(): _range(node)}
     if name == "sum":
         reader.add_work(given)
         return given
     if name == "str":
-        reader.add_work(given, 1 / 8)
-        return scaled(given, 1.0 if len(node.args) == 1 and is_text(node.args[0]) else 2.0)
+        reader.add_work(given, 1 / 2)
+        return total(HEADER, scaled(given, 1.0 if len(node.args) == 1 and is_text(node.args[0]) else 2.0))
     reader.add_work(given)
     if name in _LISTS:
-        return scaled(given, 1.0 if node.args and is_container(node.args[0]) else 2.0)
+        made = scaled(given, 1.0 if node.args and is_container(node.args[0]) else PIECES)
+        if name in ("zip", "enumerate"):
+            return made if reader.is_read(node) else scaled(made, PAIR)
+        return total(SET if name == "set" else EMPTY if name == "dict" else HEADER, made)
     if name == "re_split":
         if not any(isinstance(each, ast.Constant) and is_literal(str(each.value)) for each in node.args[:1]):
             # A match takes microseconds, and each character may be one.
             reader.add_work({(): inf})
-        return scaled(given, 2.0)
+        reader.add_work({(): CALL})
+        return total(HEADER, scaled(given, PIECES))
     if name in ("merge", "header"):
         return given
     return {(): inf}
@@ -377,12 +418,24 @@ def _from_library(reader: Reader, node: ast.Call, arguments: list[Form]) -> Form
                 found = below(found, f"#{part}" if part.isdigit() else part)
         return most(found, *arguments[2:])
     given = total(*arguments)
-    reader.add_work({(): inf} if function.work == inf else scaled(given, function.work))
+    if function.name == "re_search":
+        _add_search(reader, node, arguments)
+    else:
+        reader.add_work(total({(): CALL}, scaled(given, WORK)))
     if function.factor == inf:
         return {(): inf}
-    return (
-        total({(): function.constant}, scaled(given, function.factor)) if function.factor else {(): function.constant}
-    )
+    constant: Form = {(): function.constant + _NUMBER / 8}
+    return total(constant, scaled(given, function.factor)) if function.factor else constant
+
+
+def _add_search(reader: Reader, node: ast.Call, arguments: list[Form]) -> None:
+    """Add the work of a search for a pattern; that of a pattern which is not in the expression is not known."""
+    pattern = node.args[0] if node.args else None
+    work: Form = {(): inf}
+    if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
+        with suppress(PatternError):
+            work = scaled(total(*arguments[1:]), weight(pattern.value) / 4)
+    reader.add_work(total({(): CALL}, work))
 
 
 def _range(node: ast.Call) -> float:
@@ -453,11 +506,11 @@ def _method(reader: Reader, node: ast.Call, function: ast.Attribute) -> Form:
     if is_number(node):
         return ONE
     if name in _SAME:
-        return owner
+        return total(HEADER, owner)
     if name in _PARTS:
-        return scaled(owner, 2.0)
+        return total(HEADER, scaled(owner, PIECES))
     if name in _SETS:
-        return total(owner, given)
+        return total(SET, owner, given)
     return _text(node, name, owner, given)
 
 
@@ -478,7 +531,7 @@ def _text(node: ast.Call, name: str, owner: Form, given: Form) -> Form:
     if name in ("hex", "as_integer_ratio", "conjugate", "fromhex", "from_bytes"):
         return scaled(owner, 3.0) if name == "hex" else ONE
     if name in ("maketrans", "fromkeys"):
-        return total(owner, scaled(given, 2.0))
+        return total({(): OBJECT + ENTRY}, owner, scaled(given, ENTRY))
     return _MUCH
 
 
@@ -488,6 +541,19 @@ Path = tuple[str, ...]
 Form = dict[Path, float]
 
 ONE: Form = {(): 1.0}
+HEADER: Form = {(): 7.0}
+"""Words that a text, a list or a tuple takes beside its contents."""
+SET: Form = {(): 27.0}
+NUMBER: Form = {(): 4.0}
+LONGEST: Form = {(): 72.0}
+"""Words of an integer of MAX_BITS."""
+OBJECT, ENTRY = 16.0, 3.0
+"""Words of an object, and of each of its entries."""
+EMPTY: Form = {(): OBJECT}
+PAIR = 4.0
+"""Words of a tuple of `zip` for each of its items."""
+PIECES = 3.0
+"""Words for each character of a text that is cut into pieces: a piece of two characters takes nine with its separator."""
 
 
 def total(*forms: Form) -> Form:

@@ -17,6 +17,7 @@ from streamkit.expressions.expression_limits import (
     MAX_BITS,
     MAX_BYTES,
     MAX_EQUAL_HASHES,
+    MAX_LEVELS,
     MAX_RANGE,
     SLOT,
     check_bits,
@@ -167,6 +168,31 @@ def collected(items: Iterable[Value], what: str) -> Iterable[Value]:
     return items
 
 
+def levels(value: Value) -> int:
+    """Return how deep lists and tuples are nested, 1 for a plain one; to order two, Python compares a level once for each above it.
+
+    >>> levels([1, 2]), levels([[1], [2, (3,)]])
+    (1, 3)
+    """
+    found = 0
+    level: list[Value] = [value] if value.__class__ in _ORDERED else []
+    while level:
+        found += 1
+        level = list({id(part): part for each in level for part in each if part.__class__ in _ORDERED}.values())
+    return max(found, 1)
+
+
+def sortable_levels(keys: list[Value]) -> int:
+    """Return the levels of keys that are sorted. Raises LimitError beyond MAX_LEVELS."""
+    found = levels(keys) - 1
+    if found > MAX_LEVELS:
+        raise LimitError(f"sorted() compares lists of {found} levels; at most {MAX_LEVELS} are allowed")
+    return max(found, 1)
+
+
+_ORDERED = frozenset((list, tuple))
+
+
 def listed(items: Iterable[Value], what: str) -> list[Value]:
     """Return the items as a list. Raises LimitError where it is too long."""
     found = collected(items, what)
@@ -251,7 +277,13 @@ def make_set(items: Value = ()) -> set[Value]:
 
 def make_sorted(items: Value, *, key: Value = None, reverse: Value = False) -> list[Value]:
     """`sorted(…)`."""
-    return sorted(collected(items, "a list"), key=key, reverse=reverse)
+    members = collected(items, "a list")
+    for first in members:
+        # A list and another value can't be compared, so that the first key shows whether the keys are lists.
+        if (first if key is None else key(first)).__class__ in _ORDERED:
+            sortable_levels(list(members if key is None else map(key, members)))
+        break
+    return sorted(members, key=key, reverse=reverse)
 
 
 def make_dict(items: Value = (), **fields: Value) -> dict[Key, Value]:

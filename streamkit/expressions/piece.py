@@ -15,6 +15,8 @@ DISPLAY = 8
 """Has a display: a list, object or other container that is written in the expression."""
 WORK = 32
 """Takes time that depends on the size of its operands."""
+CHARGED = 64
+"""Is a value that is charged where it is made."""
 LAZY = 16
 """Is an iterator or a view, which must not leave the expression."""
 
@@ -71,8 +73,8 @@ def refs_of(pieces: list[Piece]) -> frozenset[str]:
 
 
 def flags_of(pieces: list[Piece]) -> int:
-    """Return the flags of some pieces together; laziness does not spread."""
+    """Return the flags of some pieces together; laziness and charges do not spread."""
     result = 0
     for piece in pieces:
         result |= piece.flags
-    return result & ~LAZY
+    return result & ~(LAZY | CHARGED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -9,15 +10,20 @@ from typing import Any
 _SPECIAL = frozenset(r"\.^$*+?{}[]|()")
 """Characters with a special meaning in a pattern."""
 
-_PROGRAM = 100
-"""Instructions of a program that count like one character of the pattern: RE2 remembers what it has computed of them."""
+KEPT = 128
+"""Patterns that stay compiled; each may take MEMORY, since RE2 remembers what it has computed."""
+MEMORY = 3 << 19
+"""Bytes of a compiled pattern, about: `\\pL{1,50}` takes most of them."""
+_COUNT = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")
+_MOST_COUNTS = 1000
+"""RE2 refuses a pattern that repeats a part more often."""
 
 
 class PatternError(ValueError):
     """A pattern that RE2 refuses."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=KEPT)
 def compiled(pattern: str) -> Any:  # re2 has no types
     """Return the compiled pattern. Raises PatternError with RE2's message.
 
@@ -30,6 +36,9 @@ def compiled(pattern: str) -> Any:  # re2 has no types
         raise PatternError(f"a pattern is text, not {type(pattern).__name__}")
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = MEMORY
+    # The package keeps patterns too, which would be in memory twice as long.
+    re2.purge()
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
@@ -38,16 +47,21 @@ def compiled(pattern: str) -> Any:  # re2 has no types
         raise PatternError(f"not an RE2 pattern: {text}") from None
 
 
+@lru_cache(maxsize=KEPT)
 def weight(pattern: str) -> int:
-    """Return how long a search takes for a character, in proportion: by the length of the pattern and of its program.
+    """Return how long a search takes for a character at most, in proportion: the places of the pattern where it may be.
 
-    A repetition of classes makes a program that is thousands of times longer than the pattern.
+    RE2 is at many places at once where a pattern repeats a part a number of times. The program has an instruction or
+    more for each of them, and hundreds for a class of Unicode.
 
-    >>> weight("a+"), weight(r"\\pL+"), weight(r"\\pL{1,50}")
-    (3, 12, 598)
+    >>> weight("a+"), weight(r"\\pL+"), weight("a[ab]{900}c")
+    (2, 4, 906)
     """
     instructions: int = compiled(pattern).programsize
-    return max(1 + len(pattern), instructions // _PROGRAM)
+    counts = 1
+    for least, most in _COUNT.findall(pattern):
+        counts = min(counts * max(int(least), int(most or 0), 1), _MOST_COUNTS)
+    return max(min(instructions, len(pattern) * counts), 1)
 
 
 def is_literal(pattern: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from streamkit.code import ADD, AND, ATOM, BIT_AND, BIT_OR, BIT_XOR, COMPARE, CONDITION, MULTIPLY, NOT, OR, SHIFT, UNARY
 from streamkit.errors import LimitError, Position, Problem, TimeLimitError
 from streamkit.expressions import methods, regex
-from streamkit.expressions.budget import Budget
+from streamkit.expressions.budget import OPERATION, ROUND, Budget
 from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.expression import HELPERS, Link, Linked
 from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
@@ -21,6 +21,7 @@ from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.methods import VIEWS
 from streamkit.expressions.piece import (
+    CHARGED,
     DISPLAY,
     IMPURE,
     LAZY,
@@ -82,6 +83,7 @@ class Core:
         self.uses_budget = False
         self.numeric: set[int] = set()
         self._locals = 0
+        self._once: set[int] = set()
         self._seconds = MAX_SECONDS
         self._constant_bytes = 0
 
@@ -163,6 +165,17 @@ class Core:
                 return folded
         return piece
 
+    def operations(self, node: ast.AST) -> int:
+        """Return how many operations a part has that take time, but for those of loops and lambdas in it."""
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            return self.operations(node.generators[0].iter)
+        if isinstance(node, ast.Lambda):
+            return 0
+        own = int(isinstance(node, (ast.BinOp, ast.Call, ast.Compare, ast.JoinedStr)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
+            own += self.functions[node.func.id].operations
+        return own + sum(map(self.operations, ast.iter_child_nodes(node)))
+
     def record_name(self, name: str) -> Piece:
         """Return the piece of a name that the record binds."""
         if name == "headers":
@@ -176,6 +189,10 @@ class Core:
 
     def element(self, piece: Piece) -> Piece:
         """Return the piece of a comprehension's element, or of a lambda's result."""
+        return piece
+
+    def worked(self, piece: Piece, operations: int) -> Piece:
+        """Return the piece of a lambda's result, which takes some operations."""
         return piece
 
     def expect_number(self, *nodes: ast.expr) -> None:
@@ -208,8 +225,8 @@ class Core:
         self._locals += 1
         return f"_y_{self._locals}"
 
-    def loop(self, piece: Piece) -> Piece:
-        """Return the piece of a loop's iterable."""
+    def loop(self, piece: Piece, operations: int = 0) -> Piece:
+        """Return the piece of a loop's iterable; each iteration has some operations."""
         return piece
 
 
@@ -383,7 +400,7 @@ class Calls(Core):
         body = self.value(node.body)
         self.depth -= 1
         self.scope = outer
-        body = self.element(body)
+        body = self.worked(self.element(body), self.operations(node.body))
         source = f"lambda {', '.join(names)}: {body.at(CONDITION)}"
         return Piece(source, CONDITION, None, flags_of([body]) | LOOPS, body.refs - bound)
 
@@ -604,7 +621,9 @@ class Loops(Core):
         finally:
             self.depth -= len(clauses)
             self.scope, self.product = outer_scope, outer_product
-        return self.fold(node, self._written(clauses, elements, bound, (opening, closing, kind), results[0]))
+        operations = sum(self.operations(each) for each in (*results, *node.generators[-1].ifs))
+        form = opening, closing, kind
+        return self.fold(node, self._written(clauses, elements, bound, form, results[0], operations))
 
     def _written(
         self,
@@ -613,11 +632,13 @@ class Loops(Core):
         bound: set[str],
         form: tuple[str, str, str],
         first: ast.expr,
+        operations: int,
     ) -> Piece:
         pieces = list(elements)
         loops = ""
-        for target, items, tests in clauses:
-            loops += f" for {target} in {self.loop(items).at(OR)}" + "".join(f" if {test.at(OR)}" for test in tests)
+        for at, (target, items, tests) in enumerate(clauses, 1):
+            source = self.loop(items, operations if at == len(clauses) else 0).at(OR)
+            loops += f" for {target} in {source}" + "".join(f" if {test.at(OR)}" for test in tests)
             pieces += [items, *tests]
         opening, closing, kind = form
         refs, flags = refs_of(pieces) - bound, flags_of(pieces) | LOOPS | DISPLAY
@@ -760,7 +781,12 @@ class Translator(Calls, Loops):
             made = Piece(self.helper("_x_times", left.source, right.source), ATOM, "number", flags, refs)
             return self.fold(node, made)
         call = self.helper(helper, left.source, right.source)
-        if isinstance(node.op, ast.Mod) and _is_variable(left.source) and right.kind == "int":
+        if (
+            isinstance(node.op, ast.Mod)
+            and _is_variable(left.source)
+            and right.kind == "int"
+            and (right.is_literal or not self.counts)
+        ):
             # The remainder of an integer is frequent, and faster without the call.
             sign = f"{left.source} % {right.at(UNARY)}"
             self.helpers.add("_x_Int")
@@ -999,13 +1025,15 @@ class CountedTranslator(Translator):
     def charged(self, piece: Piece) -> Piece:
         if piece.is_literal or piece.flags & LAZY:
             return piece
-        return Piece(f"{self.budget()}.item({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
+        source = f"{self.budget()}.item({piece.source})"
+        return Piece(source, ATOM, piece.kind, piece.flags | CHARGED, piece.refs)
 
     def spread(self, piece: Piece) -> str:
         return f"*{self.budget()}.spread({piece.source})"
 
-    def loop(self, piece: Piece) -> Piece:
-        return Piece(f"{self.budget()}.loop({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
+    def loop(self, piece: Piece, operations: int = 0) -> Piece:
+        steps = f", {ROUND + OPERATION * operations}" if operations else ""
+        return Piece(f"{self.budget()}.loop({piece.source}{steps})", ATOM, piece.kind, piece.flags, piece.refs)
 
     def hashed(self, piece: Piece) -> Piece:
         """Return the piece of a key or a member, with a charge where it may be a tuple."""
@@ -1013,12 +1041,17 @@ class CountedTranslator(Translator):
             return piece
         return Piece(f"{self.budget()}.key({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)
 
+    def worked(self, piece: Piece, operations: int) -> Piece:
+        source = f"{self.budget()}.spend({ROUND + OPERATION * operations}) or {piece.at(OR + 1)}"
+        return Piece(source, OR, piece.kind, piece.flags, piece.refs)
+
     # -- Constructs with large results or much work --
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Piece:
         parts = [self._part(part) for part in node.values]
         source = self.helper("_x_text", *[part.at(CONDITION) for part in parts])
-        return self.fold(node, Piece(source, ATOM, "str", flags_of(parts) | WORK | PRODUCES, refs_of(parts)))
+        flags = flags_of(parts) | WORK | PRODUCES | CHARGED
+        return self.fold(node, Piece(source, ATOM, "str", flags, refs_of(parts)))
 
     def _part(self, part: ast.expr) -> Piece:
         if isinstance(part, ast.FormattedValue):
@@ -1068,15 +1101,22 @@ class CountedTranslator(Translator):
     def on_Dict(self, node: ast.Dict) -> Piece:
         return self._display(node, super().on_Dict(node))
 
+    def on_Compare(self, node: ast.Compare) -> Piece:
+        # Python makes a constant tuple or set beside `in` once.
+        members = zip(node.ops, node.comparators, strict=True)
+        self._once.update(id(operand) for operator, operand in members if isinstance(operator, (ast.In, ast.NotIn)))
+        return super().on_Compare(node)
+
     def _display(self, node: ast.AST, made: Piece) -> Piece:
-        return made if made.constant else self.charged(made)
+        once = not self.depth or id(node) in self._once
+        return made if made.constant and once else self.charged(made)
 
     def on_Subscript(self, node: ast.Subscript) -> Piece:
         made = super().on_Subscript(node)
         return self.charged(made) if isinstance(node.slice, ast.Slice) and not made.constant else made
 
     def element(self, piece: Piece) -> Piece:
-        return piece if piece.kind in NUMBERS else self.charged(piece)
+        return piece if piece.kind in ("float", "bool") or piece.flags & CHARGED else self.charged(piece)
 
     def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
         if name in VIEWS:

@@ -40,6 +40,14 @@ def deep(levels: int) -> Any:
     return made
 
 
+def ladder(levels: int, last: int) -> Any:
+    """Return a list of so many levels, which ends with numbers."""
+    made: Any = [*range(300, 1000), last]
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
 _VALUES: dict[str, Callable[[], Any]] = {
     "text": lambda: "ab" * 500_000,
     "blank": lambda: " " * 1_000_000,
@@ -68,6 +76,9 @@ _VALUES: dict[str, Callable[[], Any]] = {
     "deep": lambda: deep(400),
     "wide": lambda: "%9999999d" * 50,
     "named": lambda: "%(a)s" * 100_000,
+    "zeros": lambda: [0] * 500_000,
+    "ladders": lambda: [ladder(400, number) for number in range(100)],
+    "search": lambda: {"pattern": "a[ab]{900}[ab]{900}[ab]{900}c", "text": "ab" * 500_000},
     "small": lambda: {"n": 10**9, "s": "abc", "list": [1, 2, 3], "f": 1.5},
     "one": lambda: 1,
     "none": lambda: None,
@@ -81,6 +92,7 @@ def value_of(name: str) -> Any:
     return _VALUES[name]()
 
 
+_FAILED = object()
 WHOLE, LONG = 50_000, "value" + " + value" * 200
 
 # By what the attempt is on: the value, and the expressions over it.
@@ -184,6 +196,13 @@ ATTEMPTS: dict[str, dict[str, list[str]]] = {
         "floats": ["[x in value for x in value]", "sum(value)", "sorted(value)[0]", "{x: value for x in value}", "[str(x) for x in value]", "[x.hex() for x in value]", "[x.as_integer_ratio() for x in value]"],
         "numbers": ["[x for x in value if x not in value]", "[value.index(x) for x in value]", "[value.count(x) for x in value]", "[value[x:] for x in value]", "[sum(value[:x]) for x in value]", "[[y for y in value] for x in value]", "value * 40", "value + value + value", "sorted(value, key=lambda x: [value, x])", "min(value, key=lambda x: value[x:])", "[max(value) for x in value]", "all(x < max(value) for x in value)", "dict(enumerate(value))", "set(value) & set(value)", "[value == value.copy() for x in value]", "[value < value + [1] for x in value]", "list(zip(value, value)) * 9", "str(value) * 5", "f'{value}{value}'", "[x, *value, *value, *value]", "[{*value} for x in value]", "[(x, y) for x, y in zip(value, value)]", "[a for a, *b in [value for x in value]]", "len([value] * 300000)"],
     },
+    "memory": {
+        "zeros": ["[[set(), set(), set()] for x in value]", "[[x ** 1290, 9 ** 1290, 7 ** 1290] for x in value]", "[x + 1 << 4000 for x in value]", "[str(x + 1 << 4000) for x in value]", "[[[[[[[[[x]]]]]]]] for x in value]", "[{'a': {'b': {'c': {'d': x}}}} for x in value]", "[list(enumerate('abcdef')) for x in value]"],
+        "text": ["[[{}, {}, {}, {}, {}, {}, {}, {}, {}] for x in value]", "[[x.upper(), x.lower(), x.title(), x + 'a'] for x in value]", "re_search('a[ab]{900}[ab]{900}[ab]{900}c', value)"],
+        "search": ["re_search(value.pattern, value.text)", "[re_search('a[ab]{900}' + str(x), value.text[:500]) for x in range(500)]"],
+        "ladders": ["sorted(value)", "[x for x in value for y in value if x < y]", "[max(value) for x in value]"],
+        "small": ["url_decode('%41' * value.n)", "url_decode('%41' * 600000)", "[uuid5('dns', str(x)) for x in range(500000)]"],
+    },
     "hashes": {
         "equal": ["set(value)", "{*value}", "{x for x in value}", "{x: x for x in value}", "dict(zip(value, value))", "{float(x) for x in value}", "{x + 0.0: 1 for x in value}", "{(x, x) for x in value}", "{x // 1 for x in value}", "{-x for x in value}", "set(value).union(value)", "set([1]) | {x for x in value}", "[x in {y for y in value} for x in value]", "merge({}, {x: 1 for x in value})", "{**{x: 1 for x in value}}", "{}.fromkeys(value)", "set() ^ set(value)", "{1}.issubset(value)", "{1}.symmetric_difference(value)", "{tuple([x]) for x in value}", "{(x, 'a'): 1 for x in value}", "{x % (2 ** 61 - 1) for x in value}", "len({x * 2 for x in value})"],
         "pairs": ["dict(value)", "{x[0]: x[1] for x in value}", "{tuple(x) for x in value}", "{k: v for k, v in value}", "dict([(x[0], 1) for x in value])"],
@@ -211,8 +230,11 @@ def every() -> Iterator[tuple[str, str, str]]:
                 yield kind, name, text
 
 
-def attempt(text: str, value: Any) -> dict[str, Any]:
-    """Return what an expression ends in: whether it counts, its outcome, and what it took of the budget."""
+def attempt(text: str, value: Any, is_input: bool = True) -> dict[str, Any]:
+    """Return what an expression ends in: whether it counts, its outcome, and what it took of the budget.
+
+    is_input: whether a record may have the value, and not only an expression before this one, for which all are counted.
+    """
     try:
         expression = parse(text, NAMES, functions={"twice": Function("twice", ("x",), "[x, x]")})
     except TopologyError as error:
@@ -237,11 +259,15 @@ def attempt(text: str, value: Any) -> dict[str, Any]:
     except Exception as error:
         found |= {"end": "error", "message": f"{type(error).__name__}: {error}"[:200]}
     found |= {"steps": budget.max_steps - budget.steps, "bytes": budget.max_bytes - budget.bytes}
-    if not expression.draws and found["end"] == "value":
+    if not expression.draws and (is_input or found["end"] == "value"):
         # This is what a program runs that counts nothing.
-        plain = expression.function(names)(*[known.get(name, 0) for name in names])
+        try:
+            plain = expression.function(names)(*[known.get(name, 0) for name in names])
+        except Exception:
+            plain = _FAILED
         found["same"] = found["end"] == "value" and _alike(plain, found["value"])
     found.pop("value", None)
+    found["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     return found
 
 
@@ -261,7 +287,7 @@ if __name__ == "__main__":
         if len(sys.argv) > 1 and sys.argv[1] not in (kind, text):
             continue
         began = thread_time()
-        found = attempt(text, value_of(name))
+        found = attempt(text, value_of(name), name != "shared")
         print(
             json.dumps({"kind": kind, "on": name, "text": text, **found, "seconds": thread_time() - began}), flush=True
         )

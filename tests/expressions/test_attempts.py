@@ -8,6 +8,8 @@ import sys
 
 from tests.expressions.attempts import MAX_BYTES, MAX_STEPS, every
 
+MEGABYTES = 450
+"""Memory of the process, with all values that the attempts are on."""
 NO_END = 300
 """Seconds after which the process is taken for one without an end."""
 
@@ -31,6 +33,8 @@ def test_every_attempt_ends_within_the_budget_of_a_record() -> None:
             assert each["message"], text
             assert "Memory" not in each["message"], text
             assert "Recursion" not in each["message"], text
-        if end == "problem":
+        if end != "problem":
+            assert each["megabytes"] < MEGABYTES, text
+        else:
             assert all(line >= 1 and column >= 1 for line, column in each["places"]), text
             assert each["places"], text

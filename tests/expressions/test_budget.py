@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamkit.errors import LimitError, TopologyError
-from streamkit.expressions import Expression, Function, parse
+from streamkit.expressions import Expression, Function, parse, regex
 from streamkit.expressions.budget import Budget
 
 NAMES = ("key", "value", "aggregate")
@@ -252,6 +252,101 @@ def test_honest_keys_are_as_in_python(which: int) -> None:
         for found in (parse(text, NAMES).function(["value"])(value), drawing(text)(value, Budget())):
             assert found == wanted
             assert list(found) == list(wanted)
+
+
+MEMORY: list[tuple[str, Any]] = [
+    ("[[set(), set(), set()] for x in value]", [0] * 10_000),
+    ("[[{}, {}, {}, {}, {}, {}, {}, {}, {}] for x in value]", "ab" * 5_000),
+    ("[[list(), list(), dict(), dict(), set()] for x in value]", [0] * 10_000),
+    ("[{'a': {'b': {'c': {'d': x}}}} for x in value]", [0] * 10_000),
+    ("[[9 ** 1290, 9 ** 1290] for x in value]", [0] * 10_000),
+    ("[x << 4000 for x in value]", [1] * 10_000),
+    ("[str(x << 4000) for x in value]", [1] * 10_000),
+    ("[x * y for x in value for y in value]", [2**2000] * 100),
+    ("[x + y for x in value for y in value]", [2**4000] * 100),
+    ("[-(x + 7 ** 1400) for x in value]", [1] * 10_000),
+    ("[x + y for x in value for y in value]", ["a"] * 300),
+    ("[list(enumerate('abcdef')) for x in value]", [0] * 10_000),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), MEMORY, ids=[text for text, _ in MEMORY])
+def test_the_memory_of_small_values_and_long_integers_is_charged(text: str, value: Any) -> None:
+    assert parse(text, NAMES).draws
+    with pytest.raises(LimitError, match=r"more than 1000000 bytes"):
+        drawing(text)(value, Budget(max_bytes=1_000_000))
+
+
+DENSE = "a[ab]{900}[ab]{900}[ab]{900}c"
+SEARCHES: list[tuple[str, Any]] = [
+    (f"re_search('{DENSE}', value)", "ab" * 1000),
+    (f"re_match('{DENSE}', value)", "ab" * 1000),
+    (f"re_groups('{DENSE}', value)", "ab" * 1000),
+    (f"re_sub('{DENSE}', '', value)", "ab" * 1000),
+    (f"re_split('{DENSE}', value)", "ab" * 1000),
+    ("re_search(value.pattern, value.text)", {"pattern": DENSE, "text": "ab" * 1000}),
+    ("re_match(value.pattern, value.text)", {"pattern": "a[ab]{900,}", "text": "ab" * 5000}),
+    ("[re_search(str(x), 'a') for x in value]", range(2000)),
+    ("[re_search('\\\\pL{' + str(x) + '}', 'a') for x in value]", range(20)),
+    ("[re_groups('()()()()()()()()', x) for x in value]", ["a"] * 3000),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), SEARCHES, ids=[text for text, _ in SEARCHES])
+def test_a_search_is_charged_by_its_pattern(text: str, value: Any) -> None:
+    assert parse(text, NAMES).draws
+    with pytest.raises(LimitError, match=r"more than 1000000 steps"):
+        drawing(text)(value, Budget(max_steps=1_000_000))
+
+
+def test_a_pattern_is_charged_again_before_it_is_forgotten() -> None:
+    budget = Budget()
+    for _ in range(2):
+        for number in range(regex.KEPT):
+            budget.search(f"a{number}", "")
+    patterns = 2 * regex.KEPT
+    assert budget.max_steps - budget.steps > 1000 * patterns
+    left = budget.steps
+    budget.search(f"a{regex.KEPT - 1}", "")
+    assert left - budget.steps < 1000
+
+
+def nested(levels: int, last: int) -> Any:
+    """Return a list of so many levels, which ends with many numbers."""
+    made: Any = [*range(1000), last]
+    for _ in range(levels - 1):
+        made = [made]
+    return made
+
+
+def test_the_order_of_nested_lists_is_charged_by_their_levels() -> None:
+    for text in ("[value[0] < value[1]]", "[max(value)]", "[min(value[0], value[1])]"):
+        _, flat = spent(text, [nested(1, 1), nested(1, 2)])
+        _, deep = spent(text, [nested(300, 1), nested(300, 2)])
+        assert deep > 50 * flat
+
+
+def test_lists_of_many_levels_are_not_sorted() -> None:
+    sort = parse("sorted(value, key=lambda x: x)", NAMES).function(["value"])
+    assert sort([nested(20, 2), nested(20, 1)]) == [nested(20, 1), nested(20, 2)]
+    value = [nested(21, 2), nested(21, 1)]
+    for text in ("sorted(value)", "sorted(value, key=lambda x: x)"):
+        with pytest.raises(LimitError, match="lists of 21 levels; at most 20"):
+            parse(text, NAMES).function(["value"])(value)
+        with pytest.raises(LimitError, match="lists of 21 levels; at most 20"):
+            drawing(text)(value, Budget())
+
+
+def test_each_operation_of_a_loop_is_charged() -> None:
+    functions = {"rest": Function("rest", ("x",), "x % 3 % 5 % 7 % 9")}
+    for text in (
+        "[x for x in value if x % 3 % 5 % 7 % 9 == 0]",
+        "[x for x in value if rest(x) == 0]",
+        "sorted(value, key=lambda x: x % 3 % 5 % 7 % 9)",
+    ):
+        budget = Budget()
+        drawing(text, functions)(NUMBERS, budget)
+        assert budget.max_steps - budget.steps > 30 * len(NUMBERS)
 
 
 def test_a_record_has_one_budget_and_the_next_a_new_one() -> None:
