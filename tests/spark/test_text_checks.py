@@ -69,3 +69,60 @@ def test_a_wrong_line_has_its_number_in_a_file_of_several_blocks(spark: Any, tmp
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a,b\n1,"x\n2,y\n3,z\n', 2),
+        ('a,b\n1,x\n2,"y""', 3),
+        ('a,b\n1,"x\n2,"y\n3,z\n', 3),
+        ('a,b\n1,"x"y\n2,z\n', 2),
+    ],
+)
+def test_a_field_of_csv_that_begins_with_a_quote_ends_with_one(
+    text: str, line: int, spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text('a,b\n0,"w"\n')
+    (tmp_path / "in" / "b.csv").write_text(text)
+    with pytest.raises(TransportError, match=rf"/in/b\.csv:{line}: a field that begins with a quote does not end with"):
+        copied(spark, f"{tmp_path}/in,format=csv,value=*,timestamp=0", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "values"),
+    [
+        ('a,b\n1,5" pipe\n2,x"y"\n3, "z\n', "", ['5" pipe', 'x"y"', ' "z']),
+        ('a,b\n1,"x ""q""\n\n,2"\n2,""""\n3,"z" \n', "", ['x "q"\n\n,2', '"', "z"]),
+        ("a\tb\n1\t'x\ty'\n2\t\"z\n", ",options.sep=\\t,options.quote='", ["x\ty", '"z']),
+        ('a,b\n1,"x \\" y"\n2,"z\\\\"\n', ",options.escape=\\", ['x " y', "z\\"]),
+        ('a,b\n#",\n1,"x"\n', ",options.comment=#", ["x"]),
+        ('a,b\n1,"x"\n2,"y"\n', ",options.multiLine=false", ["x", "y"]),
+    ],
+)
+def test_fields_of_csv_in_the_forms_that_spark_takes(
+    text: str, options: str, values: list[str], spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text(text)
+    found = copied(spark, f"{tmp_path}/in.csv,value=b,timestamp=0{options}", tmp_path, value="string")
+    assert [record["value"] for record in found] == values
+    (tmp_path / "in.csv").write_bytes(text.encode("utf-16"))
+    wide = f"{tmp_path}/in.csv,value=b,timestamp=0,options.encoding=UTF-16{options}"
+    if "multiLine" not in options:  # Spark itself finds no lines then.
+        assert copied(spark, wide, tmp_path, value="string") == found
+
+
+def test_a_quote_that_is_open_has_its_line_in_a_file_of_several_blocks(spark: Any, tmp_path: Path) -> None:
+    lines = ["a,b", *['1,"x\n"'] * 2000]
+    lines[1200] = '1,"x\n'
+    lines[1201:] = ["1,x"] * 4000
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "8000")
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        with pytest.raises(TransportError, match=r"/in\.csv:2400: a field that begins"):
+            copied(spark, f"{tmp_path}/in.csv,value=b,timestamp=0", tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")

@@ -95,6 +95,7 @@ _CHOSEN_HERE = {
     "ignorecorruptfiles": "a file that can't be read is an error, and is never left out",
     "enforceschema": "columns are read by their names",
     "columnpruning": "a row with too many fields is an error",
+    "unescapedquotehandling": "a quote in a quoted field is written twice, and another one is an error",
     "mergeschema": "the columns of all files are read",
     "samplingratio": "the columns of all rows are read",
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",

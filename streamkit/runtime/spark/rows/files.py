@@ -28,7 +28,7 @@ from streamkit.runtime.spark.rows.input_columns import (
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
-from streamkit.runtime.spark.rows.text_checks import check_json
+from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
 from streamkit.runtime.spark.spark_session import classic_context, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
@@ -61,6 +61,7 @@ _OPTIONS = {
         "enforceSchema": "false",
         # As RFC 4180 has it: two quotes for one.
         "escape": '"',
+        "unescapedQuoteHandling": "RAISE_ERROR",
         "columnPruning": "false",
         "multiLine": "true",
     },
@@ -178,6 +179,8 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
                 f"{place.path}: its lines have a field topic, so they are records, and have no columns to choose; give value="
             )
         return frame
+    if place.format == "csv":
+        check_csv(spark, place, paths)
     # Some formats take no list, and a name of a table in place of a path.
     frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
     if place.format == AVRO:

@@ -1,18 +1,25 @@
-"""What Spark's reader of JSON passes over without an error, refused by file and line.
+"""What Spark's readers of JSON and CSV pass over without an error, refused by file and line.
 
-It takes the first value of a line, or with multiLine of a file, and never looks for a second one.
+The reader of JSON takes the first value of a line, or with multiLine of a file, and never looks for a second one. The reader of CSV takes
+all that follows a quote without an end as one field, and guesses where text follows the quote at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import Place
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
+from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.worker import mark_errors
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TEXT = "_streamkit_text"
@@ -97,3 +104,126 @@ def _is_one_value(place: Place, text: Column) -> Column:
         in_object, "map<string,string>", options
     ).isNotNull()
     return sf.coalesce(strict, sf.lit(False)) | sf.coalesce(lenient, sf.lit(False))
+
+
+# -- CSV ---------------------------------------------------------------------------------------------------------------
+
+_CLOSED, _BEFORE = None, -1
+"""The state between two lines is the row whose quote is open, none, or that which is open where the block begins."""
+_STATES = (FILE, BLOCK, "if_closed", "if_open")
+_STATES_DDL = f"{FILE} string, {BLOCK} bigint, if_closed bigint, if_open bigint"
+_ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", "\\u0000": "\0"}
+"""How a separator of Spark is written that is no character to type."""
+
+
+@dataclass(frozen=True)
+class _Quoting:
+    """How fields of CSV are quoted; sent to the workers."""
+
+    opening: re.Pattern[bytes]
+    """Finds the next field that begins with a quote."""
+    closing: re.Pattern[bytes]
+    """Matches the rest of such a field with its quote."""
+    ending: re.Pattern[bytes]
+    """Matches what follows the quote at the end of a field."""
+    quote: bytes
+    comment: bytes
+    breaks: re.Pattern[bytes] | None
+    """What ends a line in a text of several; None for texts that are lines."""
+    by_line: bool
+    """Whether fields have no line breaks."""
+
+    def split(self, text: bytes) -> list[bytes]:
+        """Return the lines of a text."""
+        return [text] if self.breaks is None else self.breaks.split(text)
+
+    def after(self, line: bytes, row: int, state: int | None) -> int | None:
+        """Return the state behind a line: that of a row whose quoted field ends wrongly stays, as a number below _BEFORE."""
+        is_open = state is not _CLOSED
+        if (state or 0) < _BEFORE or (not is_open and self.comment and line.startswith(self.comment)):
+            return state
+        at = 0
+        while found := self.closing.match(line, at) if is_open else self.opening.search(line, at):
+            at, is_open = found.end(), not is_open
+            if is_open:
+                state = row
+            elif not self.ending.match(line, at):
+                return _wrong(row)
+        return _CLOSED if not is_open else _wrong(row) if self.by_line else state
+
+
+def _wrong(row: int) -> int:
+    """Return the state for a row whose quoted field ends wrongly, and the row for the state."""
+    return _BEFORE - 1 - row
+
+
+def _quoting(place: Place) -> _Quoting | None:
+    """Return how the fields of an input are quoted; None where they never are."""
+    quote, escape = (_option(place, name, default='"').encode() for name in ("quote", "escape"))
+    if quote in (b"", b"\0"):
+        return None
+    written = _option(place, "sep", "delimiter", default=",")
+    separator = re.escape(_ESCAPES.get(written, written).encode())
+    blanks = rb"[\x00- ]*" if _option(place, "ignoreleadingwhitespace").lower() == "true" else b""
+    end, sign = re.escape(quote), re.escape(escape)
+    pair = b"" if not escape else b"|" + sign + (end if escape == quote else b".?")
+    end_of_line = _option(place, "linesep").encode()
+    return _Quoting(
+        re.compile(rb"(?:\A|" + separator + b")" + blanks + end, re.DOTALL),
+        re.compile(b"(?:[^" + end + sign + b"]" + pair + b")*+" + end, re.DOTALL),
+        re.compile(rb"[\x00- ]*?(?:" + separator + rb"|\Z)"),
+        quote,
+        _option(place, "comment").encode(),
+        re.compile(re.escape(end_of_line) or rb"\r\n|\r|\n") if _is_wide(place) else None,
+        _option(place, "multiline").lower() == "false",
+    )
+
+
+def check_csv(spark: SparkSession, place: Place, paths: Sequence[str]) -> None:
+    """Raise TransportError for a field of CSV that begins with a quote and does not end with one."""
+    quoting = _quoting(place)
+    if quoting is None:
+        return
+    rows = _texts(spark, place, paths, _is_wide(place)).mapInArrow(partial(states_of, quoting), _STATES_DDL).collect()
+    open_in: dict[str, tuple[int, int]] = {}
+    for name, block, if_closed, if_open in sorted(rows, key=lambda each: (each[FILE], each[BLOCK])):
+        state = if_open if name in open_in else if_closed
+        if state is _CLOSED:
+            open_in.pop(name, None)
+        elif state < _BEFORE:
+            _refuse_csv(name, block, _wrong(state))
+        elif state != _BEFORE:
+            open_in[name] = block, state
+    for name, place_of_quote in sorted(open_in.items()):
+        _refuse_csv(name, *place_of_quote)
+
+
+def _refuse_csv(name: str, block: int, row: int) -> NoReturn:
+    raise TransportError(
+        f"{place_of_line(same_path(name), block, row)}: a field that begins with a quote does not end with one; a quote in such a "
+        "field is written twice"
+    )
+
+
+@mark_errors
+def states_of(quoting: _Quoting, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the state at the end of each block of a file, if a quote is open where the block begins and if none is."""
+    import pyarrow as pa
+
+    first: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], list[int | None]] = {}
+    for batch in batches:
+        texts = arrow_rows.values_of(batch.column(0).cast("binary"))
+        files, blocks, numbers = (arrow_rows.values_of(batch.column(name)) for name in (FILE, BLOCK, ROW))
+        for text, block, number in zip(texts, zip(files, blocks, strict=True), numbers, strict=True):
+            row = number - first.setdefault(block, number)
+            # No quote is open where a file begins.
+            states = found.setdefault(block, [_CLOSED, _BEFORE if block[1] else _CLOSED])
+            if quoting.quote in text:
+                for at, line in enumerate(quoting.split(text), row):
+                    after = {state: quoting.after(line, at, state) for state in states}
+                    states[:] = [after[state] for state in states]
+    rows = [(*block, *states) for block, states in found.items()]
+    columns = zip(*rows, strict=True) if rows else ((),) * len(_STATES)
+    kinds = (pa.string(), *(pa.int64(),) * (len(_STATES) - 1))
+    yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, kinds)), _STATES)
