@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,46 @@ def test_a_table_that_gets_a_changelog_of_its_own_has_what_was_read(versions: Ve
     versions.write("hello ", key="1", topic="clicks")
     versions.run(new)
     assert versions.table(f"{versions.name}.counts") == {b"1": b"hello ada"}
+
+
+def test_what_the_old_version_has_read_of_a_source_topic_since_is_copied_again(versions: Versions) -> None:
+    versions.text = TABLE
+    old, new = versions.plan(), versions.plan((", topology.optimization: all", ""))
+    versions.write("ada", key="1")
+    versions.run(old)
+    versions.migrate(old, new)
+    assert shown(versions.migrator(old, new).prepare()) == ["copy users: done"]
+    # A record that the old version has not read changes nothing.
+    versions.write("bob", key="2")
+    assert shown(versions.migrator(old, new).prepare()) == ["copy users: done"]
+    versions.run(old)
+    assert shown(versions.migrator(old, new).prepare()) == ["copy users: to do"]
+    versions.migrate(old, new)
+    assert shown(versions.migrator(old, new).prepare()) == ["copy users: done"]
+    for key in ("1", "2"):
+        versions.write("hello ", key=key, topic="clicks")
+    versions.run(new)
+    assert versions.table(f"{versions.name}.counts") == {b"1": b"hello ada", b"2": b"hello bob"}
+
+
+def test_a_group_that_has_read_on_with_either_version_is_refused(embedded: Versions) -> None:
+    embedded.text = TABLE
+    old, new = embedded.plan(), embedded.plan((", topology.optimization: all", ""))
+    target = embedded.changelog("users")
+    embedded.write("ada", key="1")
+    embedded.run(old)
+    embedded.migrate(old, new)
+    for plan, key in ((old, "2"), (new, "3")):
+        embedded.write("x", key=key)
+        embedded.run(plan)
+    found = embedded.migrator(old, new).prepare()
+    assert shown(found) == ["copy users: refused"]
+    assert f"group {embedded.name} has read on in {embedded.name}.lines" in found.steps[0].reason
+    assert f"delete {target}" in found.steps[0].reason
+    with closing(embedded.log.transport.admin()) as admin:
+        admin.delete_topics([target])
+    embedded.migrate(old, new)
+    assert embedded.table(target).keys() == {b"1", b"2", b"3"}
 
 
 TWO = """\

@@ -31,8 +31,8 @@ _POLL_MS = 200
 class Entry:
     """The progress of one copy.
 
-    Offsets are the ends of partitions; `form`: the rows and partitions of the target. target_id None: the target has not
-    been created. An id is empty if topics have no ids.
+    Offsets are the ends of partitions; those of a source that is read up to the offsets of a group are these. `form`: the
+    rows and partitions of the target. target_id None: the target has not been created. An id is empty if topics have no ids.
     """
 
     done: bool

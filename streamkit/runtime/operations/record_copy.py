@@ -88,10 +88,7 @@ class Copy:
                 return True
             if log.ends(target) == entry.target_ends:
                 return False  # the old version has run again since, the new one has not
-            raise MigrationError(
-                f"both {self.source} and {self.target.name} have records since the first was copied into the second: "
-                "delete the one that is not to be kept"
-            )
+            raise MigrationError(self._conflict())
         self._check_source(log)
         is_own = entry is not None and not entry.done and entry.target_id == target_id
         if not target or is_own or target_id == self.replaces:
@@ -102,6 +99,19 @@ class Copy:
                 f"{self.target.name} has {records} records already: delete it if those of {self.source} are to take their place"
             )
         return False
+
+    def _conflict(self) -> str:
+        """Return the message for a source and a target that have both changed since the copy."""
+        if self.group is None:
+            return (
+                f"both {self.source} and {self.target.name} have records since the first was copied into the second: "
+                "delete the one that is not to be kept"
+            )
+        return (
+            f"group {self.group} has read on in {self.source} since that was copied into {self.target.name}, which has further "
+            f"records: if only the new version has run, there is nothing to migrate; if the old one has run too, delete "
+            f"{self.target.name}, and repeat"
+        )
 
     def _check_source(self, log: LogAccess) -> None:
         """Raise MigrationError if the source is another copy's incomplete target, or not what the old version wrote last."""
@@ -137,9 +147,17 @@ class Copy:
 
     def _is_unchanged(self, log: LogAccess, entry: Entry) -> bool:
         places = log.partitions(self.source)
-        if not places or self.group is not None or log.topic_id(self.source) != entry.source_id:
+        if not places or log.topic_id(self.source) != entry.source_id:
             return True
-        return log.ends(places) == entry.source_ends
+        return self._source_ends(log, places) == entry.source_ends
+
+    def _source_ends(self, log: LogAccess, places: Sequence[TopicPartition]) -> tuple[int, ...]:
+        """Return the offsets that a copy reads up to now, by partition."""
+        if self.group is None:
+            return log.ends(places)
+        with closing(log.transport.consumer(self.group)) as consumer:
+            wanted = self._wanted(consumer, places)
+        return tuple(wanted[place] for place in places)
 
     def begin(self, log: LogAccess) -> None:
         """Note that the target is incomplete, so that no version starts with it. Raises TransportError."""
@@ -163,9 +181,10 @@ class Copy:
         target_id = new_id(log, self.target.name, bool(source_id))
         log.journal.put(self.target.name, Entry(False, self.source, self.form, source_id, target_id=target_id))
         self._write(log, ends)
-        source_ends = log.ends(places)
-        if self.group is None and source_ends != tuple(ends.values()):
-            raise MigrationError(f"{self.source} was written to while it was copied: stop all instances, and repeat")
+        source_ends = self._source_ends(log, places)
+        if source_ends != tuple(ends.values()):
+            what = "was written to" if self.group is None else f"was read by group {self.group}"
+            raise MigrationError(f"{self.source} {what} while it was copied: stop all instances, and repeat")
         target_ends = log.ends(log.partitions(self.target.name))
         done = Entry(True, self.source, self.form, source_id, source_ends, target_id, target_ends)
         log.journal.put(self.target.name, done)
