@@ -28,7 +28,16 @@ TYPED = {"csv": {"fields": {"id": "long", "name": "string", "price": "double", "
         ({"csv": {"fields": ["a", "b"], "quote": "'"}}, {"a": "1,2", "b": "it's"}, b"'1,2','it''s'"),
         ({"csv": {"fields": ["a", "b"], "null": "NULL"}}, {"a": None, "b": ""}, b"NULL,"),
         ({"csv": {"fields": {"a": "integer"}, "header": True}}, {"a": 7}, b"a\n7"),
+        ({"csv": ["a", "b"]}, {"a": "z", "b": "x\r"}, b'z,"x\r"'),
+        ({"csv": ["a"]}, {"a": "x\ry"}, b'"x\ry"'),
+        ({"csv": ["a"]}, {"a": "\r\n"}, b'"\r\n"'),
+        ({"csv": {"fields": ["a\r", "b"], "header": True}}, {"a\r": "1\r", "b": "2"}, b'"a\r",b\n"1\r",2'),
+        ({"csv": {"fields": ["a", "b"], "null": "NULL"}}, {"a": "null", "b": " NULL"}, b"null, NULL"),
         ("lines", ["a", "", "b"], b"a\n\nb"),
+        ("lines", ["a", ""], b"a\n\n"),
+        ("lines", [""], b"\n"),
+        ("lines", ["", ""], b"\n\n"),
+        ("lines", ["a\rb", "c\r"], b"a\rb\nc\r"),
         ("lines", [], b""),
         ("lines", ["ä"], "ä".encode()),
     ],
@@ -95,6 +104,21 @@ def test_bytes_of_something_else(spec: Any, data: bytes, message: str) -> None:
 )
 def test_values_of_another_type(spec: Any, value: Any) -> None:
     with pytest.raises(SerdeError):
+        serdes.parse(spec).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "message"),
+    [
+        ({"csv": {"fields": ["a"], "null": "NULL"}}, {"a": "NULL"}, "column a can't hold 'NULL', which means null"),
+        ({"csv": {"fields": ["a", "b"], "null": ""}}, {"a": "x", "b": ""}, "column b can't hold '', which means null"),
+        ({"csv": {"fields": {"n": "long"}, "null": "0"}}, {"n": 0}, "column n can't hold 0, which means null"),
+        ("lines", ["a\r", "b"], "a line that ends with a carriage return"),
+        ("lines", ["\r", ""], "a line that ends with a carriage return"),
+    ],
+)
+def test_values_that_would_be_read_as_others(spec: Any, value: Any, message: str) -> None:
+    with pytest.raises(SerdeError, match=message):
         serdes.parse(spec).encode(value)
 
 

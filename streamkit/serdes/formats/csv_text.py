@@ -73,7 +73,7 @@ class CsvSerde(Serde):
         for what, mark in (("delimiter", delimiter), ("quote", quote)):
             if mark is None or len(mark) != 1 or mark in "\r\n":
                 raise SerdeError(f"serde csv: {what!r} is {mark!r}; expected one character")
-        self._format: dict[str, Any] = {"delimiter": delimiter, "quotechar": quote, "lineterminator": "\n"}
+        self._format: dict[str, Any] = {"delimiter": delimiter, "quotechar": quote}
         self._readers = [_KINDS[kind][0] for kind in self._columns.values()]
         self._texts = [kind == "string" for kind in self._columns.values()]
         self.type = Record("the CSV row", {name: _KINDS[kind][1] for name, kind in self._columns.items()})
@@ -120,12 +120,14 @@ class CsvSerde(Serde):
                 raise SerdeError(f"serde csv has no column {name!r}; it has {', '.join(self._names)}")
         check_value(value)
         row = [self._text(name, kind, value.get(name)) for name, kind in self._columns.items()]
+        lines = [self._names, row] if self._header else [row]
+        return "\n".join(map(self._line, lines)).encode("utf-8", "replace")
+
+    def _line(self, row: list[str]) -> str:
         buffer = io.StringIO()
-        writer = csv.writer(buffer, **self._format)
-        if self._header:
-            writer.writerow(self._names)
-        writer.writerow(row)
-        return buffer.getvalue()[:-1].encode("utf-8", "replace")
+        # Columns with a character of the line's end are quoted. Both end a line when they are read.
+        csv.writer(buffer, lineterminator="\r\n", **self._format).writerow(row)
+        return buffer.getvalue()[:-2]
 
     def _text(self, name: str, kind: str, value: Value) -> str:
         if value is None:
@@ -133,8 +135,14 @@ class CsvSerde(Serde):
         if not isinstance(value, _KINDS[kind][2]) or (isinstance(value, bool) and kind != "boolean"):
             raise SerdeError(f"serde csv: column {name} is of type {kind}, not {shown(value, 40)}")
         if isinstance(value, bool):
-            return "true" if value else "false"
-        return repr(value) if isinstance(value, float) else str(value)
+            text = "true" if value else "false"
+        else:
+            text = repr(value) if isinstance(value, float) else str(value)
+        if text == self._null:
+            raise SerdeError(
+                f"serde csv: column {name} can't hold {shown(value, 40)}, which means null by the option 'null'"
+            )
+        return text
 
     def to_json(self, value: Document) -> Document:
         return value

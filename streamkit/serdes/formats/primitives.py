@@ -433,7 +433,7 @@ codecs.register_error(JAVA, _handle)
 
 
 class LinesSerde(Serde):
-    """UTF-8; lines end with LF, or CR LF when read; the end of the last one may be absent, and is not written."""
+    """UTF-8; lines end with LF, or CR LF when read; the end of the last one may be absent, and is written if that is empty."""
 
     spec = "lines"
 
@@ -445,7 +445,10 @@ class LinesSerde(Serde):
         check_value(value)
         if any("\n" in line for line in value):
             raise SerdeError("serde lines takes a list of texts, each without a line break")
-        return "\n".join(value).encode("utf-8", "replace")
+        if any(line.endswith("\r") for line in value[:-1]):
+            raise SerdeError("serde lines can't hold a line that ends with a carriage return, except for the last one")
+        end = "" if not value or value[-1] else "\n"
+        return ("\n".join(value) + end).encode("utf-8", "replace")
 
     def decode(self, data: bytes) -> list[str]:
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
