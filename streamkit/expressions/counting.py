@@ -233,7 +233,7 @@ def _extreme(
     if not items:
         return choose(*arguments, **named) if several else choose((), **named)
     keys = _keys(budget, items, key)
-    budget.spend(ROUND * len(items) + helpers.levels(keys) * sum(map(budget.size, keys)) // SLOT)
+    budget.spend(ROUND * len(items) + helpers.levels_of_keys(keys) * sum(map(budget.size, keys)) // SLOT)
     return items[choose(range(len(items)), key=keys.__getitem__)]
 
 

@@ -182,12 +182,17 @@ def levels(value: Value) -> int:
     return max(found, 1)
 
 
+def levels_of_keys(keys: list[Value]) -> int:
+    """Return the levels of values that are compared with each other: lists if the first is one, since others can't be."""
+    return levels(keys) - 1 if keys and keys[0].__class__ in _ORDERED else 1
+
+
 def sortable_levels(keys: list[Value]) -> int:
     """Return the levels of keys that are sorted. Raises LimitError beyond MAX_LEVELS."""
-    found = levels(keys) - 1
+    found = levels_of_keys(keys)
     if found > MAX_LEVELS:
         raise LimitError(f"sorted() compares lists of {found} levels; at most {MAX_LEVELS} are allowed")
-    return max(found, 1)
+    return found
 
 
 _ORDERED = frozenset((list, tuple))
