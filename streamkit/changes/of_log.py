@@ -38,7 +38,7 @@ def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, trans
         for name, count in existing.items()
         if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
     }
-    others = _Groups(admin, transport, existing)
+    others = Groups(admin, transport, existing)
     return {name: count for name, count in found.items() if name in known or not others.may_own(application, name)}
 
 
@@ -55,7 +55,7 @@ def records_of(transport: Transport, counts: Mapping[str, int]) -> dict[str, int
         return _records(consumer, _partitions_of(list(counts), counts))
 
 
-class _Groups:
+class Groups:
     """Finds groups by name; each name is looked up once."""
 
     def __init__(self, admin: Admin, transport: Transport, existing: Mapping[str, int]):

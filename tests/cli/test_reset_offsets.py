@@ -229,3 +229,16 @@ def test_skip_stands_alone(failing: Path) -> None:
 def test_skip_is_refused_while_the_group_is_active(running: Path) -> None:
     done = streamkit("reset-offsets", running, "--skip", "words-0@0", "--execute")
     assert_one_clear_line(done, 1, "is active with 1 members")
+
+
+def test_topics_of_an_application_whose_name_begins_with_this_one_stay(counting: Path, tmp_path: Path) -> None:
+    longer = tmp_path / "longer.yaml"
+    longer.write_text(counting.read_text().replace("application: counting", "application: counting-eu"))
+    assert streamkit("run", longer, "--until-idle").code == 0
+    foreign = "counting-eu-counts-changelog"
+    assert foreign in [row["topic"] for row in shown(longer)["internal_topics"]]
+    assert [row["topic"] for row in shown(counting)["internal_topics"] if row["topic"].startswith("counting-eu-")] == []
+    assert streamkit("reset-offsets", counting, "--execute").code == 0
+    assert foreign in [row["topic"] for row in shown(longer)["internal_topics"]]
+    named = shown(counting, "--internal-topics", foreign)["internal_topics"]
+    assert [row["topic"] for row in named] == [foreign]

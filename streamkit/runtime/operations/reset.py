@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamkit.changes.of_log import Groups
 from streamkit.errors import ActiveGroupError, TopicError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import source_topics
@@ -87,7 +88,7 @@ def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) ->
                 plan, transport, target, {name: role for name, role in roles.items() if name in counts}, counts
             ),
             missing=tuple(name for name in roles if name not in counts),
-            internals=_internals(plan, choice, roles, sorted(counts)),
+            internals=_internals(plan, choice, roles, sorted(counts), Groups(admin, transport, counts)),
             members=tuple(admin.group_members(plan.application)),
             directory=directory,
             stored=tuple(stored(directory)),
@@ -245,8 +246,13 @@ def _named(plan: Plan, names: Sequence[str] | None, read: list[str], option: str
     return found
 
 
-def _internals(plan: Plan, choice: Choice, roles: dict[str, str], existing: list[str]) -> tuple[InternalTopic, ...]:
-    """Return the topics with the application's prefix and a suffix of Kafka Streams, including those of former versions."""
+def _internals(
+    plan: Plan, choice: Choice, roles: dict[str, str], existing: list[str], groups: Groups
+) -> tuple[InternalTopic, ...]:
+    """Return the topics with the application's prefix and a suffix of Kafka Streams, including those of former versions.
+
+    The prefix may be the name of another application that begins with this one's. Java's tool deletes the topics of both.
+    """
     prefix = f"{plan.application}-"
     known = {plan.internal_name(name) for name in plan.internal_topics}
     known.update(name for store in plan.stores if (name := plan.changelog_name(store)) is not None)
@@ -261,6 +267,8 @@ def _internals(plan: Plan, choice: Choice, roles: dict[str, str], existing: list
                     f" it has {', '.join(found) or 'none'}"
                 )
         found = list(dict.fromkeys(choice.internals))
+    else:
+        found = [name for name in found if name in known or not groups.may_own(plan.application, name)]
     return tuple(InternalTopic(name, name in known) for name in found)
 
 
