@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamkit.errors import TransportError
 from streamkit.plan import load
+from streamkit.runtime.spark.rows.files import open_files
+from streamkit.runtime.spark.rows.first_rows import first_rows
+from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.lake_sample import sample_in
 from streamkit.runtime.spark.submission.request import inputs_of
 from tests.cli.support import streamkit
@@ -81,6 +86,69 @@ def test_the_order_of_files_and_offsets_is_that_of_a_job(spark: Any, topology: P
         whole = [each["value"] for each in sample_in(spark, plan, inputs, 10)]
         assert sorted(whole) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
         assert [each["value"] for each in sample_in(spark, plan, inputs, 6)] == whole[:6]
+
+
+def test_no_file_is_read_behind_the_sample(spark: Any, topology: Path, tmp_path: Path) -> None:
+    lake, plan = tmp_path / "lake", load(topology)
+    lake.mkdir()
+    # With two columns in a line, Spark fails at the last file.
+    for name, rows in (("a+b é.csv", "1\n2\n"), ("b.csv", ""), ("c.csv", "3\n4\n5\n"), ("d.csv", "6,7\n")):
+        (lake / name).write_text("n\n" + rows)
+    inputs = inputs_of(plan, [f"orders={lake},value=cast(n as int),timestamp=0,where=n <> '2'"])
+    assert [each["value"] for each in sample_in(spark, plan, inputs, 4)] == [1, 3, 4, 5]
+    with pytest.raises(TransportError, match=r"d\.csv"), translated():
+        sample_in(spark, plan, inputs, 5)
+
+
+def test_no_lines_are_read_behind_the_sample(spark: Any, topology: Path, tmp_path: Path) -> None:
+    plan, path = load(topology), tmp_path / "orders.jsonl"
+    lines = [json.dumps({"topic": "orders", "value": at, "partition": at % 3}) for at in range(40_000)]
+    path.write_text("\n".join([*lines, "damaged"]))
+    inputs = inputs_of(plan, [f"orders={path}"])
+    assert [each["value"] for each in sample_in(spark, plan, inputs, 3)] == [0, 1, 2]
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
+    try:
+        assert [each["value"] for each in sample_in(spark, plan, inputs, 90)] == list(range(90))
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_offsets_of_lines_order_a_sample(spark: Any, topology: Path, tmp_path: Path) -> None:
+    plan = load(topology)
+    rows = [{"topic": "orders", "value": at, "offset": at} for at in (11, 2, 7)]
+    found = sample_in(spark, plan, {"orders": (write_lines(tmp_path / "orders.jsonl", rows),)}, 2)
+    assert [each["value"] for each in found] == [2, 7]
+    (tmp_path / "orders.csv").write_text("n,offset\n" + "".join(f"{at},{at}\n" for at in (11, 2, 7)))
+    inputs = inputs_of(plan, [f"orders={tmp_path}/orders.csv,value=cast(n as int),timestamp=0"])
+    assert [each["value"] for each in sample_in(spark, plan, inputs, 2)] == [2, 7]
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_n"),
+    [
+        ("bigint", "n"),
+        ("date", "date_add(date'2026-01-01', cast(n as int))"),
+        ("timestamp", "timestamp_micros(n - 1)"),
+        ("timestamp_ntz", "timestamp_ntz'2026-03-29 02:30:00' + make_dt_interval(0, 0, n)"),
+    ],
+)
+def test_the_order_of_a_sample_reaches_the_scan(
+    spark: Any, topology: Path, tmp_path: Path, kind: str, of_n: str
+) -> None:
+    # Rows 2 and 3 have the same place in the order, which their contents decide.
+    rows = spark.range(40).selectExpr("if(id = 2, 3, id) n", "id").selectExpr(f"{of_n} at", "id", "'long' wide")
+    rows.repartition(3).write.parquet(str(tmp_path / "lake"))
+    assert dict(rows.dtypes)["at"] == kind
+    spark.read.parquet(str(tmp_path / "lake")).createOrReplaceTempView("ordered")
+    plan = load(topology)
+    inputs = inputs_of(plan, ["orders=ordered,format=table,value=id,timestamp=0,order=at"])
+    found = [each["value"] for each in sample_in(spark, plan, inputs, 3)]
+    assert found[:2] == [0, 1]
+    assert found == [each["value"] for each in sample_in(spark, plan, inputs, 40)][:3]
+    opened = open_files(spark, inputs["orders"][0])
+    text = first_rows(opened, 3).frame._jdf.queryExecution().executedPlan().toString()
+    assert re.search(r"PushedFilters: \[.*LessThanOrEqual\(at,", text), text
+    assert opened.frame.count() == 40
 
 
 def test_topics_are_merged_by_their_own_timestamps(spark: Any, topology: Path, tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ SampleLimit = Annotated[
         "--limit",
         metavar="N",
         min=1,
-        help="At most so many records of each topic of --input TOPIC=PLACE, all of which is read; default 100.",
+        help="At most so many records of each topic of --input TOPIC=PLACE, which is read no further; default 100.",
     ),
 ]
 SampleConf = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit import durations
@@ -15,11 +15,7 @@ from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.job_options import AVRO, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
-    TIMES,
-    WHOLE,
-    expression,
     filtered,
-    instant,
     milliseconds,
     order_of,
     plain_part,
@@ -28,6 +24,7 @@ from streamkit.runtime.spark.rows.input_columns import (
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
+from streamkit.runtime.spark.rows.row_order import RowOrder, row_order
 from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
 from streamkit.runtime.spark.spark_session import classic_context, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
@@ -70,7 +67,6 @@ _OPTIONS = {
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
-_MICROSECONDS_OF_A_DAY = 86_400_000_000
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 """Options that give the columns to read, in lower case."""
 _LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath")
@@ -101,6 +97,12 @@ class OpenedInput:
     frame: DataFrame
     order: str
     """FILES, OFFSETS, NUMBERS or TIMES_OF_ROWS."""
+    source: DataFrame
+    """All rows and columns, as Spark reads them."""
+    number: int
+    """Of the input among those of its topic."""
+    by: RowOrder | None = None
+    """What orders its rows, where that is neither their place in files nor an offset."""
 
 
 @dataclass(frozen=True)
@@ -134,16 +136,35 @@ def open_files(
         frame = frame.filter(_file_of_row(frame, place).isin(list(chosen)))
     if chosen is None and place.format in OF_SPARK:
         _check_all_read(spark, place, frame)
+    return _rows_of(frame, place, number)
+
+
+def narrowed(opened: OpenedInput, condition: Column) -> OpenedInput:
+    """Return an input with only the rows of its source for which a condition is true, which Spark takes to the scan."""
+    return _rows_of(opened.source.where(condition), opened.place, opened.number)
+
+
+def of_file(opened: OpenedInput, name: str) -> OpenedInput:
+    """Return the rows of one file of an input, of those that `same_path` names. Spark opens no other one."""
+    from pyspark.sql import functions as sf
+
+    path = sf.regexp_replace(_column("_metadata.file_path"), "^file:/+", "/")
+    return narrowed(opened, path == re.sub("^file:/+", "/", name))
+
+
+def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
     if place.has_lines:
-        return OpenedInput(place, frame.select("value", *position_columns("_metadata.file_block_start")), FILES)
+        frame = source.select("value", *position_columns("_metadata.file_block_start"))
+        return OpenedInput(place, frame, FILES, source, number)
     # First, so that Spark takes the condition to the scan: it passes none through columns that count rows.
-    frame, order = filtered(frame, place), order_of(place, frame.columns)
+    frame, order = filtered(source, place), order_of(place, source.columns)
     if order is None:
         kind = OFFSETS if place.columns.offset is not None or "offset" in frame.columns else FILES
-        frame = _with_positions(frame, place, number)
+        frame, by = _with_positions(frame, place, number), None
     else:
-        frame, kind = _ordered(frame, place, order, "timestamp" if place.order is None else "order", number)
-    return OpenedInput(place, select_parts(frame, place, order), kind)
+        frame, by = _ordered(frame, place, order, "timestamp" if place.order is None else "order", number)
+        kind = TIMES_OF_ROWS if by.is_time else NUMBERS
+    return OpenedInput(place, select_parts(frame, place, order), kind, source, number, by)
 
 
 def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
@@ -251,34 +272,21 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
         raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
 
 
-def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, str]:
-    """Return rows with the place that a column gives them, and what that is. Raises TransportError for one without order."""
+def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, RowOrder]:
+    """Return rows with the place that a column gives them, and that column. Raises TransportError for one without order."""
     from pyspark.sql import functions as sf
 
-    column = expression(place, frame.columns, setting, order)
-    kind = frame.select(column).dtypes[0][1]
-    is_time = kind in (*TIMES, "date") or setting == "timestamp"
-    if kind in TIMES:
-        column = sf.unix_micros(instant(column, kind))
-    elif kind == "date":
-        column = sf.unix_date(column).cast("bigint") * _MICROSECONDS_OF_A_DAY
-    elif kind in WHOLE and is_time:
-        column = column.cast("bigint") * 1000  # milliseconds of a timestamp
-    elif kind not in WHOLE:
-        raise TransportError(
-            f"{place.path}: {setting}={order}: the column is of type {kind}; expected whole numbers or times"
-        )
-    value = column.cast("bigint")
+    found = row_order(frame, place, order, setting)
     refusal = sf.concat(
         sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
-            sf.concat(value.cast("string"), sf.lit(" is too large")),
+            sf.concat(found.number.cast("string"), sf.lit(" is too large")),
             sf.lit(f"a row has null, and so no place in the order; where={order} is not null leaves such rows out"),
         ),
     )
-    checked = sf.when(sf.abs(value) < _ORDERED, value).otherwise(sf.raise_error(refusal).cast("bigint"))
-    found = frame.select("*", *_no_position(checked, frame.columns, number))
-    return found, TIMES_OF_ROWS if is_time else NUMBERS
+    fits = sf.when(sf.abs(found.number) < _ORDERED, found.number)
+    checked = fits.otherwise(sf.raise_error(refusal).cast("bigint"))
+    return frame.select("*", *_no_position(checked, frame.columns, number)), found
 
 
 def _column(name: str) -> Column:
@@ -310,19 +318,6 @@ def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Colum
     contents = sf.to_json(sf.struct(*(quoted(name).cast("string") for name in columns)))
     hashed = sf.xxhash64(contents, sf.lit(number)) if number else sf.xxhash64(contents)
     return [sf.lit("").alias(FILE), hashed.alias(BLOCK), row.alias(ROW)]
-
-
-def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
-    """Return the first rows of an input with columns, in the order of a job; of lines all, which may be of several topics."""
-    from pyspark.sql import functions as sf
-
-    if opened.place.has_lines:
-        return opened
-    # By the names of files, not by their URIs. Rows without an offset come after those with one.
-    by_file = [sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))), BLOCK, ROW]
-    offset = [sf.col("offset").asc_nulls_last()] if opened.order == OFFSETS else []
-    in_order = [*offset, *by_file] if opened.order in (FILES, OFFSETS) else [ROW, BLOCK]
-    return replace(opened, frame=opened.frame.orderBy(*in_order).limit(limit))
 
 
 def count_partitions(frame: DataFrame, place: Place) -> int:
@@ -674,6 +669,8 @@ __all__ = [
     "count_partitions",
     "files_of_place",
     "files_of_table",
+    "narrowed",
+    "of_file",
     "open_files",
     "read_files",
     "write_files",

@@ -13,7 +13,8 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job_options import JobOptions, Place
-from streamkit.runtime.spark.rows.files import OpenedInput, first_rows, open_files
+from streamkit.runtime.spark.rows.files import FILES, OpenedInput, open_files
+from streamkit.runtime.spark.rows.first_rows import by_files, first_rows
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
 from streamkit.runtime.spark.spark_session import Cluster, open_session, translated
 from streamkit.runtime.spark.submission.submit_job import check, count_of, with_formats
@@ -22,10 +23,11 @@ from streamkit.runtime.spark.workers.output_collector import lines_of
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 LIMIT = 100
 """The records of each topic that are read where nothing says how many."""
+_MOST_PARTITIONS = (1 << 31) - 1
 
 
 def sample(
@@ -59,23 +61,47 @@ def sample_in(
 def _records(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[tuple[int, dict[str, Json]]]:
     """Return the first records of a topic with their times, as the topic's entry in the topology extracts them."""
     check_order(topic, [(each.place.path, each.order) for each in inputs])
+    rows = _in_order_of_files(plan, topic, inputs, limit)
+    if rows is None:
+        rows = _in_order(plan, topic, inputs, limit)
+    form, found = RecordJson(plan), list[tuple[int, dict[str, Json]]]()
+    time_of = _extractor(plan, topic, form)
+    keys, values = ([_bytes(row[name]) for row in rows] for name in ("key", "value"))
+    headers = [row.headers and [(each["name"], _bytes(each["value"])) for each in row.headers] for row in rows]
+    times, unplaced = [row.timestamp for row in rows], [-1] * len(rows)
+    lines = lines_of(form, ([topic] * len(rows), keys, values, times, headers, unplaced)).column(0).to_pylist()
+    for line, *parts in zip(lines, keys, values, times, headers, strict=True):
+        found.append((time_of(*parts), json.loads(line)))
+    return found
+
+
+def _bytes(data: bytearray | None) -> bytes | None:
+    return None if data is None else bytes(data)
+
+
+def _in_order_of_files(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row] | None:
+    """Return the first rows of a topic, and read no more; None where not files order them, but offsets of lines or columns."""
+    if any(each.order != FILES for each in inputs):
+        return None
+    pickled, ranks, declared = pickle.dumps(plan), ranks_of(inputs), plan.external_topics.get(topic)
+    # A sample has no partitions. Where they are not declared, those that records name would have to be counted.
+    count = (declared and declared.partitions) or _MOST_PARTITIONS
+    found: list[Row] = []
+    for part, known in ((part, known) for each, known in zip(inputs, ranks, strict=True) for part in by_files(each)):
+        rows = read_inputs(plan, pickled, topic, count, [part], [known])
+        found += arrow_rows.with_all_columns(rows, topic).take(limit - len(found))
+        if any(row.source == 0 for row in found):
+            return None
+        if len(found) == limit:
+            break
+    return found
+
+
+def _in_order(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row]:
     count = count_of(plan, topic, inputs)
     first = [first_rows(each, limit) for each in inputs]
     frame = read_inputs(plan, pickle.dumps(plan), topic, count, first, ranks_of(inputs))
-    rows = arrow_rows.with_all_columns(frame, topic).orderBy("source", "offset", "partition").limit(limit)
-    form, found = RecordJson(plan), list[tuple[int, dict[str, Json]]]()
-    time_of = _extractor(plan, topic, form)
-    for batch in rows.toArrow().to_batches():
-        topics, partitions, keys, values, times = (
-            arrow_rows.values_of(batch.column(index)) for index in range(arrow_rows.HEADERS)
-        )
-        headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
-        lines = lines_of(form, (topics, keys, values, times, headers, partitions)).column(0).to_pylist()
-        for line, *row in zip(lines, keys, values, times, headers, strict=True):
-            record = json.loads(line)
-            record.pop("partition", None)
-            found.append((time_of(*row), record))
-    return found
+    return arrow_rows.with_all_columns(frame, topic).orderBy("source", "offset", "partition").limit(limit).collect()
 
 
 def _extractor(

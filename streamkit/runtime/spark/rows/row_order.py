@@ -1,0 +1,70 @@
+"""What orders the rows of an input that have no place in a file: a column of whole numbers, or of times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from streamkit.errors import TransportError
+from streamkit.runtime.spark.job_options import Place
+from streamkit.runtime.spark.rows.input_columns import TIMES, WHOLE, expression, instant
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_MICROSECONDS_OF_A_DAY = 86_400_000_000
+_EPOCH = "1970-01-01 00:00:00"
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """A column, or an expression, that orders rows."""
+
+    column: Column
+    kind: str
+    """Its type, as Spark writes it."""
+    is_time: bool
+
+    @property
+    def number(self) -> Column:
+        """The place of a row: its whole number, or the microseconds of its time."""
+        from pyspark.sql import functions as sf
+
+        if self.kind in TIMES:
+            return sf.unix_micros(instant(self.column, self.kind))
+        number = sf.unix_date(self.column) if self.kind == "date" else self.column
+        return number.cast("bigint") * self._unit
+
+    def up_to(self, number: int) -> Column:
+        """Return the condition that a row's number is at most this one, in the type of the column, so that scans take it."""
+        from pyspark.sql import functions as sf
+
+        if self.kind == "timestamp":
+            return self.column <= sf.timestamp_micros(sf.lit(number))
+        if self.kind == "timestamp_ntz":
+            return self.column <= sf.lit(_EPOCH).cast("timestamp_ntz") + sf.lit(timedelta(microseconds=number))
+        whole = sf.lit(number // self._unit)
+        return self.column <= (
+            sf.date_from_unix_date(whole.cast("int")) if self.kind == "date" else whole.cast(self.kind)
+        )
+
+    @property
+    def _unit(self) -> int:
+        if self.kind == "date":
+            return _MICROSECONDS_OF_A_DAY
+        return 1000 if self.is_time else 1  # milliseconds of a timestamp
+
+
+def row_order(frame: DataFrame, place: Place, order: str, setting: str) -> RowOrder:
+    """Return what orders the rows of an input. Raises TransportError for a column without order."""
+    column = expression(place, frame.columns, setting, order)
+    kind = frame.select(column).dtypes[0][1]
+    if kind not in (*WHOLE, *TIMES, "date"):
+        raise TransportError(
+            f"{place.path}: {setting}={order}: the column is of type {kind}; expected whole numbers or times"
+        )
+    return RowOrder(column, kind, kind in (*TIMES, "date") or setting == "timestamp")
+
+
+__all__ = ["RowOrder", "row_order"]
