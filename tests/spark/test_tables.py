@@ -19,6 +19,8 @@ from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
 from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.incremental import submit_next
+from streamkit.runtime.spark.submission.lake_sample import sample_in
+from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import check, submit
 from streamkit.runtime.spark.workers import arrow_rows
 from tests.spark.support import read_lines, write_lines
@@ -198,6 +200,29 @@ def test_a_part_that_does_not_fit(
     orders.write.parquet(str(tmp_path / "lake"))
     with pytest.raises(StreamkitError, match=words):
         copied(spark, f"{tmp_path}/lake,{settings}", tmp_path, **serdes)
+
+
+@pytest.mark.parametrize("serde", ["long", "{avro: row.avsc}"])
+def test_a_column_without_any_value_is_the_null_value(serde: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "row.avsc").write_text('{"type": "record", "name": "Row", "fields": [{"name": "n", "type": "int"}]}')
+    path = tmp_path / "topology.yaml"
+    path.write_text(COPY.replace("KEY", "string").replace("VALUE", serde))
+    plan = load(path)
+
+    def values(text: str) -> list[Any]:
+        return [record["value"] for record in sample_in(spark, plan, inputs_of(plan, [f"orders={text}"]), 9)]
+
+    spark.sql("select explode(array('a', 'b')) k, null v, 1 at").createOrReplaceTempView("nothing")
+    assert values("nothing,format=table,key=k,value=v,timestamp=at") == [None, None]
+    # Spark infers text for a field without values.
+    (tmp_path / "in.json").write_text('{"k": "a", "v": null, "at": 1}\n{"k": "b", "at": 1, "v": null}\n')
+    assert values(f"{tmp_path}/in.json,key=k,value=v,timestamp=at") == [None, None]
+    (tmp_path / "in.json").write_text('{"k": "a", "v": null, "at": 1}\n{"k": "b", "at": 1, "v": "7"}\n')
+    with (
+        pytest.raises(StreamkitError, match=r"value is of type string: the topic takes|must be an object"),
+        translated(),
+    ):
+        values(f"{tmp_path}/in.json,key=k,value=v,timestamp=at")
 
 
 def test_headers_and_a_whole_number_of_milliseconds(spark: Any, tmp_path: Path) -> None:

@@ -168,6 +168,12 @@ class Place:
         """Whether it has lines of JSON in the form of records, rather than rows with columns."""
         return self.format == JSON_LINES and self.columns == Columns()
 
+    @property
+    def infers_types(self) -> bool:
+        """Whether the types of columns come from their values."""
+        options = {name.lower(): value.lower() for name, value in self.options.items()}
+        return self.format == JSON_LINES or (self.format == "csv" and options.get("inferschema") == "true")
+
 
 @dataclass(frozen=True)
 class Range:

@@ -6,7 +6,7 @@ Spark does all of it before a row reaches a task, and only for columns that are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit.errors import TransportError
@@ -230,6 +230,9 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
         return column.cast("binary").alias(part)
     plain, made = _Plain(place).of(column, kind, serde.type, part)
     reason = misfit(part, made, serde)
+    if reason is not None and place.infers_types:
+        plain, made = _Plain(place, _without_values(frame.select(column))).of(column, kind, serde.type, part)
+        reason = misfit(part, made, serde)
     if reason is not None and not (made is INTEGER and serde.type is NUMBER):
         kind_wanted = next((name for wanted, name in _CASTS.items() if wanted is serde.type), None)
         cure = "" if kind_wanted is None else f"; {part}=cast(COLUMN as {kind_wanted}) converts it"
@@ -237,6 +240,11 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
             f"{place.path}: {part} is of type {kind.simpleString()}: the topic {_without_cure(reason)}{cure}"
         )
     return plain.alias(part)
+
+
+def _without_values(frame: DataFrame) -> frozenset[str]:
+    """Return the paths of `types_of` that are null in all rows, for which Spark infers text."""
+    return frozenset(path for path, kind in types_of(frame).items() if kind == "string" and not has_value(frame, path))
 
 
 def milliseconds(frame: DataFrame, place: Place) -> Column:
@@ -273,8 +281,10 @@ def _without_cure(reason: str) -> str:
 class _Plain:
     """Turns columns into plain data: null, booleans, numbers, text, lists, objects."""
 
-    def __init__(self, place: Place):
+    def __init__(self, place: Place, empty: Collection[str] = ()):
         self._place = place
+        self._empty = empty
+        """The paths that are null in all rows."""
 
     def of(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
         """Return a column as plain data, and its type. Raises TransportError.
@@ -349,10 +359,10 @@ class _Plain:
         from pyspark.sql import types
 
         text = kind.simpleString()
+        if isinstance(kind, types.NullType) or name in self._empty:
+            return column, ANY
         if isinstance(kind, types.StringType) or text.startswith(("char", "varchar")):
             return column, TEXT
-        if isinstance(kind, types.NullType):
-            return column, ANY
         if isinstance(kind, types.BooleanType):
             return column, BOOLEAN
         if text in WHOLE:
