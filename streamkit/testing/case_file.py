@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from streamkit.durations import TIME_FORMS, instant
 from streamkit.errors import Position, Problem, RegistryError, SerdeError, StreamkitError, TopologyError
@@ -32,23 +33,29 @@ from streamkit.testing.cases import (
     Given,
     Phase,
     Plain,
+    Sample,
 )
 from streamkit.testing.generated_records import START, chosen, generated
+
+if TYPE_CHECKING:
+    from streamkit.runtime.spark.submission.job_file import JobFile
 
 # Reads the phases of a test: records, clock advances, expectations on topics and stores.
 
 PHASE_KEYS = ("given", "expect", "stores", "error", "dropped")
 EXPECTATION_KEYS = ("match", "partial", "records", "file")
-CONTROLS = ("advance_wall_clock", "restart", "file", "generate")
+CONTROLS = ("advance_wall_clock", "restart", "file", "generate", "sample")
 GENERATE_KEYS = ("count", "seed", "start", "topics")
+SAMPLE_KEYS = ("job", "limit")
 
 
 class Phases:
     """Reads the phases of one test."""
 
-    def __init__(self, reader: Reader, folder: Path, names: Names, plan: Plan):
+    def __init__(self, reader: Reader, folder: Path, names: Names, plan: Plan, job_of: Callable[[str], JobFile]):
         self._reader = reader
         self._folder = folder
+        self._job_of = job_of
         self._names = names
         self._stores = plan.stores
         self._generators = plan.generators
@@ -118,6 +125,8 @@ class Phases:
                 yield Given(item.position, restart=True)
         elif name == "generate":
             yield from self._generated(node)
+        elif name == "sample":
+            yield from self._sampled(node)
         else:
             yield from self._records_of_file(node)
 
@@ -147,6 +156,29 @@ class Phases:
                 yield Given(node.position, {**record, "topic": topic})
         except StreamkitError as error:
             reader.report(node, str(error))
+
+    def _sampled(self, node: Node) -> Iterator[Given]:
+        from streamkit.runtime.spark.submission.lake_sample import LIMIT
+
+        reader = self._reader
+        options = reader.options(node, "'sample'", SAMPLE_KEYS, ("job",))
+        limit = reader.integer(options["limit"], "'limit'", 1) if "limit" in options else LIMIT
+        name = reader.text(options["job"], "'job'") if "job" in options else BAD
+        if limit is BAD or name is BAD:
+            return
+        try:
+            job = self._job_of(str(self._folder / name))
+        except TopologyError as error:
+            reader.report_all(error)
+            return
+        except StreamkitError as error:
+            reader.report(options["job"], str(error))
+            return
+        if not job.options.inputs:
+            reader.report(options["job"], f"{name} has no inputs in files or tables, of which there could be a sample")
+        topics = map(self._names.entry, job.options.inputs)
+        if BAD not in [self._input(topic, options["job"]) for topic in topics]:
+            yield Given(node.position, sample=Sample(job, limit))
 
     def _input(self, name: str, node: Node) -> Document:
         topic = self._names.input(name)
@@ -316,8 +348,16 @@ def _lenient(value: Document) -> Document:
 SUFFIXES = (".test.yaml", ".test.yml")
 FILE_KEYS = ("topology", "description", "environment", "set", "tests")
 CASE_KEYS = ("description", "set", "clock", "describe", "steps", *PHASE_KEYS)
-PlanOf = Callable[[Path, Mapping[str, str], Mapping[str, Document]], Plan]
-"""(topology file, variables, settings) -> its plan. Raises TopologyError, UsageError, ConfigError."""
+
+
+class PlanOf(Protocol):
+    """Gives the plans of topologies."""
+
+    variables: Mapping[str, str]
+    """For `${NAME}`, below those of a test file."""
+
+    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document]) -> Plan:
+        """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""
 
 
 class _Literal(Resolver):
@@ -368,6 +408,8 @@ class _File:
         self._plan_of = plan_of
         self._plan_with: Callable[[Mapping[str, Document], Node], Plan | None] = lambda own, place: None
         """Returns the plan of the topology for the settings of a test; its mistakes are reported at the node."""
+        self._job_of: Callable[[str], JobFile]
+        """Reads a job file. Raises TopologyError, UsageError."""
 
     def read(self, root: Node) -> CaseFile | None:
         reader = self._reader
@@ -385,6 +427,7 @@ class _File:
         if plan is None:
             return None
         self._plan_with = lambda own, place: self._plan(topology, environment, own, place)
+        self._job_of = lambda path: self._job(path, environment)
         cases = self._cases(options["tests"], Names(plan), plan, settings)
         return CaseFile(self._path, reader.source, topology, environment, settings, cases)
 
@@ -397,6 +440,14 @@ class _File:
             return self._reader.report_all(error) or None
         except StreamkitError as error:
             return self._reader.report(place, str(error).removeprefix("--set: ")) or None
+
+    def _job(self, path: str, environment: Mapping[str, str]) -> JobFile:
+        from streamkit.runtime.spark.submission.job_file import load_job
+
+        def plan_of(topology: str, settings: Mapping[str, str]) -> Plan:
+            return self._plan_of(Path(topology), environment, settings)
+
+        return load_job(path, plan_of, {**self._plan_of.variables, **environment})
 
     def _topology(self, options: dict[str, Node], root: Node) -> Path | None:
         reader = self._reader
@@ -442,7 +493,7 @@ class _File:
             return None
         if "description" in options:
             reader.text(options["description"], "'description'")
-        phases = Phases(reader, self._path.parent, names, plan)
+        phases = Phases(reader, self._path.parent, names, plan, self._job_of)
         own = [name for name in PHASE_KEYS if name in options]
         if "steps" in options and own:
             reader.report(options[own[0]], f"{own[0]!r} stands beside 'steps'; put it into one of them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import copysign, isfinite
 
 from streamkit.errors import Position, StreamkitError
@@ -15,7 +15,7 @@ from streamkit.runtime.driver import Driver, Remains
 from streamkit.serdes.formats.json_text import to_text
 from streamkit.serdes.plain import Document
 from streamkit.testing.case_file import Names
-from streamkit.testing.cases import CONTAINS, ORDERED, Case, Described, Expectation, Expected, Phase, Plain
+from streamkit.testing.cases import CONTAINS, ORDERED, Case, Described, Expectation, Expected, Given, Phase, Plain
 
 Record = Mapping[str, Document]
 
@@ -74,13 +74,16 @@ class _Run:
         case, failures = self._case, self._outcome.failures
         if case.describe is not None:
             failures.extend(_check_describe(case.describe, describe(self._plan, "text")))
+        phases = [replace(phase, given=tuple(self._given(phase))) for phase in case.phases]
+        if failures:
+            return
         try:
             self._driver = self._open()
         except StreamkitError as error:
             failures.append(Failure(case.position, f"does not start: {error}"))
             return
         try:
-            for phase in case.phases:
+            for phase in phases:
                 before = self._dropped_total()
                 printed: list[Record] = []
                 ended_by = self._feed(phase, printed)
@@ -89,6 +92,22 @@ class _Run:
                     return
         finally:
             self._driver.close()
+
+    def _given(self, phase: Phase) -> Iterator[Given]:
+        """Yield what is given, and in place of a sample its records."""
+        for given in phase.given:
+            if given.sample is None:
+                yield given
+                continue
+            from streamkit.runtime.spark.submission.lake_sample import sample
+
+            job = given.sample.job
+            try:
+                records = sample(self._plan, job.options.inputs, given.sample.limit, job.cluster)
+            except StreamkitError as error:
+                self._outcome.failures.append(Failure(given.position, f"the sample can't be read: {error}"))
+                continue
+            yield from (Given(given.position, record) for record in records)
 
     def _open(self) -> Driver:
         return Driver(self._plan, self._remains, self._reached)

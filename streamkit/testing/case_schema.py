@@ -58,6 +58,14 @@ def _generate() -> Schema:
     return _object(options, ("count",), "Records of the topology's generators.")
 
 
+def _sample() -> Schema:
+    options: Schema = {
+        "job": {**TEXT, "description": "The job file that has the inputs."},
+        "limit": {"type": "integer", "minimum": 1, "description": "How many records of each topic; 100 where absent."},
+    }
+    return _object(options, ("job",), "The first records of the inputs of a job file, which Spark reads.")
+
+
 def _given() -> Schema:
     record = _object(_record_fields())
     items = [
@@ -65,6 +73,7 @@ def _given() -> Schema:
         _object({"advance_wall_clock": _ref("duration", "Moves the wall clock.")}, ("advance_wall_clock",)),
         _object({"restart": {"type": "boolean", "description": "Restarts from the changelogs."}}, ("restart",)),
         _object({"generate": _generate()}, ("generate",)),
+        _object({"sample": _sample()}, ("sample",)),
         _object({"file": {**TEXT, "description": "Records as JSON Lines."}}, ("file",)),
     ]
     return {

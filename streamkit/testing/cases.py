@@ -5,24 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamkit.errors import Position
 from streamkit.serdes.plain import Document, Json
 from streamkit.spec.yaml_nodes import Node, Source
+
+if TYPE_CHECKING:
+    from streamkit.runtime.spark.submission.job_file import JobFile
 
 RECORD_FIELDS = ("key", "value", "timestamp", "headers")
 ORDERED, UNORDERED, CONTAINS = MATCHES = ("ordered", "unordered", "contains")
 
 
 @dataclass(frozen=True)
+class Sample:
+    """The first records of each input of a job file, of files and tables, in the order of a job."""
+
+    job: JobFile
+    limit: int
+
+
+@dataclass(frozen=True)
 class Given:
-    """One action of a test: it sends a record, moves the clock by milliseconds, or restarts the application."""
+    """One action of a test: it sends a record or a sample, moves the clock by milliseconds, or restarts the application."""
 
     position: Position
     record: Mapping[str, Json] | None = None
     """In the JSON form, its topic by the physical name."""
     advance_ms: int | None = None
     restart: bool = False
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True)

@@ -557,7 +557,7 @@ class Plans:
     """
 
     def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Document]):
-        self._variables = variables
+        self.variables = variables
         self._overrides = overrides
         self._built: dict[tuple[Path, tuple[tuple[str, str], ...], str], Plan] = {}
 
@@ -566,7 +566,7 @@ class Plans:
         wanted = {**settings, **self._overrides}
         key = (topology, tuple(sorted(environment.items())), repr(sorted(wanted.items(), key=lambda item: item[0])))
         if key not in self._built:
-            plan = self._built[key] = load_plan(topology, {**self._variables, **environment}, wanted)
+            plan = self._built[key] = load_plan(topology, {**self.variables, **environment}, wanted)
             if plan.registry is not None:
                 # Before the records of a test are checked: that encodes them.
                 plan.registry.start_dry_run()

@@ -191,6 +191,29 @@ def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
     assert again.out == tried.out
 
 
+def test_a_sample_in_a_test(topology: Path, tmp_path: Path) -> None:
+    for name, rows in (("orders", "ann,3\nbob,4\ncy,5\n"), ("damaged", "ann,3,5\n")):
+        (tmp_path / f"{name}.csv").write_text(f"user,amount\n{rows}")
+        # Samples do not need the master of the job.
+        (tmp_path / f"{name}-job.yaml").write_text(
+            "topology: topology.yaml\nmaster: spark://127.0.0.1:1\nspark: {spark.ui.enabled: false}\n"
+            f"inputs: {{orders: {{path: '${{FOLDER}}/{name}.csv', key: user, value: amount, timestamp: 0}}}}\n"
+        )
+    (tmp_path / "topology.test.yaml").write_text(
+        "environment: {FOLDER: .}\n"
+        "tests:\n"
+        "  of a sample:\n"
+        "    given: [{sample: {job: orders-job.yaml, limit: 2}}]\n"
+        "    expect: {out: [{key: ann, value: 3}, {key: bob, value: 4}]}\n"
+        "  of a damaged one:\n"
+        "    given: [{sample: {job: damaged-job.yaml}}]\n"
+    )
+    done = streamkit("test", topology)
+    assert done.code == 1
+    assert "  ok    of a sample\n" in done.out
+    assert "topology.test.yaml:7:22: the sample can't be read: " in done.out
+
+
 def test_wrong_options(topology: Path, tmp_path: Path) -> None:
     records = write_lines(tmp_path / "in.jsonl", []).path
     for line, words in (

@@ -27,6 +27,9 @@ from tests.testing.support import case, failures, write
         (case("given: [{topic: orders, timestamp: soon}]"), "3:40: 'timestamp' must be milliseconds, a duration since 0"),
         (case("given: [{advance_wall_clock: soon}]"), "3:34: 'advance_wall_clock' must be a duration"),
         (case("given: [{file: none.jsonl}]"), "none.jsonl: No such file or directory"),
+        (case("given: [{sample: {limit: 0}}]"), "3:30: 'limit' must be a whole number of at least 1"),
+        (case("given: [{sample: {limit: 2}}]"), "3:22: 'sample' needs 'job'"),
+        (case("given: [{sample: {job: none.yaml}}]"), "none.yaml: No such file or directory"),
         (case("given: {order: []}"), "3:13: The topology does not read a topic 'order'; did you mean 'orders'?"),
         (case("expect: {total: []}"), "3:14: The topology does not write a topic 'total'; did you mean 'totals'?"),
         (case("expect: {orders: []}"), "3:14: The topology does not write a topic 'orders'"),
@@ -54,6 +57,22 @@ def test_a_mistake_is_reported_at_its_place(tmp_path: Path, text: str, problem: 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = case("given: [{topic: a}, {topic: b}]\nexpect: {c: []}\nstores: {d: []}")
     assert len(failures(tmp_path, text)) == 4
+
+
+def test_a_job_file_without_a_sample(tmp_path: Path) -> None:
+    text = case("given: [{sample: {job: job.yaml}}]")
+    job = tmp_path / "job.yaml"
+    job.write_text("topology: topology.yaml\nemit: all\n")
+    assert failures(tmp_path, text) == [f"{job}:2:7: 'emit' must be updates or final, not 'all'"]
+    job.write_text("topology: topology.yaml\n")
+    assert failures(tmp_path, text) == [
+        "3:28: job.yaml has no inputs in files or tables, of which there could be a sample"
+    ]
+    (tmp_path / "other.yaml").write_text(
+        "streamkit: 1\napplication: other\ntopics: {bills: {value: json}}\npipelines: {bills: {stream: bills}}\n"
+    )
+    job.write_text("topology: other.yaml\ninputs: {bills: lake.db.bills}\n")
+    assert failures(tmp_path, text) == ["3:28: The topology does not read a topic 'bills'; known are orders"]
 
 
 def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:

@@ -338,5 +338,4 @@ def sample_of(plan: Plan, inputs: Sequence[str], limit: int | None, conf: list[s
     for text in inputs:
         if not is_place(text):
             raise UsageError(f"--input {text}: expected TOPIC=PLACE, as submit has it")
-    cluster = cluster_of(os.environ.get("MASTER") or "local[*]", conf, None, None)
-    return sample(plan, inputs_of(plan, inputs), limit or LIMIT, cluster)
+    return sample(plan, inputs_of(plan, inputs), limit or LIMIT, cluster_of(None, conf, None, None))

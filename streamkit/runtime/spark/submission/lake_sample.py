@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamkit.expressions.expression import Expression
@@ -35,10 +37,12 @@ def sample(
 ) -> list[dict[str, Json]]:
     """Return the first records of each topic as `submit` reads them, those of several topics by their times as a task takes them.
 
-    Opens and ends a Spark session. Raises StreamkitError of many kinds, each one line.
+    Opens and ends a Spark session with the settings of a cluster, on this machine unless MASTER in the environment names
+    another master. Raises StreamkitError of many kinds, each one line.
     """
     check(plan, JobOptions(inputs))
-    spark = open_session(cluster or Cluster("local[*]"), f"streamkit {plan.application}: sample")
+    here = replace(cluster or Cluster(), master=os.environ.get("MASTER") or "local[*]")
+    spark = open_session(here, f"streamkit {plan.application}: sample")
     try:
         with translated():
             return sample_in(spark, plan, inputs, limit)
