@@ -20,7 +20,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.structs import MemberState
 from kafka.structs import TopicPartition as KafkaPartition
 
-from streamkit.errors import UnreachableError
+from streamkit.errors import FencedError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
 from streamkit.transport.kafka.kafka_membership import CommittedOffsets, KafkaMembership
@@ -130,7 +130,8 @@ def test_a_read_of_committed_offsets_that_failed_leaves_no_answer_for_the_next(
     assert pending == {}
 
 
-def test_a_rebalance_that_is_requested_during_one_is_not_forgotten() -> None:
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_rebalance_that_is_requested_during_one_is_not_forgotten(is_removed: bool) -> None:
     """kafka-python takes every request for done once a join has ended, also one that came after its subscription was sent."""
     membership = KafkaMembership({"bootstrap.servers": "127.0.0.1:1"}, 1.0, "app", lambda members: {})
     requested, sent = [True], []
@@ -139,6 +140,8 @@ def test_a_rebalance_that_is_requested_during_one_is_not_forgotten() -> None:
         sent.append(bytes(membership._assignor.metadata([]).user_data))
         if len(sent) == 1:
             membership.rebalance()
+            # The group has removed the member in the meantime.
+            membership._number = 1 if is_removed else membership._number
         requested[0] = False
 
     coordinator = SimpleNamespace(
@@ -151,6 +154,9 @@ def test_a_rebalance_that_is_requested_during_one_is_not_forgotten() -> None:
         _subscription=SimpleNamespace(assigned_partitions=list),
     )
     membership._client = SimpleNamespace(_coordinator=coordinator)  # type: ignore[assignment]
+    if is_removed:
+        with pytest.raises(FencedError):
+            membership.poll(LIMIT_S * 1000)
     for _ in range(3):
         membership.poll(LIMIT_S * 1000)
     assert len(set(sent)) == len(sent) == 2

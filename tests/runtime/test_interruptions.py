@@ -386,6 +386,24 @@ def test_a_changelog_whose_bounds_can_not_be_had_does_not_hold_up_the_others(tmp
     assert set(made.thread._tasks.running) == {TaskId(0, 1), TaskId(0, 2)}
 
 
+def test_a_changelog_whose_bounds_can_not_be_had_for_long_ends_the_task(tmp_path, monkeypatch) -> None:
+    made = Harness(tmp_path, FakeProgram(), Settings(task_timeout_ms=300_000), stores=("counts",))
+    updater = made.thread.updater
+
+    def without_leader(partitions: Any) -> Any:
+        made.clock.now += 30_000
+        raise UnreachableError("a partition has no leader")
+
+    updater._start_positions.bounds = without_leader  # type: ignore[method-assign]
+    made.thread._round()
+    for _ in range(200):
+        updater.round()
+        made.clock.now += 1_000
+        if updater._failed:
+            break
+    assert 300_000 <= made.clock.now < 400_000
+
+
 def test_a_task_whose_directory_is_in_use_for_a_moment_is_created_later(tmp_path) -> None:
     made = Harness(tmp_path, FakeProgram(), Settings(), stores=("counts",))
     made.send(3)
@@ -449,6 +467,19 @@ def test_the_group_does_not_go_on_while_a_removed_thread_may_still_commit() -> N
     removed.state = ThreadState.DEAD
     listener.poll()
     assert membership.joins == 1
+
+
+def test_a_removed_thread_that_never_ends_makes_the_member_leave(caplog) -> None:
+    """The others would wait for it in each rebalance."""
+    left: list[str] = []
+    coordinator = SimpleNamespace(
+        is_member=True, use_threads=lambda names: None, give_up=left.append, poll=lambda join: None
+    )
+    hangs = SimpleNamespace(
+        name="T2", stopping=True, state=ThreadState.RUNNING, polled_at=0.0, settled=lambda: True, lost=threading.Event()
+    )
+    RebalanceListener(coordinator, lambda: [hangs], 300_000, 45_000).poll()  # type: ignore[arg-type,list-item]
+    assert len(left) == 1
 
 
 # -- What the log rejects --

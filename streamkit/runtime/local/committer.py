@@ -332,7 +332,8 @@ class Committer:
             if not goes_on:
                 final = final or error
             topic = handlers.dead_letter_topic
-            failed = [row for row in error.rows if row[0] != topic]
+            # After a restart, records whose rejection was transient are written again.
+            failed = [] if error.retriable and not goes_on else [row for row in error.rows if row[0] != topic]
             letters = [] if topic is None else dead_letters_of_rows(topic, error, failed, self._shared.clock())
             if goes_on:
                 self._lost.update(TopicPartition(row[0], row[5]) for row in rows)

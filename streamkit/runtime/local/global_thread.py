@@ -68,15 +68,16 @@ class GlobalThread:
             client_id=f"{self.name}-consumer",
         )
         try:
-            self._restore(stopping)
-        except TaskCorruptedError as error:
-            log.warning("%s; it is restored from the beginning", error)
-            self._close_tasks()
-            if error.path is None:
-                shared.directory.wipe("global")
-            else:
-                shared.directory.wipe_store("global", error.path.name)
-            self._restore(stopping)
+            try:
+                self._restore(stopping)
+            except TaskCorruptedError as error:
+                log.warning("%s; it is restored from the beginning", error)
+                self._close_tasks()
+                if error.path is None:
+                    shared.directory.wipe("global")
+                else:
+                    shared.directory.wipe_store("global", error.path.name)
+                self._restore(stopping)
         except (RetriableTransportError, UnreachableError, StopRequestedError):
             # The next attempt continues with the stores on disk.
             self._close_tasks()
@@ -143,7 +144,7 @@ class GlobalThread:
             for store in self._followed.values():
                 store.commit()
             shared.directory.upgrade("global")
-        if not restore(changelogs, self._consumer, stopping):
+        if not restore(changelogs, self._consumer, lambda: stopping() or self._stop.is_set()):
             raise StopRequestedError
         for task in reprocessing:
             # As in Java, a restore has its own processor, whose fields are lost afterwards.

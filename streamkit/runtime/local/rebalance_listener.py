@@ -145,7 +145,10 @@ class RebalanceListener:
         if not self._coordinator.is_member:
             return
         now = monotonic()
-        for thread in self._running_threads():
+        for thread in self._threads():
+            if thread.state is ThreadState.DEAD:
+                continue
+            # Also one that stops: no rebalance begins before its end.
             if now - thread.polled_at > self._max_poll_ms / 1000:
                 reason = f"{thread.name} has not polled for longer than max.poll.interval.ms ({self._max_poll_ms} ms)"
                 log.warning("%s; leaving the group", reason)

@@ -173,7 +173,7 @@ class StateUpdater:
                 # The consumer's positions may be past records that were not applied.
                 self._discarded.update(self._reading)
             try:
-                self._timeout.note_error(error, [task.name for task in self._tasks.values() if task.active])
+                self._timeout.note_error(error, [task.name for task in self._tasks.values() if self._waits(task)])
             except Exception as final:
                 self._fail_all(final)
             return False
@@ -204,8 +204,9 @@ class StateUpdater:
         self._finish_restored()
         if failure is not None:
             raise failure
-        # All requests of this round succeeded.
-        self._timeout.note_progress()
+        if not self._bounds_at:
+            # All requests of this round succeeded, and no look is put off.
+            self._timeout.note_progress()
         self._checkpoint()
         self._log_progress()
         return bool(wanted)
@@ -213,6 +214,10 @@ class StateUpdater:
     def _is_here(self, task: LocalTask) -> bool:
         """Whether a task is still in the updater, and still has the role that it had when the round began."""
         return self._tasks.get(task.id) is task and self._roles.get(task.id) == task.roles
+
+    def _waits(self, task: LocalTask) -> bool:
+        """Whether an active task is held up by the last error: by a failed look at bounds only those whose bounds are unknown."""
+        return task.active and (not self._bounds_at or _is_fresh(task))
 
     def _try_bounds(self, tasks: list[LocalTask]) -> TransportError | None:
         """Look up bounds; return the error of a failed look, which must not stop the tasks whose bounds are known.

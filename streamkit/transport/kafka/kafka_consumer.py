@@ -143,6 +143,7 @@ class KafkaConsumer(Consumer):
                 self._check_reachable()
                 return []
             if events:
+                self._down_since = None
                 self._note_events(events, batches)
             if self._paused:
                 batches = self._buffer_paused(batches)
@@ -317,7 +318,6 @@ class KafkaConsumer(Consumer):
         The records that arrived with it and the events after it are kept for the next polls, since librdkafka reports each
         event once.
         """
-        self._down_since = None
         delivered = {TopicPartition(batch.topic, batch.partition) for batch in batches}
         early: list[Event] = []
         for number, event in enumerate(events, 1):

@@ -115,10 +115,10 @@ class KafkaMembership(Membership):
                 return None
             join_thread, self._join_thread = self._join_thread, None
             join_thread.raise_failure()
-            self._check_lost()
             if self._assignor.changed():
                 # kafka-python forgets a request for a rebalance that comes during one.
                 self._coordinator.request_rejoin()
+            self._check_lost()
             return self._take()
 
     def group_metadata(self) -> bytes:
