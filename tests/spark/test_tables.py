@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -461,6 +462,68 @@ def test_values_of_unknown_types_are_json_and_are_read_again(spark: Any, tmp_pat
             tmp_path / "again",
         )
         assert sorted(map(repr, (record["value"] for record in again))) == sorted(map(repr, rows))
+
+
+@pytest.fixture
+def berlin(spark: Any) -> Iterator[None]:
+    """A session with other defaults: the zone, in which an hour is missing on 2026-03-29, and what an overwrite keeps."""
+    defaults = {"spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.sources.partitionOverwriteMode": "dynamic"}
+    for name, value in defaults.items():
+        spark.conf.set(name, value)
+    yield
+    for name in defaults:
+        spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_times_without_a_zone_are_of_utc_whatever_the_session(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t\n2026-03-29T02:30:00\n")
+    (tmp_path / "b.json").write_text('{"t":"2026-03-29T02:30:00"}\n')
+    (tmp_path / "lake" / "t=2026-03-29 02%3A30%3A00").mkdir(parents=True)
+    (tmp_path / "lake" / "t=2026-03-29 02%3A30%3A00" / "c.json").write_text('{"n":1}\n')
+    for place in ("a.csv,options.inferSchema=true", "b.json,options.inferTimestamp=true", "lake,format=json"):
+        (record,) = copied(spark, f"{tmp_path}/{place},value=t,timestamp=t", tmp_path)
+        assert (place, record["value"], record["timestamp"]) == (place, "2026-03-29T02:30:00Z", 1774751400000)
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("kind", ["years", "months", "days", "hours"])
+def test_folders_by_times_of_utc_in_a_session_of_another_zone(kind: str, spark: Any, tmp_path: Path) -> None:
+    rows = [{"row": {"at": "2026-03-29T02:30:00Z", "day": "2026-03-29"}}]
+    settings = f"value=at timestamp,day date,partition_by={kind}(value_at),{kind}(value_day)"
+    written(spark, tmp_path, rows, f"rows={{}},format=parquet,{settings}")
+    (file,) = (tmp_path / "out").rglob("*.parquet")
+    folders = {"years": "2026", "months": "2026-03", "days": "2026-03-29", "hours": "2026-03-29-02"}
+    word, found = kind.removesuffix("s"), folders[kind]
+    midnight = found.replace("-02", "-00") if kind == "hours" else found
+    assert str(file.parent.relative_to(tmp_path / "out")) == f"value_at_{word}={found}/value_day_{word}={midnight}"
+
+
+@pytest.mark.usefixtures("berlin")
+def test_times_as_text_and_in_folders_are_exact(spark: Any, tmp_path: Path) -> None:
+    # In Berlin both are 2:30.
+    times = ["2026-10-25T00:30:00.000001Z", "2026-10-25T01:30:00.000001Z"]
+    rows = [{"row": {"at": time, "zoneless": time[:-1]}} for time in times]
+    types = "value=at timestamp,zoneless timestamp_ntz"
+    frame = written(spark, tmp_path, rows, f"rows={{}},format=csv,{types}")
+    assert [(row.value_at, row.value_zoneless) for row in frame.orderBy("value_at").collect()] == [
+        (time, time[:-1]) for time in times
+    ]
+    written(spark, tmp_path, rows, f"rows={{}},format=parquet,{types},partition_by=value_at")
+    folders = [path.name for path in (tmp_path / "out").glob("value_at=*")]
+    assert sorted(folders) == [f"value_at=2026-10-25 0{hour}%3A30%3A00.000001" for hour in (0, 1)]
+
+
+@pytest.mark.usefixtures("berlin")
+def test_an_overwrite_keeps_no_folder(spark: Any, tmp_path: Path) -> None:
+    for kind in ("a", "b"):
+        written(
+            spark,
+            tmp_path,
+            [{"row": {"kind": kind}}],
+            "rows={},format=parquet,value=kind string,partition_by=value_kind",
+        )
+    assert [path.name for path in (tmp_path / "out").glob("value_kind=*")] == ["value_kind=b"]
 
 
 def test_folders_by_days_and_the_order_of_rows(spark: Any, tmp_path: Path) -> None:

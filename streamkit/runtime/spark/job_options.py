@@ -101,6 +101,10 @@ _CHOSEN_HERE = {
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",
 }
 """Options of Spark that would lose records, in lower case."""
+IN_UTC = {"timeZone": "UTC"}
+"""An option of Spark for files: times without a zone, and those in the names of folders, are otherwise of the session's zone."""
+COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options of Spark for files, whatever the session has."""
 
 
 Parts: TypeAlias = str | tuple[str, ...] | Mapping[str, str]

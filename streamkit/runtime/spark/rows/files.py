@@ -12,7 +12,7 @@ from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
-from streamkit.runtime.spark.job_options import AVRO, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
+from streamkit.runtime.spark.job_options import AVRO, COMPLETE, IN_UTC, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
     filtered,
@@ -49,7 +49,6 @@ _MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _NUMBERS = ("partition", "offset")
 _EXCERPT_CHARACTERS = 120
 _FILE_OF_ICEBERG = "_file"
-_COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _OPTIONS = {
     # Rows with more or fewer columns fail, and so do files with other ones; line breaks in quotes belong to their value.
     "csv": {
@@ -69,11 +68,13 @@ _OPTIONS = {
 }
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 """Options that give the columns to read, in lower case."""
-_LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath")
+_LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "timezone", "basepath")
 """Options that choose files, in lower case."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
+_REPLACED = {"partitionOverwriteMode": "static"}
+"""All that a directory has, whatever the session would keep of it."""
 _WRITTEN = {
     "csv": {
         "header": "true",
@@ -81,6 +82,9 @@ _WRITTEN = {
         # Spark would cut blanks off at both ends.
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
+        # Spark would cut off what is finer than a millisecond.
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
 }
 _BLOCK_BITS = 41
@@ -189,7 +193,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         return spark.table(place.path)
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
-    reader = reader.options(**(own | _COMPLETE if place.format in OF_SPARK else own))
+    reader = reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))
     if place.has_lines:
         return reader.text(paths)
     if place.format == JSON_LINES:
@@ -251,10 +255,15 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
 
 def files_of_place(spark: SparkSession, place: Place) -> list[str]:
     """Return the files that Spark finds at a place, of a format OF_SPARK, without a look at their contents. Raises TransportError."""
-    chosen = {name: value for name, value in place.options.items() if name.lower() in _LISTING}
-    frame = spark.read.options(**chosen).format("binaryFile").load(place.path)
+    frame = _listed(spark, place)
     _check_all_read(spark, place, frame)
     return list(frame.inputFiles())
+
+
+def _listed(spark: SparkSession, place: Place) -> DataFrame:
+    """Return the files at a place with the columns that folders give them."""
+    chosen = {name: value for name, value in place.options.items() if name.lower() in _LISTING}
+    return spark.read.options(**IN_UTC | chosen).format("binaryFile").load(place.path)
 
 
 def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
@@ -628,7 +637,8 @@ def write_files(
         rows = frame.select(*LOG_TYPES)
     else:
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
-    arranged(rows, place).mode(mode).options(**_WRITTEN.get(place.format, {})).format(place.format).save(place.path)
+    options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
+    arranged(rows, place).mode(mode).options(**options).format(place.format).save(place.path)
 
 
 @mark_errors

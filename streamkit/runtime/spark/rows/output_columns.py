@@ -591,7 +591,8 @@ def _arrow(shape: Shape) -> pa.DataType:
 __all__ = ["LOG_TYPES", "WHOLE_NUMBERS", "OutputLayout", "layout_of", "ticked", "write_columns"]
 
 
-_FORMS = dict(zip(TIMES, ("yyyy", "yyyy-MM", "yyyy-MM-dd", "yyyy-MM-dd-HH"), strict=True))
+_AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}
+"""The characters of a day that follow its year, its month and its day."""
 _NESTED = ("struct<", "array<", "map<", "binary")
 
 
@@ -643,8 +644,11 @@ def _time(each: Transform, kind: str) -> Column:
     from pyspark.sql import functions as sf
 
     column = sf.col(ticked(each.column))
-    if kind == "date":
-        return sf.date_format(column.cast("timestamp_ntz"), _FORMS[each.kind])
     zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
     utc = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
-    return sf.date_format(utc, _FORMS[each.kind])
+    time = column.cast("timestamp_ntz") if kind == "date" else utc
+    # Not by date_format, which takes a time without a zone for one of the session's zone.
+    day = time.cast("date").cast("string")
+    if each.kind == "hours":
+        return sf.concat(day, sf.lit("-"), sf.lpad(sf.hour(time).cast("string"), 2, "0"))
+    return sf.left(day, sf.length(day) - _AFTER[each.kind])

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
-from streamkit.runtime.spark.job_options import Place
+from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, Place
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import mark_errors
@@ -44,7 +44,7 @@ def _texts(spark: SparkSession, place: Place, paths: Sequence[str], whole: bool)
     """Return the lines of files, or whole files, with their positions."""
     from pyspark.sql import functions as sf
 
-    reader = spark.read.options(**place.options, ignoreCorruptFiles="false", ignoreMissingFiles="false")
+    reader = spark.read.options(**IN_UTC | dict(place.options) | COMPLETE)
     frame = reader.schema(f"{_TEXT} string").text(
         list(paths), wholetext=whole, lineSep=_option(place, "linesep") or None
     )
