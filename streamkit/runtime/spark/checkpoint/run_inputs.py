@@ -192,9 +192,24 @@ def open_some(
         if names and place.format not in OF_SPARK:
             opened.append(open_files(spark, place, names, number=number))
         elif names:
-            base = place.path if files.is_folder(place.path) else None
-            opened.append(open_files(spark, place, list(map(_uri, names)), base, number))
+            of_place = [name for name, other in found.places.items() if other == number]
+            opened.append(
+                open_files(spark, place, [_uri(name) for name in names], _base(files, place, of_place), number)
+            )
     return opened
+
+
+def _base(files: FileSystem, place: Place, names: Iterable[str]) -> str | None:
+    """Return the directory whose folders NAME=VALUE are columns: the input, or that which a pattern matches. names: all files.
+
+    Spark refuses a pattern that matches several with such folders.
+    """
+    if files.is_folder(place.path):
+        return place.path
+    folders = {name.rpartition("/")[0] for name in names}
+    matched = [files.normal(path) for path in files.matches(place.path)]
+    found = [path for path in matched if any(folder.startswith(f"{path}/") for folder in folders)]
+    return _with_scheme(found[0]) if len(found) == 1 else None
 
 
 def _paths(places: Sequence[Place]) -> str:
@@ -202,5 +217,10 @@ def _paths(places: Sequence[Place]) -> str:
 
 
 def _uri(name: str) -> str:
-    """Return the name of a file for Spark; local names have no scheme, and Spark's default may be another file system."""
-    return f"file://{escaped(name)}" if name.startswith("/") else escaped(name)
+    """Return the name of a file for Spark, which looks for patterns in it."""
+    return _with_scheme(escaped(name))
+
+
+def _with_scheme(name: str) -> str:
+    """Return a name with its scheme: local ones have none, and Spark's default may be another file system."""
+    return f"file://{name}" if name.startswith("/") else name

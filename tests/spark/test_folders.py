@@ -1,0 +1,35 @@
+"""Folders NAME=VALUE of inputs: columns of all rows, with a pattern and a checkpoint too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from streamkit.plan import load
+from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, parse_place
+from streamkit.runtime.spark.submission.incremental import submit_next
+from tests.spark.test_tables import COPY, copied
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_pattern_has_the_columns_of_folders_in_each_run(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(COPY.replace("KEY", "string").replace("VALUE", "json"))
+    topic, place = parse_place(f"orders={tmp_path}/lake/*,value=*,timestamp=0,format=json", "--input")
+    assert place is not None
+    out, state = tmp_path / "out", str(tmp_path / "state")
+    expected = []
+    for run in (1, 2):
+        put(tmp_path / f"lake/e[u] %/dt=2026-01-0{run}/x.json", f'{{"n":{run}}}\n')
+        options = JobOptions({topic: (place,)}, {"out": Place(str(out), JSON_LINES)}, checkpoint=state)
+        submit_next(load(path), options, spark)
+        (file,) = (out / f"run=00000{run}").glob("part-*")
+        expected.append({"n": run, "dt": f"2026-01-0{run}"})
+        assert json.loads(file.read_text())["value"] == expected[-1]
+    found = copied(spark, f"{tmp_path}/lake/*,value=*,timestamp=0,format=json", tmp_path)
+    assert [record["value"] for record in found] == expected
