@@ -1,4 +1,4 @@
-"""Folders NAME=VALUE of inputs: columns of all rows, with a pattern and a checkpoint too."""
+"""Folders NAME=VALUE of inputs: columns of all rows, with a pattern and a checkpoint too, or an error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from streamkit.errors import TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, parse_place
 from streamkit.runtime.spark.submission.incremental import submit_next
@@ -33,3 +36,22 @@ def test_a_pattern_has_the_columns_of_folders_in_each_run(spark: Any, tmp_path: 
         assert json.loads(file.read_text())["value"] == expected[-1]
     found = copied(spark, f"{tmp_path}/lake/*,value=*,timestamp=0,format=json", tmp_path)
     assert [record["value"] for record in found] == expected
+
+
+@pytest.mark.parametrize("settings", ["", ",value=*,timestamp=0"])
+def test_a_file_beside_folders_of_partitions(settings: str, spark: Any, tmp_path: Path) -> None:
+    put(tmp_path / "lake/dt=2026-01-01/x.json", '{"value":1,"timestamp":1}\n')
+    put(tmp_path / "lake/y.json", '{"value":2,"timestamp":2}\n')
+    with pytest.raises(TransportError, match=r"Spark does not read .*/lake/y\.json: .* beside folders NAME=VALUE"):
+        copied(spark, f"{tmp_path}/lake,format=json{settings}", tmp_path)
+    found = copied(spark, f"{tmp_path}/lake/*,format=json{settings}", tmp_path)
+    assert len(found) == 2
+
+
+def test_two_directories_with_folders_of_partitions(spark: Any, tmp_path: Path) -> None:
+    for region in ("eu", "us"):
+        put(tmp_path / f"lake/{region}/dt=2026-01-01/x.json", '{"n":1}\n')
+    with pytest.raises(
+        TransportError, match=r"/lake/eu and .*/lake/us have folders NAME=VALUE.* an --input of its own"
+    ):
+        copied(spark, f"{tmp_path}/lake/*,format=json,value=*,timestamp=0", tmp_path)

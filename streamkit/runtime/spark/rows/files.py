@@ -279,6 +279,14 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
     name = place.path.rstrip("/").rpartition("/")[2]
     if not read and name.startswith(("_", ".")):
         raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
+    # With such columns Spark takes files from folders of their depth, and lists the others without reading them.
+    deepest = max((name.count("/") for name in read), default=0)
+    beside = sorted(same_path(name) for name in read if name.count("/") < deepest)
+    if beside and len(_listed(spark, place).columns) > len(listed.columns):
+        raise TransportError(
+            f"{place.path}: Spark does not read {beside[0]}: it is beside folders NAME=VALUE, whose files have the columns NAME; "
+            "move it into such a folder, or out of the directory"
+        )
 
 
 def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, RowOrder]:
