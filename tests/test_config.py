@@ -51,6 +51,38 @@ def test_exactly_once_changes_defaults():
     assert (producer["enable.idempotence"], producer["transaction.timeout.ms"]) == ("true", "10000")
 
 
+ON_KAFKA = {"processing.guarantee": "exactly_once_v2", "bootstrap.servers": "broker:9092"}
+
+
+def test_a_transaction_lasts_until_its_commit():
+    with pytest.raises(
+        ConfigError,
+        match=r"^commit.interval.ms is 30000, and transaction.timeout.ms of the producer 10000, the default: .* at most 10000, "
+        r"or producer.transaction.timeout.ms to 30000 or more$",
+    ):
+        Config("app", ON_KAFKA | {"commit.interval.ms": 30_000})
+    with pytest.raises(ConfigError, match=r"the producer 50:"):
+        Config("app", ON_KAFKA | {"producer.transaction.timeout.ms": 50})
+    with pytest.raises(ConfigError, match=r"^transaction.timeout.ms must be a whole number, not 'x'$"):
+        Config("app", ON_KAFKA | {"producer.transaction.timeout.ms": "x"})
+    Config("app", ON_KAFKA | {"commit.interval.ms": 10_000})
+    Config("app", ON_KAFKA | {"commit.interval.ms": 30_000, "producer.transaction.timeout.ms": 30_000})
+    # No broker aborts a transaction of the embedded log.
+    Config("app", ON_KAFKA | {"commit.interval.ms": 30_000, "bootstrap.servers": "embedded"})
+    Config("app", {"bootstrap.servers": "broker:9092", "commit.interval.ms": 30_000})
+
+
+def test_a_time_out_that_is_lowered_is_a_warning():
+    asked = {"producer.delivery.timeout.ms": 120_000, "request.timeout.ms": 40_000, "producer.linger.ms": 20_000}
+    config = Config("app", ON_KAFKA | asked)
+    assert [warning.partition(":")[0] for warning in config.warnings] == [
+        "producer.delivery.timeout.ms is 10000 for the producer, not 120000",
+        "request.timeout.ms is 10100 for the producer, not 40000",
+    ]
+    assert Config("app", {"bootstrap.servers": "broker:9092", **asked}).warnings == ()
+    assert Config("app", ON_KAFKA | {"producer.delivery.timeout.ms": 10_000}).warnings == ()
+
+
 def test_a_later_source_of_settings_wins():
     sources = {
         "file": {"num.stream.threads": 2, "poll.ms": 2, "commit.interval.ms": 2, "task.timeout.ms": 2},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import cast
 
@@ -77,6 +77,20 @@ class Config(ApplicationSettings, RegistrySettings):
         self._add_source("--env-file", from_file)
         self._add_source("environment", from_process)
         self._add_source("--set", overrides if isinstance(overrides, Mapping) else _pairs(overrides))
+        self._check_transactions()
+
+    def _check_transactions(self) -> None:
+        """Raise ConfigError if brokers would abort each transaction before its commit, as Java's StreamsConfig does."""
+        if not self.exactly_once or self.embedded:
+            return
+        interval, longest = self.commit_interval_ms, _transaction_timeout(self.client("producer"))
+        if interval > longest:
+            default = ", the default" if longest == TRANSACTION_TIMEOUT_MS else ""
+            raise ConfigError(
+                f"commit.interval.ms is {interval}, and transaction.timeout.ms of the producer {longest}{default}: with "
+                f"{EXACTLY_ONCE} brokers would abort each transaction before its commit; set commit.interval.ms to at most "
+                f"{longest}, or producer.transaction.timeout.ms to {interval} or more"
+            )
 
     def _add_source(self, origin: str, values: Mapping[str, object]) -> None:
         # Deprecated names go first, so that the present one wins within one source.
@@ -122,9 +136,24 @@ class Config(ApplicationSettings, RegistrySettings):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each variable that begins with STREAMKIT_ and is no setting, and for each setting without effect."""
+        """One line for each variable that begins with STREAMKIT_ and is no setting, and for each setting without effect, or lowered."""
         unknown = (f"{name} is no setting of streamkit" for name in self._unknown)
-        return (*unknown, *(f"{name} has no effect: {reason}" for name, reason in self.without_effect().items()))
+        without = (f"{name} has no effect: {reason}" for name, reason in self.without_effect().items())
+        return (*unknown, *without, *self._lowered())
+
+    def _lowered(self) -> Iterator[str]:
+        """Yield a line for each time-out that is set to more than a transactional producer can have."""
+        if not self.exactly_once or self.embedded:
+            return
+        used = self.client("producer")
+        for name, value in self._values.items():
+            prefix, rest = split(name)
+            limit = used.get(_LIMITED.get(rest, ""), "")
+            if prefix in ROLES["producer"] and limit and str(value).isdecimal() and int(str(value)) > int(limit):
+                yield (
+                    f"{name} is {limit} for the producer, not {value}: with {EXACTLY_ONCE} librdkafka limits it by "
+                    "transaction.timeout.ms"
+                )
 
     def without_effect(self) -> dict[str, str]:
         """Return why settings change nothing, by name, for those that are set to something other than the default."""
@@ -257,14 +286,27 @@ class Config(ApplicationSettings, RegistrySettings):
         return f"Config({self.application!r}: {chosen})"
 
 
+_LIMITED = {
+    "delivery.timeout.ms": "delivery.timeout.ms",
+    "message.timeout.ms": "message.timeout.ms",
+    "socket.timeout.ms": "socket.timeout.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+}
+"""The settings of librdkafka that `_clamp` limits, by the names of which they are made."""
+
+
+def _transaction_timeout(settings: Mapping[str, str]) -> int:
+    text = settings["transaction.timeout.ms"]
+    if not text.isdecimal():
+        raise ConfigError(f"transaction.timeout.ms must be a whole number, not {text!r}")
+    return int(text)
+
+
 def _clamp(settings: dict[str, str]) -> None:
     """Limit a transactional producer's timeouts to that of its transaction; librdkafka requires it, Java does not."""
-    longest = int(settings["transaction.timeout.ms"])
-    for name, limit in (
-        ("delivery.timeout.ms", longest),
-        ("message.timeout.ms", longest),
-        ("socket.timeout.ms", longest + 100),
-    ):
+    longest = _transaction_timeout(settings)
+    for name in set(_LIMITED.values()):
+        limit = longest + 100 if name == "socket.timeout.ms" else longest
         value = settings.get(name, "")
         if value.isdecimal() and int(value) > limit:
             settings[name] = str(limit)
