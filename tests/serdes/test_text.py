@@ -31,6 +31,7 @@ TYPED = {"csv": {"fields": {"id": "long", "name": "string", "price": "double", "
         ({"csv": ["a", "b"]}, {"a": "z", "b": "x\r"}, b'z,"x\r"'),
         ({"csv": ["a"]}, {"a": "x\ry"}, b'"x\ry"'),
         ({"csv": ["a"]}, {"a": "\r\n"}, b'"\r\n"'),
+        pytest.param({"csv": ["a"]}, {"a": "x" * 200_000}, b"x" * 200_000, id="a long column"),
         ({"csv": {"fields": ["a\r", "b"], "header": True}}, {"a\r": "1\r", "b": "2"}, b'"a\r",b\n"1\r",2'),
         ({"csv": {"fields": ["a", "b"], "null": "NULL"}}, {"a": "null", "b": " NULL"}, b"null, NULL"),
         ("lines", ["a", "", "b"], b"a\n\nb"),

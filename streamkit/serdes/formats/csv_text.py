@@ -16,6 +16,9 @@ from streamkit.serdes.size import check_value
 
 OPTIONS = ("fields", "delimiter", "quote", "header", "null")
 
+# The library reads columns of 128 KiB unless told otherwise, but writes longer ones. The size of a record is limited elsewhere.
+csv.field_size_limit(2**31 - 1)
+
 
 def _integer(text: str) -> int:
     digits = text.strip()
