@@ -20,6 +20,8 @@ from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.submit_job import submit
+from streamkit.runtime.spark.tables import table_writing
+from streamkit.runtime.spark.tables.table_target import TableTarget
 from tests.spark.support import SETTINGS, write_lines
 from tests.spark.table_environment import FORMATS
 
@@ -306,7 +308,11 @@ class Runs:
 
     def _runs_of(self, table: str) -> list[int]:
         if FORMAT.name == "iceberg":
-            found = self.spark.sql(f"SELECT summary['streamkit.run'] run FROM {table}.snapshots ORDER BY committed_at")
+            current = f"SELECT snapshot_id FROM {table}.history WHERE is_current_ancestor"
+            found = self.spark.sql(
+                f"SELECT summary['streamkit.run'] run FROM {table}.snapshots WHERE snapshot_id IN ({current}) "
+                "ORDER BY committed_at"
+            )
             return [int(row.run) for row in found.collect()]
         commits = self.spark.sql(f"DESCRIBE HISTORY {table}").orderBy("version").collect()
         return [int(json.loads(row.userMetadata)["streamkit.run"]) for row in commits if row.userMetadata]
@@ -376,3 +382,35 @@ def test_each_run_is_one_commit(spark: Any, tmp_path: Path, table: str, monkeypa
     refused("copies: the table has no property streamkit.checkpoint")
     spark.sql(f"DROP TABLE {table}_latest")
     refused("latest: there is no such table, which the runs before wrote")
+
+
+@pytest.mark.skipif(FORMAT.name != "iceberg", reason="Delta itself refuses a run that it has")
+def test_a_run_that_two_writers_append_is_there_once(spark: Any, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = TableTarget("copies", table, "iceberg", {"key": "string"})
+
+    def write(run: int) -> None:
+        frame = spark.createDataFrame([(f"of run {run}",)], "key string")
+        table_writing.write_table(spark, target, frame, table_writing.Stamp("a", "job", run))
+
+    def after_another(spark: Any, name: str, stamp: Any) -> None:
+        spark.sql(f"INSERT INTO {name} VALUES ('other')")
+        publish(spark, name, stamp)
+
+    write(1)
+    write(1)
+    assert rows(spark, table, "key") == [("of run 1",)]
+    publish = table_writing._publish
+    with monkeypatch.context() as patch:
+        patch.setattr(table_writing, "_publish", after_another)
+        # The staged rows of this writer are not the next commit of the table.
+        write(2)
+        assert table_writing.last_run(spark, target, "a") == 2
+        write(2)
+        patch.setattr(table_writing, "_publish", ends)
+        with pytest.raises(KeyboardInterrupt):
+            write(3)
+    assert table_writing.last_run(spark, target, "a") == 2
+    write(3)
+    found = ["of run 1", "of run 2", "of run 3", "other", "other"]
+    assert rows(spark, table, "key") == [(each,) for each in found]
+    assert table_writing.last_run(spark, target, "a") == 3

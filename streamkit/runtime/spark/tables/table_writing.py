@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamkit.runtime.spark.job_options import DELTA, ICEBERG, MERGE, OVERWRITE
+from streamkit.runtime.spark.job_options import APPEND, DELTA, ICEBERG, MERGE, OVERWRITE
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked, write_columns
 from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.tables.table_target import (
@@ -26,6 +26,7 @@ from streamkit.runtime.spark.tables.table_target import (
 )
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _DELETED = "deleted"
@@ -34,7 +35,12 @@ _PLACE = ("order", "source", "offset")
 _RANK = "rank"
 _RUN = "streamkit.run"
 _ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property."
+_STAGING = "write.wap.enabled"
+_STAGED = "wap.id"
+"""Names of Iceberg: a table that takes staged rows, and the id by which it publishes them once (write, audit, publish)."""
 _DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_PUBLISHED = ("DuplicateWAPCommitException", "CherrypickAncestorCommitException")
+"""The errors of Iceberg for staged rows that are in the table already."""
 _DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -45,6 +51,16 @@ class Stamp:
     checkpoint: str
     job: str
     run: int
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a commit tells of its run, by name."""
+        return {OWNER: self.checkpoint, _RUN: str(self.run)}
+
+    @property
+    def staged(self) -> str:
+        """The id of the run's rows while they are staged."""
+        return f"{self.checkpoint}-{self.run}"
 
 
 def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
@@ -65,13 +81,18 @@ def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputL
 
 
 def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp: Stamp | None = None) -> None:
-    """Write rows to a table, in one commit; to one that does not exist after its creation. Raises UsageError for another's."""
+    """Write rows to a table, in one commit; to one that does not exist after its creation. Raises UsageError for another's.
+
+    Of two writers of one run at once, one changes the table: two merges are in conflict, Delta refuses a run that it has, and Iceberg
+    refuses staged rows with an id that it has published.
+    """
     name = sql_name(spark, target)
     provider = _prepare(spark, target, name, stamp)
     if target.mode != OVERWRITE and rows.isEmpty():
         return
     columns = [each for each in rows.columns if each in target.types]
-    with _view(rows) as view, _settings(spark, _stamps(provider, stamp)):
+    staged = stamp if _is_staged(target, provider) else None
+    with _view(rows) as view, _settings(spark, _stamps(provider, stamp, staged)):
         if target.mode == MERGE:
             spark.sql(_merge(name, view, target.keys, columns))
         elif target.mode == OVERWRITE:
@@ -79,6 +100,40 @@ def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp
         else:
             listed = ", ".join(map(ticked, columns))
             spark.sql(f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {view}")
+    if staged is not None:
+        _publish(spark, name, staged)
+
+
+def _is_staged(target: TableTarget, provider: str) -> bool:
+    return provider == ICEBERG and target.mode == APPEND
+
+
+def _publish(spark: SparkSession, name: str, stamp: Stamp) -> None:
+    """Make the staged rows of a run part of a table of Iceberg, unless another run has done so meanwhile."""
+    from py4j.protocol import Py4JJavaError
+
+    query = f"SELECT snapshot_id FROM {name}.snapshots WHERE summary['{_STAGED}'] = {_text(stamp.staged)}"
+    snapshot = spark.sql(f"{query} ORDER BY committed_at DESC LIMIT 1").collect()[0][0]
+    iceberg = _iceberg(spark)
+    table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    # The commit gets these properties also where others came between, so that it is a new one.
+    for fact, value in stamp.facts.items():
+        iceberg.EnvironmentContext.put(fact, value)
+    try:
+        table.manageSnapshots().cherrypick(snapshot).commit()
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() not in _PUBLISHED:
+            raise
+    finally:
+        for fact in stamp.facts:
+            iceberg.EnvironmentContext.remove(fact)
+
+
+def _iceberg(spark: SparkSession) -> JavaObject:
+    context = classic_context(spark)
+    assert context is not None
+    assert context._jvm is not None
+    return context._jvm.org.apache.iceberg
 
 
 def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
@@ -100,21 +155,22 @@ def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
 def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp | None) -> str:
     """Create a table, or add the columns that it lacks; return its format."""
     schema = schema_of(spark, name)
-    owner = {} if stamp is None else {OWNER: stamp.checkpoint, JOB: stamp.job}
     if schema is None:
         provider = provider_of_new(spark, target)
         columns = ", ".join(f"{ticked(each)} {kind}" for each, kind in target.types.items())
         parts = ", ".join(each.of(ticked(each.column)) for each in target.partition_by)
         partitions = f" PARTITIONED BY ({parts})" if parts else ""
-        properties = f" TBLPROPERTIES ({_listed(owner)})" if owner else ""
+        own = _own_properties(target, provider, stamp)
+        properties = f" TBLPROPERTIES ({_listed(own)})" if own else ""
         spark.sql(f"CREATE TABLE {name} ({columns}) USING {provider}{partitions}{properties}")
         if target.sort_by:
             _set_order(spark, name, target.sort_by)
         return provider
     provider = provider_of(spark, target, name)
-    check_owner(spark, target, name, owner.get(OWNER))
-    if owner and OWNER not in properties_of(spark, name):
-        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(owner)})")
+    check_owner(spark, target, name, None if stamp is None else stamp.checkpoint)
+    own, found = _own_properties(target, provider, stamp), properties_of(spark, name)
+    if any(found.get(each) != value for each, value in own.items() if each != JOB):
+        spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(own)})")
     has = {each.lower() for each in schema.names}
     new = [f"{ticked(each)} {kind}" for each, kind in target.types.items() if each.lower() not in has]
     if new:
@@ -122,12 +178,15 @@ def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp |
     return provider
 
 
+def _own_properties(target: TableTarget, provider: str, stamp: Stamp | None) -> dict[str, str]:
+    """Return the properties of a table that the runs of a checkpoint write."""
+    own = {} if stamp is None else {OWNER: stamp.checkpoint, JOB: stamp.job}
+    return {**own, _STAGING: "true"} if own and _is_staged(target, provider) else own
+
+
 def _set_order(spark: SparkSession, name: str, columns: tuple[str, ...]) -> None:
     """Set the order in which Iceberg writes rows: its SQL for that needs an extension of the session."""
-    context = classic_context(spark)
-    assert context is not None
-    assert context._jvm is not None
-    iceberg = context._jvm.org.apache.iceberg
+    iceberg = _iceberg(spark)
     order = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name).replaceSortOrder()
     for column in columns:
         order = order.asc(iceberg.expressions.Expressions.ref(column), iceberg.NullOrder.NULLS_FIRST)
@@ -173,15 +232,15 @@ def _everything() -> Column:
     return sf.lit(True)
 
 
-def _stamps(provider: str, stamp: Stamp | None) -> dict[str, str]:
+def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[str, str]:
     """Return the settings of a session by which a commit tells its run; Delta itself refuses a run that it has."""
     if stamp is None:
         return {}
-    facts = {OWNER: stamp.checkpoint, _RUN: str(stamp.run)}
     if provider == DELTA:
-        metadata = json.dumps({**facts, JOB: stamp.job})
+        metadata = json.dumps({**stamp.facts, JOB: stamp.job})
         return {_DELTA_ID: stamp.checkpoint, _DELTA_VERSION: str(stamp.run), _DELTA_METADATA: metadata}
-    return {_ICEBERG_PROPERTY + name: value for name, value in facts.items()}
+    found = {_ICEBERG_PROPERTY + name: value for name, value in stamp.facts.items()}
+    return found if staged is None else {**found, f"spark.{_STAGED}": staged.staged}
 
 
 @contextmanager
