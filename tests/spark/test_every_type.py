@@ -49,8 +49,15 @@ TYPES = {
 }
 """By type: its values in two rows, as Spark writes them. A third row has nulls."""
 NAMES = {kind: f"c{number}" for number, kind in enumerate(TYPES)}
-WITHOUT_JSON = ("decimal(38,10)", "binary")
-"""Types that objects of JSON have no exact form for."""
+FLAT = [kind for kind in TYPES if "<" not in kind]
+WITHOUT_FORM = {
+    "json": ("decimal(38,10)", "binary"),
+    "schema": ("decimal(38,10)", "binary"),
+    "avro": (),
+    "protobuf": ("array<array<bigint>>", "map<string,array<string>>"),
+    "csv": ("binary", *(kind for kind in TYPES if kind not in FLAT)),
+}
+"""By serde: the types that its objects have no exact form for."""
 AVRO = {
     "boolean": "boolean",
     **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
@@ -69,8 +76,29 @@ AVRO = {
     "binary": "bytes",
 }
 """The types of Avro's fields; those of the other columns of one value are text."""
-KEYS = {"json": "string", "schema": "long", "avro": "double"}
-KEY_OF = {"json": "cast(at as string)", "schema": "at", "avro": "at + 0.5D"}
+PROTOBUF = {
+    "boolean": "bool",
+    **dict.fromkeys(("tinyint", "smallint", "int"), "int32"),
+    **dict.fromkeys(("bigint", "decimal(18,0)"), "int64"),
+    **{kind: kind for kind in ("float", "double")},
+    "binary": "bytes",
+}
+"""The types of Protobuf's fields; others are text."""
+CSV = {
+    "boolean": "boolean",
+    **dict.fromkeys(("tinyint", "smallint", "int"), "integer"),
+    **dict.fromkeys(("bigint", "decimal(18,0)"), "long"),
+    **{kind: kind for kind in ("float", "double")},
+}
+"""The types of columns of CSV; others are text."""
+KEYS = {"json": "string", "schema": "long", "avro": "double", "protobuf": "integer", "csv": "short"}
+KEY_OF = {
+    "json": "cast(at as string)",
+    "schema": "at",
+    "avro": "at + 0.5D",
+    "protobuf": "cast(at as int)",
+    "csv": "cast(at as smallint)",
+}
 
 
 def avro_of(kind: Any, numbers: Iterator[int]) -> Any:
@@ -88,6 +116,43 @@ def avro_of(kind: Any, numbers: Iterator[int]) -> Any:
     return ["null", found]
 
 
+def protobuf_of(name: str, fields: Any, messages: list[str]) -> str:
+    """Return a message for the fields of an object. messages: gets those for objects in it."""
+    from pyspark.sql import types
+
+    def inner(kind: Any) -> str:
+        if not isinstance(kind, types.StructType):
+            return PROTOBUF.get(kind.simpleString(), "string")
+        at = len(messages)
+        messages.append("")
+        messages[at] = protobuf_of(f"{name}{at}", kind.fields, messages)
+        return f"{name}{at}"
+
+    lines = []
+    for number, field in enumerate(fields, 1):
+        kind = field.dataType
+        if isinstance(kind, types.ArrayType):
+            written = f"repeated {inner(kind.elementType)}"
+        elif isinstance(kind, types.MapType):
+            written = f"map<string, {inner(kind.valueType)}>"
+        else:
+            written = f"optional {inner(kind)}"
+        lines.append(f"  {written} {field.name} = {number};\n")
+    return f"message {name} {{\n{''.join(lines)}}}\n"
+
+
+def protobuf_form(column: str, kind: str) -> str:
+    """Return a column as Protobuf can hold it: no list and no map is null, and nothing in them."""
+    if kind.startswith("array"):
+        return f"coalesce(filter({column}, each -> each is not null), array())"
+    if kind.startswith("map"):
+        return f"coalesce(map_filter({column}, (name, each) -> each is not null), map())"
+    if "tags" in kind:
+        deep = f"struct({column}.deep.x, coalesce({column}.deep.tags, array()) as tags) as deep"
+        return f"if({column} is null, null, struct({deep}))"
+    return column
+
+
 def write_topology(folder: Path, spark: Any) -> Path:
     """Write a topology that copies a topic for each serde of objects, and the schemas beside it."""
     numbers = count()
@@ -98,7 +163,17 @@ def write_topology(folder: Path, spark: Any) -> Path:
     ]
     (folder / "row.avsc").write_text(json.dumps({"type": "record", "name": "Row", "fields": fields}))
     (folder / "row.json").write_text('{"type": "object"}')
-    values = {"json": "json", "schema": "{json_schema: row.json}", "avro": "{avro: row.avsc}"}
+    messages: list[str] = []
+    row = protobuf_of("Row", spark.table("of_protobuf").drop("at").schema.fields, messages)
+    (folder / "row.proto").write_text('syntax = "proto3";\n' + row + "".join(messages))
+    texts = ", ".join(f"{column}: {CSV.get(kind, 'string')}" for column, kind in columns("csv").items())
+    values = {
+        "json": "json",
+        "schema": "{json_schema: row.json}",
+        "avro": "{avro: row.avsc}",
+        "protobuf": "{protobuf: row.proto}",
+        "csv": f"{{csv: {{fields: {{{texts}}}, 'null': 'NULL'}}}}",
+    }
     topics = "".join(
         f"  {way}_{name}: {{key: {KEYS[name]}, value: {values[name]}}}\n" for name in KEYS for way in ("from", "to")
     )
@@ -110,7 +185,7 @@ def write_topology(folder: Path, spark: Any) -> Path:
 
 def columns(name: str) -> dict[str, str]:
     """The columns that a serde takes, with their types."""
-    return {NAMES[kind]: kind for kind in TYPES if name == "avro" or kind not in WITHOUT_JSON}
+    return {NAMES[kind]: kind for kind in TYPES if kind not in WITHOUT_FORM[name]}
 
 
 def copy(spark: Any, path: Path, inputs: dict[str, str], out: Path) -> None:
@@ -142,14 +217,16 @@ def test_read_written_and_read_again(spark: Any, tmp_path: Path) -> None:
             ["null"] * len(TYPES) + ["2"]
         ]
         spark.sql("INSERT INTO every_type VALUES " + ", ".join(f"({', '.join(row)})" for row in rows))
+        for name in KEYS:
+            form = protobuf_form if name == "protobuf" else lambda column, kind: column
+            chosen = [f"{form(column, kind)} as {column}" for column, kind in columns(name).items()]
+            spark.table("every_type").selectExpr(*chosen, "at").createOrReplaceTempView(f"of_{name}")
         path = write_topology(tmp_path, spark)
-        table = "every_type,format=table,timestamp=at,key=KEY,value=COLUMNS"
-        copy(
-            spark,
-            path,
-            {name: table.replace("KEY", KEY_OF[name]).replace("COLUMNS", ",".join(columns(name))) for name in KEYS},
-            tmp_path / "first",
-        )
+        first = {
+            name: f"of_{name},format=table,timestamp=at,key={KEY_OF[name]},value={','.join(columns(name))}"
+            for name in KEYS
+        }
+        copy(spark, path, first, tmp_path / "first")
         again = {
             name: f"{tmp_path}/first/{name},key=key,timestamp=timestamp,value=struct("
             + ",".join(f"value_{column} as {column}" for column in columns(name))
@@ -158,18 +235,10 @@ def test_read_written_and_read_again(spark: Any, tmp_path: Path) -> None:
         }
         copy(spark, path, again, tmp_path / "second")
         for name in KEYS:
-            expected = contents(
-                spark.table("every_type").withColumn("timestamp", spark.table("every_type").at), "", columns(name)
-            )
+            expected = contents(spark.table(f"of_{name}").withColumnRenamed("at", "timestamp"), "", columns(name))
             for place in ("first", "second"):
                 frame = spark.read.parquet(str(tmp_path / place / name))
-                assert (
-                    contents(
-                        frame.selectExpr("* except (timestamp)", "unix_millis(timestamp) timestamp"),
-                        "value_",
-                        columns(name),
-                    )
-                    == expected
-                )
+                times = frame.selectExpr("* except (timestamp)", "unix_millis(timestamp) timestamp")
+                assert contents(times, "value_", columns(name)) == expected
     finally:
         spark.sql("DROP TABLE every_type")
