@@ -201,9 +201,9 @@ def test_settings_that_change_between_runs(lake: Lake) -> None:
 
 
 def test_files_are_listed_without_a_look_at_their_rows(lake: Lake) -> None:
-    lake.add("1.json", {"user": 1})
-    (lake.folder / "lake/day=1").mkdir()
-    lake.add("day=1/2.json", {"user": 2})
+    for day in (1, 2):
+        (lake.folder / f"lake/day={day}").mkdir(parents=True)
+        lake.add(f"day={day}/{day}.json", {"user": day})
     _, place = parse_place(f"orders={lake.path},format=json,value=user,timestamp=0", "--input")
     assert place is not None
     context = lake.spark.sparkContext
@@ -213,5 +213,5 @@ def test_files_are_listed_without_a_look_at_their_rows(lake: Lake) -> None:
         jobs = context.statusTracker().getJobIdsForGroup("listing")
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
-    assert [each.name for each in found.new] == [f"{lake.path}/1.json", f"{lake.path}/day=1/2.json"]
+    assert [each.name for each in found.new] == [f"{lake.path}/day={day}/{day}.json" for day in (1, 2)]
     assert list(jobs) == []
