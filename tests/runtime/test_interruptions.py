@@ -482,6 +482,29 @@ def test_a_removed_thread_that_never_ends_makes_the_member_leave(caplog) -> None
     assert len(left) == 1
 
 
+def test_tasks_that_are_lost_while_others_are_created_are_closed_before_the_next_generation(
+    tmp_path, monkeypatch
+) -> None:
+    """A commit with the metadata of the next generation would be valid, although another member owns the tasks by now."""
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=2)
+    made.thread.assign([TaskId(0, 0)])
+    made.round()
+    create = made.thread._tasks.create_missing
+
+    def takes_long() -> None:
+        monkeypatch.undo()
+        create()
+        made.thread.lose()
+
+    monkeypatch.setattr(made.thread._tasks, "create_missing", takes_long)
+    made.thread.assign([TaskId(0, 0), TaskId(0, 1)])
+    made.thread._take_assignment()
+    assert not made.thread.settled()
+    made.thread._take_assignment()
+    assert made.thread.settled()
+    assert not made.thread._tasks.tasks()
+
+
 # -- What the log rejects --
 
 

@@ -387,7 +387,8 @@ class StreamThread:
                     self._assigned = wanted if self._assigned is None else self._assigned
                 raise
         with self._lock:
-            if self._assigned is None and not self._settled.is_set() and self._tasks.settled:
+            # What was lost meanwhile is not closed yet: the member must not join a generation that would accept its commits.
+            if self._assigned is None and not self._lose and self._tasks.settled:
                 self._settled.set()
 
     def _change_to(self, active: list[TaskId], standby: list[TaskId]) -> None:
