@@ -234,7 +234,7 @@ def reason(error: Exception) -> str:
     if found := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
         return f"{found[1]} was deleted while the job read it; nothing of this run counts"
     if "[CONFLICTING_DIRECTORY_STRUCTURES]" in text:
-        found_paths = " and ".join(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE)[:2])
+        found_paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
         return f"{found_paths} have folders NAME=VALUE, whose columns Spark finds in one directory only: give each an --input of its own"
     if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
         found = re.search(r"data source: (\w+)", text)
