@@ -74,8 +74,9 @@ class _Run:
         case, failures = self._case, self._outcome.failures
         if case.describe is not None:
             failures.extend(_check_describe(case.describe, describe(self._plan, "text")))
+        before_samples = len(failures)
         phases = [replace(phase, given=tuple(self._given(phase))) for phase in case.phases]
-        if failures:
+        if len(failures) > before_samples:
             return
         try:
             self._driver = self._open()
