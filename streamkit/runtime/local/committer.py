@@ -56,9 +56,9 @@ class Committer:
         self._lingering = False
         """Whether sent rows may still wait for a fuller batch."""
         # Brokers may lose the ends of transactions.
-        may_lose = transactional_id is not None and shared.transport.marks_commits
+        may_lose = shared.transport.marks_commits
         self._own = OwnTransactions(shared, transactional_id) if transactional_id is not None and may_lose else None
-        self._unsettled = may_lose
+        self._unsettled = self._own is not None
         """Whether brokers may have lost the end of the last transaction: it was no commit, or a broker was lost since it began."""
         self._sent = False
         """Whether rows were sent in the current transaction."""
