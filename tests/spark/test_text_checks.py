@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +59,24 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
         copied(spark, place, tmp_path)
 
 
+@contextmanager
+def small_blocks(spark: Any) -> Iterator[None]:
+    """Let Spark read files in several blocks."""
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "8000")
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    try:
+        yield
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.unset("spark.sql.files.openCostInBytes")
+
+
 def test_a_wrong_line_has_its_number_in_a_file_of_several_blocks(spark: Any, tmp_path: Path) -> None:
     lines = ['{"n": 1}'] * 3000
     lines[2100] = '{"n": 1} {"n": 2}'
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "8000")
-    spark.conf.set("spark.sql.files.openCostInBytes", "1")
-    try:
-        with pytest.raises(TransportError, match=r"/in\.jsonl:2101: expected one value"):
-            copied(spark, f"{tmp_path}/in.jsonl,value=n,timestamp=0", tmp_path)
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
-        spark.conf.unset("spark.sql.files.openCostInBytes")
+    with small_blocks(spark), pytest.raises(TransportError, match=r"/in\.jsonl:2101: expected one value"):
+        copied(spark, f"{tmp_path}/in.jsonl,value=n,timestamp=0", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +126,5 @@ def test_a_quote_that_is_open_has_its_line_in_a_file_of_several_blocks(spark: An
     lines[1200] = '1,"x\n'
     lines[1201:] = ["1,x"] * 4000
     (tmp_path / "in.csv").write_text("\n".join(lines))
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "8000")
-    spark.conf.set("spark.sql.files.openCostInBytes", "1")
-    try:
-        with pytest.raises(TransportError, match=r"/in\.csv:2400: a field that begins"):
-            copied(spark, f"{tmp_path}/in.csv,value=b,timestamp=0", tmp_path)
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
-        spark.conf.unset("spark.sql.files.openCostInBytes")
+    with small_blocks(spark), pytest.raises(TransportError, match=r"/in\.csv:2400: a field that begins"):
+        copied(spark, f"{tmp_path}/in.csv,value=b,timestamp=0", tmp_path)
