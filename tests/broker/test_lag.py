@@ -14,7 +14,8 @@ from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import is_behind
 from streamkit.runtime.local.internal_topics import prepare_topics
-from tests.broker.support import Log, application, until
+from streamkit.transport.log_interface import CommittedOffset
+from tests.broker.support import App, Log, application, until
 from tests.cli.support import assert_one_clear_line, streamkit
 
 pytestmark = pytest.mark.broker
@@ -56,19 +57,27 @@ def test_a_complete_run_with_exactly_once_has_no_lag(log: Log, tmp_path: Path) -
     assert (repartition["end"] > (repartition["committed"] or 0)) == log.address.startswith("127")
 
 
+def idle_check(app: App, log: Log) -> Any:
+    """Return what is_behind needs of an application that runs exactly once."""
+    plan = load(app.path)
+    return SimpleNamespace(
+        plan=plan,
+        topics=prepare_topics(plan, log.transport),
+        transport=log.transport,
+        settings=SimpleNamespace(exactly_once=True, read_committed=True),
+    )
+
+
+def inputs_of(shared: Any) -> list[TopicPartition]:
+    return [place for task in shared.topics.tasks() for place in shared.topics.partitions_of(task)]
+
+
 def test_a_commit_whose_records_are_not_shown_yet_is_no_end(kafka: Log, tmp_path: Path) -> None:
     """A commit returns before the broker has written its markers: for a moment a repartition topic seems to have ended."""
     app = application(tmp_path, kafka, "hidden", COUNTING, processing_guarantee="exactly_once_v2")
     kafka.create(app.topic("in"), 1)
-    plan = load(app.path)
-    topics = prepare_topics(plan, kafka.transport)
-    shared: Any = SimpleNamespace(
-        plan=plan,
-        topics=topics,
-        transport=kafka.transport,
-        settings=SimpleNamespace(exactly_once=True, read_committed=True),
-    )
-    inputs = [place for task in topics.tasks() for place in topics.partitions_of(task)]
+    shared = idle_check(app, kafka)
+    inputs = inputs_of(shared)
     (repartition,) = (place for place in inputs if place.topic.endswith("-repartition"))
 
     def at_end() -> dict[TopicPartition, int]:
@@ -85,3 +94,28 @@ def test_a_commit_whose_records_are_not_shown_yet_is_no_end(kafka: Log, tmp_path
         producer.commit({}, None)
     until(lambda: not is_behind(shared, at_end()), "the records of the transaction are shown")
     assert is_behind(shared, dict.fromkeys(inputs, 0))
+
+
+def test_markers_of_many_producers_after_a_commit_are_no_records(kafka: Log, tmp_path: Path) -> None:
+    """Each thread that wrote to a repartition topic leaves a marker there, and no commit passes markers at the end."""
+    app = application(tmp_path, kafka, "marked", COUNTING, processing_guarantee="exactly_once_v2")
+    kafka.create(app.topic("in"), 1)
+    shared = idle_check(app, kafka)
+    (repartition,) = (place for place in inputs_of(shared) if place.topic.endswith("-repartition"))
+    producers = [kafka.transport.producer(transactional_id=app.topic(each)) for each in "ab"]
+    try:
+        for producer in producers:
+            producer.begin()
+            producer.send([(repartition.topic, b"a", b"b", 1, None, 0)])
+            producer.flush()
+        for producer in producers:
+            producer.commit({}, None)
+    finally:
+        for producer in producers:
+            producer.close()
+    with closing(kafka.transport.consumer(app.application, read_committed=True)) as consumer:
+        until(lambda: consumer.end_offsets([repartition])[repartition] == 4, "both markers are written")
+        consumer.commit({repartition: CommittedOffset(1)})
+        assert is_behind(shared, {})
+        consumer.commit({repartition: CommittedOffset(2)})
+    assert not is_behind(shared, {})

@@ -42,6 +42,7 @@ from streamkit.runtime.local.status_model import ApplicationStatus
 from streamkit.runtime.local.stream_thread import FailureHandler, StreamThread, Threads, failure_response
 from streamkit.runtime.local.subscription_codec import Subscription
 from streamkit.runtime.local.task_assignor import Leader, Rules
+from streamkit.runtime.operations.group_lag import has_records
 from streamkit.runtime.operations.migration_journal import check_migrated, read_entries
 from streamkit.runtime.operations.opening import address, silence_of
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
@@ -452,13 +453,15 @@ def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
         # open forever.
         if exactly_once and _has_open_transactions(shared, ends):
             return True
+        if any(positions[tp] < ends[tp] for tp in positions.keys() & ends.keys()):
+            return True
         others = [tp for tp in inputs if tp not in positions]
-        committed = consumer.committed(others) if others else {}
-        empty = consumer.beginning_offsets([tp for tp in others if tp not in committed])
-    # The committed offset of other processes is before the marker of the last transaction.
-    marker = 1 if exactly_once else 0
-    done = {**empty, **{tp: offset.offset + marker for tp, offset in committed.items()}, **positions}
-    return any(done[tp] < end for tp, end in ends.items())
+        first = consumer.beginning_offsets(others)
+        committed = consumer.committed(others)
+        starts = {tp: max(first[tp], committed[tp].offset if tp in committed else 0) for tp in others}
+        # Committed offsets are before the markers of the transactions, as many as there were producers, and aborted records.
+        behind = {tp: start for tp, start in starts.items() if start < ends[tp]}
+        return bool(behind) and has_records(consumer, behind, ends)
 
 
 def _has_open_transactions(shared: Shared, ends: Mapping[TopicPartition, int]) -> bool:

@@ -156,6 +156,21 @@ def readable(
     return {place: offsets for place, offsets in found.items() if place not in pending}
 
 
+def has_records(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    """Return whether any record is from `starts` on, or may be: not all partitions could be read to their `ends`.
+
+    Replaces the assignment of the consumer. Raises TransportError.
+    """
+    consumer.assign(starts)
+    deadline = monotonic() + _IDLE_S
+    while monotonic() < deadline:
+        if consumer.poll(1, _POLL_MS):
+            return True
+        if all(consumer.position(place) >= ends[place] for place in starts):
+            return False
+    return True
+
+
 def group_lag(plan: Plan, transport: Transport) -> GroupLag:
     """Return the lag of the group that has the application's name, in records. Raises TransportError."""
     reader = GroupReader(plan, transport, "lag", counts_records=True)
