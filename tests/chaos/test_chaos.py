@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streamkit.errors import ProductionError
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, Raw
 from tests.chaos.faults import BROKER_KINDS, KINDS, name_of
 from tests.chaos.soak import Verdict, soak
-from tests.chaos.workload import Found, _compare, _running
+from tests.chaos.workload import INPUTS, Feeder, Found, _check_inputs, _compare, _running, make
 
 pytestmark = pytest.mark.broker
 
@@ -32,6 +36,32 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
     assert verdict.passed, "\n".join([*said, verdict.text()])
     assert verdict.faults == FAULTS
     assert verdict.found.records > 0
+
+
+def test_a_new_producer_writes_what_the_last_one_did_not(broker: Broker, tmp_path: Path) -> None:
+    with closing(Log(broker.address)) as log:
+        app = make(tmp_path, log, "exactly_once_v2")
+        feeder = Feeder(app, 7, 400)
+        working, sent = feeder._producer, threading.Event()
+
+        class Stuck:
+            """Writes half of the rows, and says so; from the next call on a real one takes its place."""
+
+            flush, close = working.flush, working.close
+
+            def send(self, rows: list[Any]) -> None:
+                working.send(rows[: len(rows) // 2])
+                sent.set()
+                raise ProductionError("Message timed out")
+
+        feeder._producer = Stuck()  # type: ignore[assignment]
+        feeder.start()
+        assert sent.wait(60)
+        truth = feeder.end()
+        found = Found()
+        _check_inputs(app, truth, found)
+        assert (feeder.renewed, found.unwritten, truth.pairs > 0) == (1, 0, True), found.samples
+        assert all(sum(log.ends(app.topic(name))) for name in INPUTS)
 
 
 def counts(*numbers: int) -> list[Raw]:

@@ -7,18 +7,24 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamkit.errors import RetriableTransportError, UnreachableError
+from streamkit.errors import ProductionError, RetriableTransportError, UnreachableError
 from streamkit.transport import open_transport
+from streamkit.transport.log_interface import Producer
 from tests.broker.support import App, Log, Raw, application
 
 PARTITIONS = 8
 KEYS = 300
 WORDS = 120
 PAUSE_S = 0.05
+DELIVERY_MS = 60_000
+"""Longer than a broker is away."""
+MOST_PRODUCERS = 5
 TEXT = f"""\
 defaults: {{key: string, value: string}}
 topics:
@@ -98,24 +104,27 @@ class Truth:
 
 
 class Feeder:
-    """Writes input until it is ended, through broker faults too: an idempotent producer that waits far longer than they last.
+    """Writes input until it is ended, through broker faults too: an idempotent producer that waits longer than they last.
 
-    In one of some twenty runs librdkafka never writes a record again after restarts of the broker. Then nobody can say what
-    was written, and the run ends with the producer's error, without a verdict.
+    In one of some twenty runs librdkafka never writes a record again after restarts of the broker. A new producer then writes
+    what the log does not have.
     """
 
     def __init__(self, app: App, seed: int, rate: int):
         """`rate`: events a second; a tenth as many lines and pairs."""
         self.truth = Truth()
         self.error: BaseException | None = None
+        self.renewed = 0
+        """How many producers failed."""
         self._app = app
         self._draw = random.Random(seed)
         self._batch = max(1, round(rate * PAUSE_S))
         # Of now: a broker that crashed takes producers of long ago for gone, and what they send again for new.
         self._time = time.time_ns() // 1_000_000
         self._end = threading.Event()
-        settings = {"producer": {"delivery.timeout.ms": "300000", "linger.ms": "5"}}
-        self._producer = open_transport(app.log.address, settings, "unused").producer()
+        self._written: dict[tuple[str, int], tuple] = {}
+        """The rows by topic and timestamp; no two have the same."""
+        self._producer = self._open_producer()
         self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
 
     def start(self) -> None:
@@ -127,9 +136,13 @@ class Feeder:
         self._thread.join()
         if self.error is not None:
             raise self.error
-        self._producer.flush()
+        self._write(self._producer.flush)
         self._producer.close()
         return self.truth
+
+    def _open_producer(self) -> Producer:
+        settings = {"producer": {"delivery.timeout.ms": str(DELIVERY_MS), "linger.ms": "5"}}
+        return open_transport(self._app.log.address, settings, "unused").producer()
 
     def _run(self) -> None:
         try:
@@ -139,13 +152,45 @@ class Feeder:
             self.error = error
 
     def _send(self, rows: list[tuple]) -> None:
+        self._written.update({(row[0], row[3]): row for row in rows})
         while True:
             try:
-                return self._producer.send(rows)
+                return self._write(lambda: self._producer.send(rows))
             except (RetriableTransportError, UnreachableError):
                 # Only the embedded log refuses a call as a whole; Kafka's producer has taken the rows.
                 if not self._app.log.address.startswith("embedded"):
                     return None
+
+    def _write(self, call: Callable[[], None]) -> None:
+        """Call a method of the producer; if records were not written, write them with a new one."""
+        while True:
+            try:
+                return call()
+            except ProductionError:
+                self.renewed += 1
+                if self.renewed > MOST_PRODUCERS:
+                    raise
+                # Once it is closed, nothing of it is on its way to the broker any more.
+                self._producer.close()
+                self._producer = self._open_producer()
+                missing = self._missing()
+                call = partial(self._finish, missing)
+
+    def _finish(self, rows: list[tuple]) -> None:
+        self._producer.send(rows)
+        self._producer.flush()
+
+    def _missing(self) -> list[tuple]:
+        """Return the rows that are not on the log."""
+        there = {(topic, raw.timestamp) for topic in {topic for topic, _ in self._written} for raw in self._read(topic)}
+        return [row for place, row in self._written.items() if place not in there]
+
+    def _read(self, topic: str) -> list[Raw]:
+        while True:
+            try:
+                return self._app.log.read(topic)
+            except (RetriableTransportError, UnreachableError):
+                time.sleep(PAUSE_S)  # the broker is down
 
     def _rows(self) -> list[tuple]:
         draw, app, truth = self._draw, self._app, self.truth
