@@ -1,7 +1,7 @@
 """Pieces of Python source that keep their meaning wherever they are joined.
 
 Generated code is joined from `Code`, never from text. A piece has the precedence of its outermost operator, and the functions
-of this module write brackets where a place needs a higher one:
+of this module write brackets if a place needs a higher one:
 
 >>> either_one = any_of(symbol("a"), symbol("b"))
 >>> negated(either_one).source
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-# The precedence of Python's operators; a piece is put in parentheses where its precedence is below that of its place.
+# The precedence of Python's operators; a piece is put in parentheses if its precedence is below that of its place.
 TUPLE, CONDITION, OR, AND, NOT, COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, ADD, MULTIPLY, UNARY, POWER, ATOM = range(15)
 
 _SIGNS = {"&": BIT_AND, "+": ADD, "-": ADD, "*": MULTIPLY, "//": MULTIPLY, "%": MULTIPLY}
@@ -233,5 +233,5 @@ def either(test: Code, yes: Code, no: Code) -> Code:
 
 
 def unless_none(piece: Code, then: Code) -> Code:
-    """Return None where a piece is None, else the value of `then`."""
+    """Return None if a piece is None, else the value of `then`."""
     return either(is_none(piece), NONE, then)

@@ -56,7 +56,7 @@ def _installed_copy() -> _Copy:
 
     for distribution in metadata.distributions(name=DISTRIBUTION):
         installer = distribution.read_text("INSTALLER")
-        # A clone has a folder *.egg-info of a build, which is on the path where the clone is the working directory.
+        # A clone has a folder *.egg-info of a build, which is on the path if the clone is the working directory.
         if installer is not None:
             origin = json.loads(distribution.read_text("direct_url.json") or "{}")
             url = urlsplit(origin.get("url", ""))
@@ -76,7 +76,7 @@ def _url(source: str) -> str:
 
 
 def _pip(installer: str) -> str:
-    """Return `pip install` for this environment, also where another environment's pip is the one on the path."""
+    """Return `pip install` for this environment, even if another environment's pip is the one on the path."""
     import shutil
 
     if installer == "uv":

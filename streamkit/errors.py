@@ -155,7 +155,7 @@ class TaskCorruptedError(StateError):
     """The state of tasks can't be trusted and must be restored from their changelogs (TaskCorruptedException).
 
     `on_disk`: the files can't be trusted either; otherwise they are as of the last commit. `path`: the directory of the
-    damaged store, None where that is not known.
+    damaged store, None if that is not known.
     """
 
     def __init__(self, message: str, *, on_disk: bool = True, path: Path | None = None):
@@ -177,7 +177,7 @@ class UnknownStoreError(UnknownNameError):
 
 
 class InstanceError(StreamkitError):
-    """A request to an instance of an application fails: `status` is that of its answer, None where there is no answer."""
+    """A request to an instance of an application fails: `status` is that of its answer, None if there is no answer."""
 
     def __init__(self, message: str, status: int | None = None):
         super().__init__(message)

@@ -14,12 +14,12 @@ Function = TypeVar("Function")
 
 
 def switch() -> str:
-    """Return the value of the environment variable, in lower case; AUTO where it is not set."""
+    """Return the value of the environment variable, in lower case; AUTO if it is not set."""
     return os.environ.get(SWITCH, AUTO).lower()
 
 
 def native(name: str, in_python: Function) -> Function:
-    """Return the extension's function of a name; `in_python` where the extension is off, is not built, or is older than it."""
+    """Return the extension's function of a name; `in_python` if the extension is off, is not built, or is older than it."""
     if switch() == OFF:
         return in_python
     try:

@@ -409,7 +409,7 @@ def _sizes(subject: Subject) -> Iterable[Place]:
 
 
 def _difference(parent: PlanNode, sink: SinkNode) -> str | None:
-    """Return how the keys that a node forwards differ from those that the sink's topic declares; None where they do not."""
+    """Return how the keys that a node forwards differ from those that the sink's topic declares; None if they do not."""
     given: Serde | None = getattr(parent, "key_serde", None)
     declared = sink.key_serde
     if isinstance(given, TimeWindowedSerde) and isinstance(declared, TimeWindowedSerde):
@@ -463,7 +463,7 @@ def _times(node: ProcessorNode) -> tuple[int, int]:
 
 
 def _repartition_above(nodes: Mapping[str, PlanNode], start: ProcessorNode) -> str | None:
-    """Return the repartition topic from which records reach a node, None where there is none."""
+    """Return the repartition topic from which records reach a node, None if there is none."""
     waiting, seen = list(start.parents), set[str]()
     while waiting:
         name = waiting.pop()

@@ -20,7 +20,7 @@ Value: TypeAlias = Any
 """A value as its serde decodes it, or the aggregate that a step makes: of any type, like a key."""
 
 FullContext: TypeAlias = tuple[Headers | None, str | None, int, int]
-"""The context of a record in generated code where a node reads more than headers: (headers, topic, partition, offset)."""
+"""The context of a record in generated code if a node reads more than headers: (headers, topic, partition, offset)."""
 
 RecordContext: TypeAlias = Headers | FullContext | None
 """The context of a record in generated code: its headers, or all of `FullContext`."""
@@ -79,7 +79,7 @@ OutputTuple: TypeAlias = tuple[str, bytes | None, bytes | None, int | None, Head
 class Columns(NamedTuple):
     """Consecutive records of one partition as parallel columns, all of one length.
 
-    keys, values: bytes or None; timestamps: milliseconds; headers: Headers or None; offsets: int, a range where there are no gaps.
+    keys, values: bytes or None; timestamps: milliseconds; headers: Headers or None; offsets: int, a range if there are no gaps.
     """
 
     keys: list[bytes | None]
@@ -112,7 +112,7 @@ class Columns(NamedTuple):
 class RecordBatch:
     """Consecutive records of a partition: its topic and number, and their columns.
 
-    `times`: the lowest and the highest timestamp (ms), where the client library knows them.
+    `times`: the lowest and the highest timestamp (ms), if the client library knows them.
     """
 
     __slots__ = ("columns", "headers", "keys", "offsets", "partition", "times", "timestamps", "topic", "values")
@@ -132,7 +132,7 @@ class RecordBatch:
         return RecordBatch(self.topic, self.partition, self.columns.slice(start, stop))
 
     def before(self, offset: int | None) -> RecordBatch:
-        """Return the records before an offset, all where it is None."""
+        """Return the records before an offset, all if it is None."""
         if offset is None or not self.offsets or self.offsets[-1] < offset:
             return self
         return self.slice(0, bisect_left(self.offsets, offset))

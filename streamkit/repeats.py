@@ -17,7 +17,7 @@ _LONGEST = 500
 
 
 _Key: TypeAlias = tuple[str, int, str, int, str]
-"""Logger, level, file, line, and the application where the process runs several."""
+"""Logger, level, file, line, and the application if the process runs several."""
 
 
 class _Place:

@@ -58,7 +58,7 @@ def waited(seconds: float, most: float) -> None:
 
 
 def many(results: T) -> T:
-    """Return the results of one record; where there are many, count them."""
+    """Return the results of one record; if there are many, count them."""
     if len(results) > MANY:
         made(ROW * len(results))
     return results

@@ -9,7 +9,7 @@ _LONGEST = 300
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is nearest to a name, or None where none is near; case and hyphens count little.
+    """Return the known name that is nearest to a name, or None if none is near; case and hyphens count little.
 
     >>> nearest("Strin", ["string", "long"])
     'string'
@@ -29,7 +29,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
-    """Return the end of a message about an unknown name: the nearest name, else `otherwise` where there is such a text.
+    """Return the end of a message about an unknown name: the nearest name, else `otherwise` if there is such a text.
 
     prefix: the text before the name in the file.
 

@@ -40,7 +40,7 @@ def _github(each: Annotation) -> str:
 
 
 def _code_quality(found: Iterable[Annotation]) -> list[dict[str, object]]:
-    """Return the report; a fingerprint says whether a problem is new, also where lines above it were added."""
+    """Return the report; a fingerprint says whether a problem is new, even if lines above it were added."""
     from hashlib import sha256
 
     seen: Counter[str] = Counter()
@@ -62,7 +62,7 @@ def _code_quality(found: Iterable[Annotation]) -> list[dict[str, object]]:
 
 
 def _in_repository(file: str) -> str:
-    """Return a path as the CI system knows the file: relative to the repository where that is known."""
+    """Return a path as the CI system knows the file: relative to the repository if that is known."""
     path = os.path.abspath(file)
     for folder in filter(None, map(os.environ.get, _FOLDERS)):
         if path.startswith(os.path.abspath(folder) + os.sep):

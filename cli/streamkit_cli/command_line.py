@@ -49,7 +49,7 @@ Command = Callable[..., int | None]
 
 
 def application(arguments: list[str]) -> typer.Typer:
-    """Return the commands that these arguments may need: one where its name is first, else all.
+    """Return the commands that these arguments may need: one if its name is first, else all.
 
     The imports of the other commands would double the time of a short command.
     """

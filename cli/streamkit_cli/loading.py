@@ -61,14 +61,14 @@ def load_model(file: str, variables: Mapping[str, str], text: str | None = None)
 
 
 def stdin_text() -> str:
-    """Return the text of the standard input. Raises TopologyError where it is not UTF-8."""
+    """Return the text of the standard input. Raises TopologyError if it is not UTF-8."""
     from streamkit import spec
 
     return spec.decode(sys.stdin.buffer.read(), "stdin")
 
 
 def refuse_stdin(file: str) -> None:
-    """Raise UsageError where the topology would come from the standard input, which holds the command's records."""
+    """Raise UsageError if the topology would come from the standard input, which holds the command's records."""
     if file == STDIN:
         raise UsageError("the topology can't come from stdin, where the records come from")
 
@@ -192,7 +192,7 @@ def announce(plan: Plan) -> None:
 
 
 def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> TopicInfo:
-    """Return a topic as it exists, created where it is missing and declared. Raises TopicError for a missing one.
+    """Return a topic as it exists, created if it is missing and declared. Raises TopicError for a missing one.
 
     The embedded log has no administrator who could make a topic beforehand, so there one partition is the default.
     """

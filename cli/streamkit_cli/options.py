@@ -106,7 +106,7 @@ def _file() -> str | None:
 
 
 def _keys(section: str) -> list[str]:
-    """Return the keys of a section, also where other sections of the file have mistakes."""
+    """Return the keys of a section, even if other sections of the file have mistakes."""
     from streamkit.errors import StreamkitError
     from streamkit.spec.topology_file import read_text
     from streamkit.spec.yaml_nodes import Source, compose

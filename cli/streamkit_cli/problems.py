@@ -239,7 +239,7 @@ def _is_job_text(text: str) -> bool:
 
 
 def files_of(path: str) -> list[str]:
-    """Return the files of an argument. Raises UsageError where a folder or a pattern has none.
+    """Return the files of an argument. Raises UsageError if a folder or a pattern has none.
 
     Of a folder these are the YAML files below it that have the key `streamkit`, job files and test files; hidden folders
     are passed over.
@@ -284,7 +284,7 @@ def _has(path: str, key: re.Pattern[bytes]) -> bool:
         return True  # its validation reports the reason
 
 
-# Problems as text: `FILE:LINE:COL: message`, with the line of the file and a caret below it where requested.
+# Problems as text: `FILE:LINE:COL: message`, with the line of the file and a caret below it if requested.
 
 MAX_WIDTH = 160
 _NAME = re.compile(r"[\w.-]+(?=[\"']?\s*:)")

@@ -109,7 +109,7 @@ BATCH = 1000
 
 
 class TopicTargets:
-    """The topics of the records; each is looked up on the log once, and created where it is missing."""
+    """The topics of the records; each is looked up on the log once, and created if it is missing."""
 
     def __init__(self, plan: Plan, transport: Transport, only: ExternalTopic | None):
         self._plan = plan
@@ -145,7 +145,7 @@ class TopicTargets:
 
 
 def batches(rows: Iterator[OutputTuple]) -> Iterator[list[OutputTuple]]:
-    """Yield rows in batches; where a line raises an error, first the rows before it."""
+    """Yield rows in batches; if a line raises an error, first the rows before it."""
     batch: list[OutputTuple] = []
     try:
         for row in rows:

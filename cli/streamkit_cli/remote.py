@@ -83,13 +83,13 @@ def connect(place: str, settings: list[str] | None, env_file: str | None, token_
 
 
 def address_of(plan: Plan) -> str | None:
-    """Return the URL of application.server; None where the topology does not set it."""
+    """Return the URL of application.server; None if the topology does not set it."""
     server = plan.config.application_server
     return f"http://{server}" if server else None
 
 
 def read_token(file: str | None) -> str | None:
-    """Return the token of a file, or of the environment; None where there is none. Raises ConfigError."""
+    """Return the token of a file, or of the environment; None if there is none. Raises ConfigError."""
     if file is None:
         token = os.environ.get(TOKEN)
         return _checked(TOKEN, token) if token else None

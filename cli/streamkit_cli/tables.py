@@ -18,12 +18,12 @@ def time_cell(time_ms: int | None) -> str | None:
 
 
 def count(number: int | None) -> str:
-    """Return a number with separators; ? where it is unknown."""
+    """Return a number with separators; ? if it is unknown."""
     return "?" if number is None else f"{number:,}"
 
 
 def eta(seconds: float | None) -> str:
-    """Return the time that is left; ? where it is unknown."""
+    """Return the time that is left; ? if it is unknown."""
     return "?" if seconds is None else f"{timedelta(seconds=round(seconds))} left"
 
 

@@ -32,7 +32,7 @@ def load(
 
 
 class Topology:
-    """A topology. Everything but `problems` raises TopologyError where the file has mistakes."""
+    """A topology. Everything but `problems` raises TopologyError if the file has mistakes."""
 
     def __init__(self, source: str | Path, settings: Mapping[str, object], environment: Mapping[str, str]):
         self._source = source

@@ -117,7 +117,7 @@ def _first(old: Sequence[StepForm], new: Sequence[StepForm]) -> Position:
 
 
 def compare_names(old: Form, new: Form) -> Iterator[Finding]:
-    """Yield a finding where the generated names of nodes change, on which only metrics depend."""
+    """Yield a finding if the generated names of nodes change, on which only metrics depend."""
     if not old.has_tasks or not new.has_tasks:
         return
     before = {name for each in old.sub_topologies for name in each.nodes}
@@ -409,7 +409,7 @@ class Versions:
     offers_migration: bool = True
 
     def shown_records(self, store: str) -> str:
-        """Return the number of records in an old changelog as text; empty where it is not known."""
+        """Return the number of records in an old changelog as text; empty if it is not known."""
         return "" if self.on_log is None else _records(self.on_log.records.get(self.old.changelog(store)))
 
 
@@ -814,12 +814,12 @@ def is_generated(name: str) -> bool:
 
 
 def _role(name: str) -> str:
-    # A side of a stream-stream join has another prefix where it is an outer side.
+    # A side of a stream-stream join has another prefix if it is an outer side.
     return re.sub("KSTREAM-OUTER(THIS|OTHER)-", r"KSTREAM-JOIN\1-", _INDEX.sub("#", name))
 
 
 def _stores_alike(old: StoreForm, new: StoreForm) -> float | None:
-    """Return the likelihood that two stores are the same one; None where the new one can't use the rows of the old one."""
+    """Return the likelihood that two stores are the same one; None if the new one can't use the rows of the old one."""
     if old.is_global != new.is_global or not _rows_fit(old.rows, new.rows):
         return None
     return _alike(old, new)

@@ -47,7 +47,7 @@ class Finding:
     position: Position
     pipeline: str = ""
     old: str | None = None
-    """The name in the old version, where it is another."""
+    """The name in the old version, if it is another."""
 
 
 def worst(findings: list[Finding]) -> Verdict:

@@ -12,7 +12,7 @@ from streamkit.serdes.plain import Document, Json
 
 
 class Place(NamedTuple):
-    """The step that something belongs to. pipeline and step are empty where only a description is known."""
+    """The step that something belongs to. pipeline and step are empty if only a description is known."""
 
     pipeline: str
     step: str

@@ -27,14 +27,14 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Mark:
-    """The rows of a store's changelog; topic_id: the id of the topic on the log, empty where topics have no ids."""
+    """The rows of a store's changelog; topic_id: the id of the topic on the log, empty if topics have no ids."""
 
     rows: RowForm
     topic_id: str = ""
 
 
 def read_marks(plan: Plan) -> dict[str, Mark]:
-    """Return the marks of this machine by store; none where the file is missing, damaged or of a newer format."""
+    """Return the marks of this machine by store; none if the file is missing, damaged or of a newer format."""
     path = _path(plan)
     try:
         data = unsealed(path.read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def write_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
 
 
 def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
-    """Raise IncompatibleStateError where a changelog on the log has rows that this version would misread.
+    """Raise IncompatibleStateError if a changelog on the log has rows that this version would misread.
 
     topic_ids: of the changelogs that exist. A topic that was deleted and created again has another id and is not checked.
     """

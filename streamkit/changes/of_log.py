@@ -28,7 +28,7 @@ _GENERATED = ("KSTREAM", "KTABLE", "COGROUPKSTREAM")
 def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
     """Return which of the `existing` topics are the application's internal ones, with their partition counts.
 
-    The prefix of a topic may be the name of another application that begins with this one's. Such a topic is left out where a
+    The prefix of a topic may be the name of another application that begins with this one's. Such a topic is left out if a
     group of that name has members or committed offsets. Raises TransportError.
     """
     application, known = plan.application, set(internal_topics_on_log(plan).values())

@@ -42,7 +42,7 @@ def serde_form(serde: Serde | None) -> Json:
 
 
 def _schema(serde: SchemaSerde) -> dict[str, Json]:
-    """Return the hash of a schema, or its subject where no file has its text."""
+    """Return the hash of a schema, or its subject if no file has its text."""
     if serde.schema is None:
         source = serde.source
         return {"subject": source.subject, "version": source.version}

@@ -403,12 +403,12 @@ def _is_always_canonical(serde: Serde, raw: Code) -> bool:
 
 
 def _is_total(serde: Serde, raw: Code) -> bool:
-    """Return whether bytes need no check here, but one where they are written."""
+    """Return whether bytes need no check here, but one if they are written."""
     return serde.spec in TOTAL and not _is_always_canonical(serde, raw)
 
 
 def _decode(gen: Generator, variable: str, raw: Code, serde: Serde, seen: Slot) -> None:
-    """Write the decoding that Java does here; where no node reads the value, only the part that gives the bytes that Java writes again."""
+    """Write the decoding that Java does here; if no node reads the value, only the part that gives the bytes that Java writes again."""
     value = symbol(variable)
     if seen.var_used[0]:
         gen.assign_decoded(value, serde, raw, AGAIN[variable] if seen.raw_used[0] else None)
@@ -432,7 +432,7 @@ def _children(node: SourceNode, gen: Generator, record: RecordVariables) -> None
 
 
 def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
-    """Write the function that extracts timestamps from a topic's records; None where the entry has no expression."""
+    """Write the function that extracts timestamps from a topic's records; None if the entry has no expression."""
     expression = node.timestamps.get(topic)
     if expression is None or isinstance(expression, str):
         return None
@@ -466,7 +466,7 @@ class Decoding:
         self._sides = keys, values
 
     def __call__(self, error: Exception, key: bytes | None, value: bytes | None) -> Exception:
-        """Return the error of decoding key or value where one does not decode, else the error of the expression."""
+        """Return the error of decoding key or value if one does not decode, else the error of the expression."""
         for serde, data in zip(self._sides, (key, value), strict=True):
             try:
                 if data is not None:

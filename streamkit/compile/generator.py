@@ -59,7 +59,7 @@ class Generator(RecordWriter):
         self._node: PlanNode | None = None
         self._nested_attempts = 0
         self.sinks_by_topic: Mapping[str, str] | None = None
-        """Sinks whose records are the output rows of a topic, by that topic; None where latencies are not measured."""
+        """Sinks whose records are the output rows of a topic, by that topic; None if latencies are not measured."""
 
     # -- Used by processors -------------------------------------------------------------------------------------
 
@@ -78,14 +78,14 @@ class Generator(RecordWriter):
         self.at_moment(moment, call, self._index[node.name])
 
     def charge_record(self, node: PlanNode, value: Code) -> None:
-        """Write the charge for one of several records that a record becomes, where the program counts."""
+        """Write the charge for one of several records that a record becomes, if the program counts."""
         if self.counts:
             with self.guard(node):
                 self.do(method(self.budget(), "row", value))
 
     @contextmanager
     def guard(self, node: PlanNode | None = None, handler: str = "") -> Iterator[None]:
-        """Write lines whose failure is this node's; the rest of the block runs only where they succeed.
+        """Write lines whose failure is this node's; the rest of the block runs only if they succeed.
 
         handler: the function that handles a failure; by default `refuse` for a sink, else `fail`.
         """
@@ -224,7 +224,7 @@ class Generator(RecordWriter):
 
     @contextmanager
     def _attempt_above_sinks(self, node: ProcessorNode) -> Iterator[None]:
-        """Write the work of a node, which ends where a sink directly below it refuses a record."""
+        """Write the work of a node, which ends if a sink directly below it refuses a record."""
         if not any(isinstance(self.sub_topology.nodes[child], SinkNode) for child in node.children):
             yield
             return

@@ -58,7 +58,7 @@ class Listing:
 
 
 def _unused(name: str) -> str:
-    """Return a file name in angle brackets, numbered where another program of that name is alive."""
+    """Return a file name in angle brackets, numbered if another program of that name is alive."""
     file, count = f"<streamkit {name}>", 1
     while file in linecache.cache:
         count += 1
@@ -101,7 +101,7 @@ class BoundProgram:
     leave: Callable[[], None] = lambda: None
     """Clears the current record, so that a later failure in a timer or a flush does not name it."""
     replays: Replays | None = None
-    """The steps that hold records back until the end of a run; None where there are none."""
+    """The steps that hold records back until the end of a run; None if there are none."""
     instances: dict[str, object] = field(default_factory=dict)
     """The objects of nodes, by their purpose and node; some have state of their own (state.definitions.Volatile)."""
 

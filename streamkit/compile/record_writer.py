@@ -122,7 +122,7 @@ class StatementWriter:
 
     @contextmanager
     def attempt(self) -> Iterator[Attempt]:
-        """Write `try:` around the block, which `rescue` follows, but nothing where the block stays empty."""
+        """Write `try:` around the block, which `rescue` follows, but nothing if the block stays empty."""
         self.line("try:")
         start, depth, found = len(self.body_lines), self._depth, Attempt()
         self._depth += 1
@@ -162,7 +162,7 @@ class StatementWriter:
         self._depth += 1
 
     def fill_empty(self) -> None:
-        """Write `pass` where the last line opens a block without statements."""
+        """Write `pass` if the last line opens a block without statements."""
         last = next((line for line in reversed(self.body_lines) if not line.lstrip().startswith("#")), "")
         if last.endswith(":"):
             opened = (len(last) - len(last.lstrip())) // len(INDENT)
@@ -394,7 +394,7 @@ class RecordWriter(StatementWriter):
         return variable
 
     def _unchanged(self, slot: Slot, serde: Serde, encoded: Code) -> Code:
-        """Return a piece without the encoding where it gives the bytes that the slot was decoded from."""
+        """Return a piece without the encoding if it gives the bytes that the slot was decoded from."""
         if slot.source_bytes is None or slot.source_bytes[1] != serde:
             return encoded
         raw = slot.source_bytes[0]
@@ -413,7 +413,7 @@ class RecordWriter(StatementWriter):
         return self._converted(serde, variable, serde.encode_source(variable), "encode", never_none)
 
     def _converted(self, serde: Serde, variable: Code, inline: Code | None, method: str, never_none: bool) -> Code:
-        """Return the inline piece of a serde, or the call of its method where it has none."""
+        """Return the inline piece of a serde, or the call of its method if it has none."""
         if inline is None:
             piece = call(self.name_of(getattr(serde, method), method), variable)
         else:
@@ -452,7 +452,7 @@ class RecordWriter(StatementWriter):
 
     @property
     def stepwise(self) -> bool:
-        """Whether the loops of sources process one record at each step: where several topics may be merged."""
+        """Whether the loops of sources process one record at each step: if several topics may be merged."""
         return not (self.reads_one_topic() or self.sub_topology.is_global)
 
     def is_cached(self, store: str) -> bool:

@@ -47,7 +47,7 @@ _USER_INFO = re.compile(r"(://)[^/@,]*@")
 class Config(ApplicationSettings, RegistrySettings):
     """The settings of one application; immutable, picklable, secrets masked in `repr` and `describe`.
 
-    `config.num_stream_threads` is the value of `num.stream.threads`, the default where nothing is set.
+    `config.num_stream_threads` is the value of `num.stream.threads`, the default if nothing is set.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Config(ApplicationSettings, RegistrySettings):
     # -- Settings of Kafka Streams ---------------------------------------------------------------------------------
 
     def value(self, setting: Setting[T]) -> T:
-        """Return the value of a setting as its type, the default where it is not set. Raises ConfigError."""
+        """Return the value of a setting as its type, the default if it is not set. Raises ConfigError."""
         if isinstance(setting, ConsumerSetting):
             names = (f"{prefix}{setting.name}" for prefix in reversed(ROLES["main"]))
             given = next((self._values[name] for name in names if name in self._values), "")
@@ -247,7 +247,7 @@ class Config(ApplicationSettings, RegistrySettings):
 
     @property
     def max_request_size(self) -> int | None:
-        """The bytes that a record may have (`max.request.size`), where they are set."""
+        """The bytes that a record may have (`max.request.size`), if they are set."""
         found = self.client("producer").get("message.max.bytes")
         return None if found is None else int(found)
 

@@ -12,7 +12,7 @@ from streamkit import durations
 from streamkit.errors import ConfigError
 
 SettingValue: TypeAlias = bool | int | str | tuple[str, ...] | None
-"""The value of a setting; None where it has none."""
+"""The value of a setting; None if it has none."""
 
 LONG = 2**63 - 1
 INT = 2**31 - 1
@@ -25,7 +25,7 @@ T_co = TypeVar("T_co", bound=SettingValue, covariant=True)
 class Setting(Generic[T_co]):
     """The declaration of a setting, an attribute of a class of settings: on an object it is the value, of its type.
 
-    kind: "int", "bool", "text", "list" or "handler"; default: None where there is none; words: the texts allowed, if not all;
+    kind: "int", "bool", "text", "list" or "handler"; default: None if there is none; words: the texts allowed, if not all;
     minimum, maximum: bounds of numbers; longest: how many entries a list may have; old: deprecated names, over which the
     present one wins; classes: Java's handlers that mean `fail` and `continue`; no_effect: why it changes nothing, for
     settings that are accepted since files of Java programs have them.
@@ -67,7 +67,7 @@ class Setting(Generic[T_co]):
 
     @property
     def description(self) -> str:
-        """The meaning, with the reason where the setting is without effect."""
+        """The meaning, with the reason if the setting is without effect."""
         return self.meaning if self.no_effect is None else f"{self.meaning} Without effect: {self.no_effect}."
 
 
@@ -80,14 +80,14 @@ class SettingValues(ABC):
 
     @abstractmethod
     def value(self, setting: Setting[T]) -> T:
-        """Return the value of a setting as its type, the default where it is not set. Raises ConfigError."""
+        """Return the value of a setting as its type, the default if it is not set. Raises ConfigError."""
 
 
 _REUSE, _MERGE, _SELF = "reuse.ktable.source.topics", "merge.repartition.topics", "single.store.self.join"
 OPTIMIZATIONS = (_REUSE, _MERGE, _SELF)
 EMBEDDED = "embedded"
 EMBEDDED_STATE = ".streamkit"
-"""The default of state.dir beside the file where the embedded log is used."""
+"""The default of state.dir beside the file if the embedded log is used."""
 DSL_STORES = ("RocksDBDslStoreSuppliers", "InMemoryDslStoreSuppliers")
 """Classes of BuiltInDslStoreSuppliers."""
 UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.0 4.1 4.2 4.3".split())  # noqa: SIM905

@@ -48,7 +48,7 @@ _BIG = 1 << 63
 
 
 _measured: Callable[[Value, Known], tuple[int, int] | None] | None = native("measured", None)
-"""Bytes and steps of a value by the extension `streamkit._native`, where it is in use; None where only Python can count them."""
+"""Bytes and steps of a value by the extension `streamkit._native`, if it is in use; None if only Python can count them."""
 
 
 class Budget:

@@ -65,7 +65,7 @@ class CallableRef(Protocol):
 def load_callable(ref: CallableRef) -> Callable[..., Value]:
     """Return the callable (function or class) of a reference; with arguments, a `functools.partial` of both.
 
-    Raises TopologyError (StreamkitError where the reference has no position) that names module, attribute or argument,
+    Raises TopologyError (StreamkitError if the reference has no position) that names module, attribute or argument,
     with the nearest one.
     """
     found = load_object(ref)
@@ -239,7 +239,7 @@ class Usage:
 
 
 class Misfit(StreamkitError):
-    """Arguments that do not fit a signature; `argument`: the one that is wrong, None where one is missing."""
+    """Arguments that do not fit a signature; `argument`: the one that is wrong, None if one is missing."""
 
     def __init__(self, message: str, argument: str | None = None):
         super().__init__(message)
@@ -288,7 +288,7 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
 
 
 def converted(value: Value, annotation: str) -> Value:
-    """Return an argument as its parameter takes it: a duration where the parameter is a timedelta.
+    """Return an argument as its parameter takes it: a duration if the parameter is a timedelta.
 
     >>> converted("10m", "timedelta | None")
     datetime.timedelta(seconds=600)
@@ -299,7 +299,7 @@ def converted(value: Value, annotation: str) -> Value:
 
 
 def _mistake(value: Value, annotation: str) -> str:
-    """Return what an argument has to be, and what it is; an empty text where it fits or the type is not known."""
+    """Return what an argument has to be, and what it is; an empty text if it fits or the type is not known."""
     choices = _alternatives(annotation)
     if not choices or (value is None and "None" in choices):
         return ""
@@ -336,7 +336,7 @@ def _count(passed: Sequence[str]) -> str:
 
 
 def signature_of(function: Callable[..., Value]) -> Signature | None:
-    """Return the signature of an object; None where Python does not know it, as of some functions written in C."""
+    """Return the signature of an object; None if Python does not know it, as of some functions written in C."""
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):
@@ -363,7 +363,7 @@ def _annotation(parameter: inspect.Parameter) -> str:
 def source_signature(folder: str, module: str, attribute: str) -> Signature | None:
     """Return the signature of a function or a class in a module beside the file, without importing it.
 
-    None where the source does not decide it: another module, a base class, a decorator. Raises Misfit where the module does
+    None if the source does not decide it: another module, a base class, a decorator. Raises Misfit if the module does
     not define the name at all.
     """
     tree = _tree(folder, module)
@@ -400,7 +400,7 @@ def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -
 
 
 def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
-    """Return the names of the methods that a function in a module beside the file calls; none where it is no such function."""
+    """Return the names of the methods that a function in a module beside the file calls; none if it is no such function."""
     tree = _tree(folder, module)
     found = [node for node in tree.body if getattr(node, "name", None) == attribute] if tree is not None else []
     calls = [node for each in found if isinstance(each, _FunctionNode) for node in ast.walk(each)]
@@ -410,7 +410,7 @@ def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
 
 
 def _tree(folder: str, module: str) -> ast.Module | None:
-    """Return the syntax tree of a module beside the file; None where there is none, or Python can't read it."""
+    """Return the syntax tree of a module beside the file; None if there is none, or Python can't read it."""
     path = os.path.join(folder or ".", *module.split("."))
     for file in (f"{path}.py", os.path.join(path, "__init__.py")):
         try:
@@ -427,7 +427,7 @@ def _parsed(file: str, changed: int) -> ast.Module:
 
 
 def _top_names(tree: ast.Module) -> set[str] | None:
-    """Return the names that a module may define; None where any name may come from elsewhere."""
+    """Return the names that a module may define; None if any name may come from elsewhere."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):

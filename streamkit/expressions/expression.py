@@ -72,7 +72,7 @@ class Expression:
     template, precedence: its source with the record's names between zero characters, and its precedence. names: the record
     names that it uses (`now` for `now()`, `headers` for `header()`).
     is_constant: whether it is the same for every record. result_kind: "int", "float", "str", "bool", "list",
-    "dict" or "bytes" where that is certain, else None.
+    "dict" or "bytes" if that is certain, else None.
     """
 
     text: str
@@ -91,7 +91,7 @@ class Expression:
     draws: bool = field(default=False, compare=False, repr=False)
     """Whether its source charges a record's budget, under the name `_y_b`."""
     counted: Expression | None = field(default=None, compare=False, repr=False)
-    """The same expression with charges to a record's budget, for programs whose values may be large; None where its result
+    """The same expression with charges to a record's budget, for programs whose values may be large; None if its result
     is never larger than its inputs."""
 
     @property
@@ -125,7 +125,7 @@ class Expression:
     def globals(self) -> dict[str, object]:
         """Return the globals of the source: helpers and functions, all under names that begin with `_x_`.
 
-        Loads the Python callables. Raises TopologyError or StreamkitError where one is missing.
+        Loads the Python callables. Raises TopologyError or StreamkitError if one is missing.
         """
         result: dict[str, object] = {helper: HELPERS[helper] for helper in self.helpers}
         # Functions of the file have each other and their helpers, and no built-in of Python.

@@ -48,7 +48,7 @@ def _digits(number: int) -> str:
 
 
 def check_bits(number: int) -> int:
-    """Return the integer, or raise LimitError where it has more than 4,096 bits."""
+    """Return the integer, or raise LimitError if it has more than 4,096 bits."""
     if number.bit_length() > MAX_BITS:
         raise LimitError(f"an integer of {number.bit_length()} bits; at most {MAX_BITS} are allowed")
     return number

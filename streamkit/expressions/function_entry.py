@@ -39,7 +39,7 @@ class LibraryFunction:
     checks: Mapping[int, Check] = field(default_factory=dict)
     """Checks of arguments that are constant, by their place; they run when the file is read."""
     charge: Callable[..., Value] | None = None
-    """The function with a budget as its first argument, where it has charges of its own."""
+    """The function with a budget as its first argument, if it has charges of its own."""
 
     @property
     def signature(self) -> str:

@@ -35,7 +35,7 @@ from streamkit.record import Key, Value, WindowedKey
 
 
 def get(value: Value, path: Value, default: Value = None) -> Value:
-    """Return the part of a value at a path, or the default where a part is absent or None."""
+    """Return the part of a value at a path, or the default if a part is absent or None."""
     found = value
     for part in path.split(".") if isinstance(path, str) else _parts(path):
         if isinstance(found, dict):

@@ -143,7 +143,7 @@ def modulo(a: Value, b: Value) -> Value:
 
 
 def bounded(value: Text, what: str) -> Text:
-    """Return text or bytes unchanged, or raise LimitError where they are too long."""
+    """Return text or bytes unchanged, or raise LimitError if they are too long."""
     if len(value) > LARGE:
         if len(value) > MAX_BYTES:
             raise size_error(what, len(value))
@@ -199,7 +199,7 @@ _ORDERED = frozenset((list, tuple))
 
 
 def listed(items: Iterable[Value], what: str) -> list[Value]:
-    """Return the items as a list. Raises LimitError where it is too long."""
+    """Return the items as a list. Raises LimitError if it is too long."""
     found = collected(items, what)
     return found if isinstance(found, list) else list(found)
 
@@ -342,7 +342,7 @@ def merge_in_python(*parts: dict[Key, Value]) -> dict[Key, Value]:
 
 
 merge = native("merge", merge_in_python)
-"""The same by the extension `streamkit._native`, where it is in use."""
+"""The same by the extension `streamkit._native`, if it is in use."""
 
 
 def header(headers: Iterable[tuple[str, bytes | None]], name: str) -> str | None:
@@ -444,7 +444,7 @@ class Charged(Protocol):
 
 
 def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
-    """Return the members. Raises LimitError where too many different ones have the same hash.
+    """Return the members. Raises LimitError if too many different ones have the same hash.
 
     >>> check_hashes([2**61 - 1] * 1000) is not None
     True

@@ -27,7 +27,7 @@ SCALARS = NUMBERS | {"str", "bytes", "none"}
 class Piece(Code):
     """A part of an expression: Python with its precedence, static kind, flags and the names that it refers to.
 
-    `literal` is the value of a literal or a folded constant, where `is_literal`.
+    `literal` is the value of a literal or a folded constant, if `is_literal`.
     """
 
     __slots__ = ("flags", "is_literal", "kind", "literal", "refs")

@@ -51,7 +51,7 @@ def compiled(pattern: str) -> Any:  # re2 has no types
 def weight(pattern: str) -> int:
     """Return how long a search takes for a character at most, in proportion: the places of the pattern where it may be.
 
-    RE2 is at many places at once where a pattern repeats a part a number of times. The program has an instruction or
+    RE2 is at many places at once if a pattern repeats a part a number of times. The program has an instruction or
     more for each of them, and hundreds for a class of Unicode.
 
     >>> weight("a+"), weight(r"\\pL+"), weight("a[ab]{900}c")

@@ -90,7 +90,7 @@ class Core:
     # -- entry --
 
     def translate(self, tree: ast.expr) -> Piece:
-        """Return the piece of a whole expression: plain data, and constant where it can be."""
+        """Return the piece of a whole expression: plain data, and constant if it can be."""
         return self.value(tree)
 
     def value(self, node: ast.AST) -> Piece:
@@ -102,7 +102,7 @@ class Core:
         return piece
 
     def visit(self, node: ast.AST) -> Piece:
-        """Translate any part, or add a problem where the language does not have it."""
+        """Translate any part, or add a problem if the language does not have it."""
         method = getattr(self, f"on_{type(node).__name__}", None)
         if method is None:
             return self.refuse(node, f"{_WORDS.get(type(node).__name__, type(node).__name__)} is not allowed here")
@@ -574,7 +574,7 @@ class Calls(Core):
         return f"unknown method {name!r}{f' of a {kind}' if kind else ''}{hint}"
 
 
-# Comprehensions: their names, and the number of iterations where it depends on the file alone.
+# Comprehensions: their names, and the number of iterations if it depends on the file alone.
 
 _Comprehension: TypeAlias = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
@@ -1036,7 +1036,7 @@ class CountedTranslator(Translator):
         return Piece(f"{self.budget()}.loop({piece.source}{steps})", ATOM, piece.kind, piece.flags, piece.refs)
 
     def hashed(self, piece: Piece) -> Piece:
-        """Return the piece of a key or a member, with a charge where it may be a tuple."""
+        """Return the piece of a key or a member, with a charge if it may be a tuple."""
         if piece.is_literal or piece.kind in SCALARS:
             return piece
         return Piece(f"{self.budget()}.key({piece.source})", ATOM, piece.kind, piece.flags, piece.refs)

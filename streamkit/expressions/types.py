@@ -106,7 +106,7 @@ def field_names(owner: Type) -> list[str]:
 
 
 def member(owner: Type, name: str) -> Type | None:
-    """Return the type of a field, or None where no value of the owner's type has it."""
+    """Return the type of a field, or None if no value of the owner's type has it."""
     if isinstance(owner, OneOf):
         found = [each for each in (member(choice, name) for choice in owner.choices) if each is not None]
         return one_of(found) if found else None
@@ -118,7 +118,7 @@ def member(owner: Type, name: str) -> Type | None:
 
 
 def item(owner: Type) -> Type:
-    """Return the type of a value's items, by iteration or index; ANY where it is not known."""
+    """Return the type of a value's items, by iteration or index; ANY if it is not known."""
     if isinstance(owner, OneOf):
         return one_of(item(choice) for choice in owner.choices)
     if isinstance(owner, ListOf):

@@ -96,7 +96,7 @@ class GraphBuilder:
         self.problems.append(Problem(node.position, message))
 
     def nodes(self) -> list[GraphNode]:
-        """Return every node, parents before children where no paths join again."""
+        """Return every node, parents before children if no paths join again."""
         seen: dict[GraphNode, None] = {}
         stack = [self.root]
         while stack:
@@ -197,7 +197,7 @@ def _absorb(graph: GraphBuilder, main: StreamSourceNode, other: StreamSourceNode
 
 
 def optimize(graph: GraphBuilder, wanted: frozenset[str]) -> None:
-    """Apply the optimizations in Java's order, then let repartition filters drop null keys where nothing needs them."""
+    """Apply the optimizations in Java's order, then let repartition filters drop null keys if nothing needs them."""
     if REUSE in wanted:
         for node in graph.nodes():
             if isinstance(node, TableSourceNode) and not node.is_global:
@@ -274,7 +274,7 @@ def _is_below(parent: GraphNode) -> Callable[[GraphNode], bool]:
 
 
 def _move_to_merges(graph: GraphBuilder) -> None:
-    """Replace key-changing nodes by the merge below them where all their repartitions stand below that merge."""
+    """Replace key-changing nodes by the merge below them if all their repartitions stand below that merge."""
     gathered: dict[GraphNode, list[GraphNode]] = {}
     for merge in graph.merges:
         gathered[merge] = []

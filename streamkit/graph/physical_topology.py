@@ -250,7 +250,7 @@ Stores: TypeAlias = "Sequence[StoreDef | str]"
 """Definitions of stores, or names of stores that other nodes define; in the order of connection."""
 
 KnownSerdes: TypeAlias = "tuple[Serde | None, Serde | None]"
-"""The serdes of keys and values that a node forwards; None where merged streams disagree and no node needs one."""
+"""The serdes of keys and values that a node forwards; None if merged streams disagree and no node needs one."""
 
 JoinSide: TypeAlias = "tuple[str, Work, Stores]"
 """One side of a join: the name of its node, its work and its stores."""

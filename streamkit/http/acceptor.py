@@ -352,7 +352,7 @@ class Connection(H11Protocol):
     # -- Ending -------------------------------------------------------------------------------------------------------
 
     def check(self, now: float) -> None:
-        """Abort the connection where the client takes too long. `now`: by the loop's clock."""
+        """Abort the connection if the client takes too long. `now`: by the loop's clock."""
         if self.transport is None:
             return
         limit = _LINGER_SECONDS

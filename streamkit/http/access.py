@@ -43,7 +43,7 @@ class Access:
     def of(cls, address: tuple[str, int], token: str | None, hosts: str | None = None, *, loopback: bool) -> Access:
         """Return the rules for an address. hosts: the names of --http-hosts; loopback: only this machine reaches the address.
 
-        Raises UsageError where other machines reach it, and nothing limits who may send requests.
+        Raises UsageError if other machines reach it, and nothing limits who may send requests.
         """
         names = (
             None if hosts is None else frozenset(map(_name, filter(None, (part.strip() for part in hosts.split(",")))))
@@ -63,7 +63,7 @@ class Access:
         return self if self.hosts is None or not host else replace(self, hosts=self.hosts | {host})
 
     def refusal(self, request: Request, *, is_open: bool) -> Refusal | None:
-        """Return why a request is refused, None where it has access. `is_open`: its path needs no token."""
+        """Return why a request is refused, None if it has access. `is_open`: its path needs no token."""
         host = request.headers.get("host")
         if host is not None and not _HOST.fullmatch(host):
             return Refusal(400, f"the header Host is {host!r}; expected HOST or HOST:PORT")

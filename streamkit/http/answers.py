@@ -88,7 +88,7 @@ PARTITIONS: Shape = {
 
 
 def misfit(answer: Json, shape: Shape, path: str = "") -> str | None:
-    """Return the path of what is missing in an answer, or is of another type than its shape; None where all is there.
+    """Return the path of what is missing in an answer, or is of another type than its shape; None if all is there.
 
     >>> misfit({"rows": [{"key": 1}, {}]}, {"rows": [{"key": object}]})
     'rows.key'

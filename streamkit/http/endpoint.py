@@ -22,7 +22,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter in the query, or in the path where the path names it."""
+    """A parameter in the query, or in the path if the path names it."""
 
     name: str
     meaning: str
@@ -70,7 +70,7 @@ class Arguments:
             raise QueryError(f"there is no parameter {unknown!r}; known: {', '.join(known) or 'none'}")
 
     def text(self, name: str) -> str | None:
-        """Return the text of a parameter, None where it is absent."""
+        """Return the text of a parameter, None if it is absent."""
         return self._values.get(name)
 
     @overload
@@ -93,14 +93,14 @@ class Arguments:
         return number
 
     def flag(self, name: str) -> bool:
-        """Return a boolean, False where it is absent."""
+        """Return a boolean, False if it is absent."""
         text = self._values.get(name, "false").lower()
         if text not in ("true", "false", "1", "0", ""):
             raise QueryError(f"{name} is {text!r}; expected true or false")
         return text not in ("false", "0")
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of the choices, the first where the parameter is absent."""
+        """Return one of the choices, the first if the parameter is absent."""
         text = self._values.get(name, choices[0])
         if text not in choices:
             raise QueryError(f"{name} is {text!r}; expected {' or '.join(choices)}")

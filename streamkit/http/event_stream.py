@@ -39,7 +39,7 @@ class EventSource(Protocol):
     """The origin of a stream's events, used by one thread at a time."""
 
     def read(self) -> list[Event]:
-        """Return new events, at the latest after a second; none where nothing is new. Raises StreamkitError."""
+        """Return new events, at the latest after a second; none if nothing is new. Raises StreamkitError."""
 
     def close(self) -> None:
         """Release what the source holds."""
@@ -59,7 +59,7 @@ class Streams:
         return anyio.CapacityLimiter(MOST_STREAMS)
 
     def enter(self) -> None:
-        """Count a stream. Raises StoreUnavailableError where too many are open."""
+        """Count a stream. Raises StoreUnavailableError if too many are open."""
         with self._lock:
             if self._open >= MOST_STREAMS:
                 raise StoreUnavailableError(f"{MOST_STREAMS} streams of events are open, which is the limit")
@@ -80,7 +80,7 @@ class SharedAnswer:
         self._answer: Json = None
 
     def get(self, make: Callable[[], Json]) -> Json:
-        """Return the answer, made again where it is too old."""
+        """Return the answer, made again if it is too old."""
         with self._lock:
             if time.monotonic() >= self._until:
                 self._answer = make()
@@ -92,11 +92,11 @@ class EventStream(StreamingResponse):
     """Sends the events of a source until the client goes, the server closes, or the source fails.
 
     The next events are read when the client has taken the last ones, so that no stream holds more than one read. The
-    connection is aborted where a client takes nothing for `http.idle.timeout.ms`.
+    connection is aborted if a client takes nothing for `http.idle.timeout.ms`.
     """
 
     def __init__(self, source: EventSource, streams: Streams):
-        """Raises StoreUnavailableError where too many streams are open; the source is closed then."""
+        """Raises StoreUnavailableError if too many streams are open; the source is closed then."""
         try:
             streams.enter()
         except StreamkitError:

@@ -44,7 +44,7 @@ class Point(NamedTuple):
     partitions: int
     """The number of all inputs."""
     latency: float | None
-    """The highest 99th percentile (ms) of the end-to-end latencies at the nodes; None where no record came lately."""
+    """The highest 99th percentile (ms) of the end-to-end latencies at the nodes; None if no record came lately."""
     memory: int | None
     """Resident bytes of the process."""
 
@@ -145,7 +145,7 @@ def _difference(end: int | None, committed: int | None) -> int | None:
 
 
 def resident_bytes() -> int | None:
-    """Return the resident memory of the process; where the system does not offer it, its peak; else None."""
+    """Return the resident memory of the process; if the system does not offer it, its peak; else None."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -78,7 +78,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """The address for other machines: with the host name where the server listens on all addresses."""
+        """The address for other machines: with the host name if the server listens on all addresses."""
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 

@@ -46,7 +46,7 @@ class JsonClient:
         """Return the content of an answer, of a shape as `misfit` takes it; parameters that are None are left out.
 
         Raises InstanceError: for an error with its text, for an answer that is no JSON or of another shape, for a redirect, and
-        where no answer comes.
+        if no answer comes.
         """
         query = urlencode({name: value for name, value in (parameters or {}).items() if value is not None})
         target = f"{self.url}{path}?{query}" if query else f"{self.url}{path}"

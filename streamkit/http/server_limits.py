@@ -43,7 +43,7 @@ class Limits:
 
 
 def open_files() -> int | None:
-    """Return how many files the process may open; None where there is no limit."""
+    """Return how many files the process may open; None if there is no limit."""
     try:
         import resource
     except ImportError:

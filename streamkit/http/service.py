@@ -96,7 +96,7 @@ class Peers:
 
     @property
     def own(self) -> str:
-        """The host:port of this instance, empty where application.server is not set."""
+        """The host:port of this instance, empty if application.server is not set."""
         return self._application.plan.config.application_server
 
     def others(self) -> list[str]:
@@ -124,7 +124,7 @@ class Peers:
     ) -> Document:
         """Return the answer of another instance, of a shape as `answers.misfit` takes it.
 
-        Raises InstanceGoneError where it does not answer, StoreUnavailableError where it answers 503 or refuses the token, or is at
+        Raises InstanceGoneError if it does not answer, StoreUnavailableError if it answers 503 or refuses the token, or is at
         an address that the user has not allowed; InstanceError for other errors, with their status.
         """
         place = self._place_of(address)

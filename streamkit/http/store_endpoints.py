@@ -213,7 +213,7 @@ class _StoreQuery:
         return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
 
     def row(self, partitions: list[int] | None) -> dict[str, Document]:
-        """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError where it has none."""
+        """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError if it has none."""
         name = self._definition.name
         page = self.page(partitions)
         if not page["rows"]:

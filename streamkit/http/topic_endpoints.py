@@ -226,7 +226,7 @@ def reader(service: Service) -> Iterator[None]:
 def read_page(service: Service, selection: Selection, limit: int, *, last: bool) -> dict[str, Json]:
     """Return at most `limit` records: the last ones of the selection, or the first ones.
 
-    `complete` is false where the time was over before the selection was searched.
+    `complete` is false if the time was over before the selection was searched.
     """
     deadline = time.monotonic() + SECONDS
     with reader(service):
@@ -363,7 +363,7 @@ class PartitionOffsets:
         return {"time": time.time_ns() // 1_000_000, "partitions": partitions}
 
     def read(self) -> list[Event]:
-        """Wait for the next time to look, and return the offsets; none where the server closes."""
+        """Wait for the next time to look, and return the offsets; none if the server closes."""
         left = self._next - time.monotonic()
         if left > 0 and self._closing.wait(min(left, 1.0)):
             return []

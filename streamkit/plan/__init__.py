@@ -25,9 +25,9 @@ def load(
 ) -> Plan:
     """Return the Plan of a topology file.
 
-    env: variables for `${NAME}` and settings, the process's where None; overrides: settings that replace all others;
+    env: variables for `${NAME}` and settings, the process's if None; overrides: settings that replace all others;
     online: whether to check against the schema registry too.
-    Raises TopologyError with every problem, UsageError where the file can't be read, ConfigError, RegistryError.
+    Raises TopologyError with every problem, UsageError if the file can't be read, ConfigError, RegistryError.
     """
     from streamkit import spec
 

@@ -85,7 +85,7 @@ class Assembler:
         return serdes.parse(spec, str(Path(self.model.file).parent))
 
     def resolve(self, ref: Ref, step: Step) -> Upstream:
-        """Return the result of a reference; build it first if necessary. Raises BuildError where it failed."""
+        """Return the result of a reference; build it first if necessary. Raises BuildError if it failed."""
         if ref.kind != "pipeline":
             return self._types.referred(self._source(ref, step.pipeline, step.position))
         result = self._referred(ref)
@@ -448,7 +448,7 @@ class TypeBook:
 
 
 def misfit(side: str, given: Type, serde: Serde) -> str | None:
-    """Return why a serde fails for every value of a type; None where it takes some.
+    """Return why a serde fails for every value of a type; None if it takes some.
 
     side: "key" or "value".
 

@@ -171,7 +171,7 @@ JOINS = (SubscriptionSend, SubscriptionReceive, SubscriptionJoin, ForeignTableJo
 
 
 def bind_serdes(plan: Plan, model: TopologyModel) -> Plan:
-    """Return the Plan with every serde bound to its topic. Raises TopologyError where serdes need a registry and there is none."""
+    """Return the Plan with every serde bound to its topic. Raises TopologyError if serdes need a registry and there is none."""
     registry = Registry.of(plan.config)
     if registry is None:
         _check_none_needed(plan, model)
@@ -295,7 +295,7 @@ def _topics(node: PlanNode) -> tuple[str, ...]:
 
 
 def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozenset[str], ...]:
-    """Return groups of topics, joined where they overlap (InternalTopologyBuilder.copartitionGroups)."""
+    """Return groups of topics, joined if they overlap (InternalTopologyBuilder.copartitionGroups)."""
     groups: dict[str, set[str]] = {}
     for sources in graph.copartitioned:
         topics = [topic for source in sources for topic in topology.source_topics(source)]

@@ -19,7 +19,7 @@ def find_topic(plan: Plan, name: str) -> ExternalTopic:
 
 
 def source_node(plan: Plan, sub: SubTopology, topic: str) -> str:
-    """Return the name of the node that reads a topic, by its name on the log; an empty text where none does."""
+    """Return the name of the node that reads a topic, by its name on the log; an empty text if none does."""
     for name, node in sub.nodes.items():
         if isinstance(node, SourceNode):
             if any(plan.internal_name(each) == topic for each in node.topics):

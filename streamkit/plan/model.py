@@ -34,7 +34,7 @@ class SourceNode:
     internal: bool = False
     """Whether the topics are internal (repartition, subscription, response)."""
     topic_serdes: Mapping[str, tuple[Serde, Serde]] = field(default_factory=dict)
-    """Serdes by topic where several topics with different entries are read by one node."""
+    """Serdes by topic if several topics with different entries are read by one node."""
     timestamps: Mapping[str, Expression | str] = field(default_factory=dict)
     """Timestamp policy or Expression by topic; missing: fail_on_invalid."""
     value_kind: str = "plain"
@@ -44,7 +44,7 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class SinkNode:
-    """Writes to `topic` (without prefix where internal), or to the topic that `route` gives for each record."""
+    """Writes to `topic` (without prefix if internal), or to the topic that `route` gives for each record."""
 
     name: str
     parents: tuple[str, ...]
@@ -126,7 +126,7 @@ class Plan:
     copartition_groups: tuple[frozenset[str], ...]
     """Topics, without prefix, that need equal numbers of partitions; patterns left out."""
     copartition_sources: tuple[frozenset[str], ...]
-    """The same by names of source nodes, one group for each DSL call, not joined where they overlap."""
+    """The same by names of source nodes, one group for each DSL call, not joined if they overlap."""
     functions: Mapping[str, Function]
     default_serdes: tuple[Serde, Serde]
     node_order: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class Plan:
         return f"{self.application}-{topic}" if topic in self.internal_topics else topic
 
     def changelog_name(self, store: str) -> str | None:
-        """Return the topic that a store is restored from, by its name on the log; None where it has none."""
+        """Return the topic that a store is restored from, by its name on the log; None if it has none."""
         definition = self.stores[store]
         if definition.source_topic is not None:
             return self.internal_name(definition.source_topic)

@@ -17,7 +17,7 @@ from streamkit.spec.topology_model import StoreSpec, TopicSpec, TopologyModel
 def fetch_schemas(model: TopologyModel, registry: Registry) -> list[Problem]:
     """Fetch the schema of every serde of a subject, so that its fields are checked; return the schemas that are missing.
 
-    Raises RegistryError where the registry does not answer.
+    Raises RegistryError if the registry does not answer.
     """
     problems = []
     for serde, position in _serdes(model):
@@ -37,7 +37,7 @@ def fetch_schemas(model: TopologyModel, registry: Registry) -> list[Problem]:
 def incompatible_schemas(model: TopologyModel, topics: Mapping[str, ExternalTopic]) -> list[Problem]:
     """Return the schemas of files that break the compatibility rule of their subject; a subject without versions has none.
 
-    topics: the Plan's external topics. Raises RegistryError where the registry does not answer.
+    topics: the Plan's external topics. Raises RegistryError if the registry does not answer.
     """
     problems = []
     for entry in model.topics.values():

@@ -17,7 +17,7 @@ from streamkit.state.definitions import StoreDef, changelog_config, own_config
 from streamkit.transport.log_interface import NewTopic
 
 SAME_NUMBER = "write the same `partitions` in their steps, or in one of them only"
-"""What to change where steps name different numbers of partitions."""
+"""What to change if steps name different numbers of partitions."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def missing_partitions(counts: Mapping[str, int]) -> tuple[str, int, str]:
 
 
 def number_of_step(count: int) -> str:
-    """Return what to change where a step names another number of partitions than its topics have."""
+    """Return what to change if a step names another number of partitions than its topics have."""
     return f"write `partitions: {count}` in the step repartition, or leave it out"
 
 
@@ -242,7 +242,7 @@ def _changelogs(plan: Plan, tasks: tuple[TaskId, ...]) -> tuple[NewTopic, ...]:
 
 # The order in which the leader of a Kafka Streams group processes sub-topologies and co-partition groups.
 #
-# Sizes of repartition topics depend on it where input topics differ in size: Java keeps both in hash
+# Sizes of repartition topics depend on it if input topics differ in size: Java keeps both in hash
 # sets, and each derived size is an input for the next (RepartitionTopics). The order follows from names, so every process has the same.
 
 _FALSE = 1237  # Boolean.hashCode

@@ -28,7 +28,7 @@ class Explanation(NamedTuple):
 def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
     """Return the dead letter at `TOPIC-PARTITION@OFFSET`, or at an offset of the plan's only partition of dead letters that has it.
 
-    Raises UsageError for another text, TopicError where there is none.
+    Raises UsageError for another text, TopicError if there is none.
     """
     admin = transport.admin()
     try:

@@ -40,7 +40,7 @@ class Remains:
     """The log that a driver leaves; another driver continues from it, with stores restored from changelogs."""
 
     changelogs: dict[str, list[OutputTuple]] = dataclasses.field(default_factory=dict)
-    """Rows by changelog, and by source topic where that serves as one."""
+    """Rows by changelog, and by source topic if that serves as one."""
     committed: dict[TopicPartition, CommittedOffset] = dataclasses.field(default_factory=dict)
     offsets: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
     clock: int = 0

@@ -93,7 +93,7 @@ class RecordJson:
     def columns(
         self, topic: str, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> tuple[list[Json], list[Json]] | None:
-        """Return keys and values of a written topic in JSON form; None where not all are of its first serdes."""
+        """Return keys and values of a written topic in JSON form; None if not all are of its first serdes."""
         for key_serde, value_serde in self.candidates(topic):
             try:
                 return key_serde.json_column(keys), value_serde.json_column(values)
@@ -178,7 +178,7 @@ def headers_from_json(headers: Document) -> Headers | None:
 
 
 def headers_to_json(headers: Headers) -> list[list[Json]]:
-    """Return the JSON form of headers: text where the bytes are UTF-8."""
+    """Return the JSON form of headers: text if the bytes are UTF-8."""
     return [[name, _header_json(value)] for name, value in headers]
 
 

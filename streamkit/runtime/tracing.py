@@ -143,7 +143,7 @@ class ProgramTrace:
             running.visit.dropped = str(reason)
 
     def failed(self, node: int | None, reason: str, record: FailedRecord, written: Sequence[OutputTuple]) -> None:
-        """Note a failure in the visit of its node, or as a visit where none is running."""
+        """Note a failure in the visit of its node, or as a visit if none is running."""
         found = self._nodes[node] if node is not None else None
         running = self._tracer.running
         if running is None or running.visit.node is not found:
@@ -170,7 +170,7 @@ class ProgramTrace:
 
 
 def _changes(store: str, before: Rows, after: Rows) -> list[RowChange]:
-    """Return the rows that changed; where none did, some that were read."""
+    """Return the rows that changed; if none did, some that were read."""
     rows = [
         RowChange(
             store,
@@ -207,7 +207,7 @@ def json_form(value: Value) -> Json:
 # The rows of a store that a record of a key may change, read without an effect on the store.
 
 MOST = 1000
-"""Rows of a store that are compared where its rows can't be read by key."""
+"""Rows of a store that are compared if its rows can't be read by key."""
 _BY_KEY = ("versions", "windows", "sessions", "get")
 
 Rows = dict[str, tuple[Json, Json]]
@@ -215,7 +215,7 @@ Rows = dict[str, tuple[Json, Json]]
 
 
 def rows_of_key(store: Store, key: Key, *, any_key: bool) -> Rows | None:
-    """Return the rows of a key, or all rows where `any_key` or where the store has no query by key; None for too many."""
+    """Return the rows of a key, or all rows if `any_key` or if the store has no query by key; None for too many."""
     kind = next((each for each in _BY_KEY if each in store.definition.kind.queries), None)
     if any_key or kind is None or key is None:
         rows = list(islice(store.rows(), MOST + 1))
@@ -336,7 +336,7 @@ class Visit:
     node: PlanNode | None
     record: Passed | None
     cause: str | None = None
-    """BATCH, COMMIT, TIMER or EXPIRY where the node forwards on its own."""
+    """BATCH, COMMIT, TIMER or EXPIRY if the node forwards on its own."""
     out: list[Passed] = field(default_factory=list)
     rows: list[RowChange] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -353,7 +353,7 @@ class Visit:
     @property
     def result(self) -> str:
         """`failed`, `dropped`, `written`, `forwarded`, `held` (for the end of the batch), `stored` (only rows changed), or
-        `ended` where no node follows.
+        `ended` if no node follows.
         """
         if self.failure is not None:
             return "failed"
@@ -371,7 +371,7 @@ class Visit:
 
     @property
     def reason(self) -> str | None:
-        """Why the record goes no further; None where it does."""
+        """Why the record goes no further; None if it does."""
         if self.failure is not None:
             return self.failure
         if self.result == "held":

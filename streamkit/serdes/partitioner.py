@@ -98,4 +98,4 @@ def murmur3_128_in_python(data: bytes, seed: int) -> bytes:
 
 
 murmur3_128 = native("murmur3_128", murmur3_128_in_python)
-"""The same by the extension `streamkit._native`, where it is in use."""
+"""The same by the extension `streamkit._native`, if it is in use."""

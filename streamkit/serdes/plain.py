@@ -50,7 +50,7 @@ _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("
 
 
 def shown(value: Value, longest: int) -> str:
-    """Return `repr` of a value where that has at most so many characters, else its beginning and `…`.
+    """Return `repr` of a value if that has at most so many characters, else its beginning and `…`.
 
     The time depends on that number alone, also for values that are huge since their parts are shared.
 

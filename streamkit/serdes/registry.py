@@ -75,7 +75,7 @@ class Registry:
 
     @classmethod
     def of(cls, config: Config) -> Registry | None:
-        """Return the registry of a Config, None where it names none."""
+        """Return the registry of a Config, None if it names none."""
         if not config.schema_registry_url:
             return None
         names = (URL, "basic.auth.credentials.source", *_CLIENT, *BEHAVIOUR)
@@ -105,7 +105,7 @@ class Registry:
         return self._known[number]
 
     def of_subject(self, subject: str, version: int | None = None) -> Stored:
-        """Return a version of a subject, the latest where None."""
+        """Return a version of a subject, the latest if None."""
         if version is None:
             found = self._request(f"subject {subject}", "get_latest_version", subject)
         else:
@@ -286,7 +286,7 @@ class Schema(ABC):
 
     def __init__(self, text: str, parts: tuple[Part, ...] = (), message: str | None = None):
         """Compile a schema. parts: the schemas that it refers to, each after those that it needs; message: of Protobuf, the
-        first one where None. Raises SerdeError for a malformed schema.
+        first one if None. Raises SerdeError for a malformed schema.
         """
         self.text = text
         self.parts = parts
@@ -401,7 +401,7 @@ def source_of(form: str, spec: dict[str, Document]) -> Source:
 
 
 def read_file(form: str, name: str, folder: str) -> tuple[Path, str]:
-    """Return the path and the text of a schema file. Raises SerdeError where there is none."""
+    """Return the path and the text of a schema file. Raises SerdeError if there is none."""
     path = Path(os.path.join(folder, name))
     try:
         return path, path.read_text(encoding="utf-8")

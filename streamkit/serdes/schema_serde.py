@@ -16,7 +16,7 @@ from streamkit.serdes.serde import Binding, Serde
 
 _HEADER = Struct(">bI")
 _State: TypeAlias = tuple[type[Schema], dict[str, Json], Schema | None, int | None]
-"""What a serde is pickled by: the class of its schema, its spec, and the schema with its id where it has them."""
+"""What a serde is pickled by: the class of its schema, its spec, and the schema with its id if it has them."""
 _CONNECTING = Lock()
 _STRATEGIES: dict[str, Callable[[str | None, str, str | None], str]] = {
     "TopicNameStrategy": lambda topic, side, record: f"{topic}-{side}",
@@ -62,7 +62,7 @@ class SchemaSerde(Serde):
         return SerdeError(text if text.startswith("serde ") else f"serde {self.kind.form} ({self.source}): {text}")
 
     def connect(self, registry: Registry) -> Schema:
-        """Return the schema, from the registry where there is no file. Raises RegistryError, SerdeError."""
+        """Return the schema, from the registry if there is no file. Raises RegistryError, SerdeError."""
         if self.schema is None:
             assert self.source.subject is not None
             found = registry.of_subject(self.source.subject, self.source.version)

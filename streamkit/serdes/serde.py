@@ -24,7 +24,7 @@ SerdeSpec: TypeAlias = str | dict[str, Json]
 class Binding(NamedTuple):
     """The use of a serde.
 
-    registry: that of the application, None where it has none; topic: its name on the log, None where it differs from record
+    registry: that of the application, None if it has none; topic: its name on the log, None if it differs from record
     to record; is_key: whether the serde is that of keys.
     """
 
@@ -65,7 +65,7 @@ class Serde(ABC):
         return self
 
     def on_topic(self, topic: str, is_key: bool) -> Serde:
-        """Return this serde as it writes to a topic, where it was bound to none."""
+        """Return this serde as it writes to a topic, if it was bound to none."""
         return self
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Serde(ABC):
         return same(one, other) or self.same_bytes(one, other)
 
     def same_bytes(self, one: Value, other: Value) -> bool:
-        """Return whether two values, not None, have the same bytes; False where one of them can't be encoded."""
+        """Return whether two values, not None, have the same bytes; False if one of them can't be encoded."""
         try:
             return self.encode(one) == self.encode(other)
         except SerdeError:
@@ -121,7 +121,7 @@ class Serde(ABC):
         return None
 
     def well_formed_source(self, variable: Code) -> tuple[Code, Code] | None:
-        """Return cheaper pieces that decode bytes and encode a value, where these are well-formed; None where there are none.
+        """Return cheaper pieces that decode bytes and encode a value, if these are well-formed; None if there are none.
 
         For others they raise UnicodeError, and the caller uses `decode_source` or `encode_source`. What the first one
         decodes has the same bytes again.

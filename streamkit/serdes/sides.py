@@ -17,7 +17,7 @@ from streamkit.serdes.serde import Serde
 class Side(NamedTuple):
     """The form of the keys or the values of a topic.
 
-    serde: the serde of the bytes, or of the key within a window where `is_windowed`; None: the bytes have a layout of their own.
+    serde: the serde of the bytes, or of the key within a window if `is_windowed`; None: the bytes have a layout of their own.
     """
 
     decode: Callable[[bytes], Value]

@@ -68,7 +68,7 @@ def too_deep() -> SerdeError:
 
 
 def check_value(value: Value) -> None:
-    """Raise SerdeError where plain data is too large to be encoded, or too deep; shared parts count each time."""
+    """Raise SerdeError if plain data is too large to be encoded, or too deep; shared parts count each time."""
     try:
         if unused(value) >= 0:
             return
@@ -78,7 +78,7 @@ def check_value(value: Value) -> None:
 
 
 def unused_in_python(value: Value, room: int = SMALL) -> int:
-    """Return how many bytes of `room` a small value leaves; below 0 for a large one, and where orjson does not write as Java.
+    """Return how many bytes of `room` a small value leaves; below 0 for a large one, and if orjson does not write as Java.
 
     The latter is one with a float which Java writes with an exponent or in quotes, or with anything else than lists, objects,
     text and numbers. Raises TypeError, RecursionError.
@@ -115,7 +115,7 @@ def unused_in_python(value: Value, room: int = SMALL) -> int:
 
 
 unused = native("unused", unused_in_python)
-"""The same by the extension `streamkit._native`, in an eighth of the time, where it is in use."""
+"""The same by the extension `streamkit._native`, in an eighth of the time, if it is in use."""
 
 
 def _rest(parts: Collection[Value], room: int) -> tuple[Collection[Value], int]:

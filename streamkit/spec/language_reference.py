@@ -127,7 +127,7 @@ def examples_of_ends() -> list[Example]:
 
 
 def packaged_examples(package: str, name: str) -> list[Example]:
-    """Return the examples of the file NAME.yaml of a package; none where there is no such file. Raises UsageError for a malformed one."""
+    """Return the examples of the file NAME.yaml of a package; none if there is no such file. Raises UsageError for a malformed one."""
     file = resources.files(package) / f"{name}.yaml"
     return parse_examples(file.read_text(encoding="utf-8"), f"{package}: {name}.yaml") if file.is_file() else []
 

@@ -60,7 +60,7 @@ def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
 
 
 def read_defaults(reader: Reader, node: Node | None) -> Defaults:
-    """Return the default serdes of the file: string for keys and json for values where it names none."""
+    """Return the default serdes of the file: string for keys and json for values if it names none."""
     options = reader.options(node, "'defaults'", ("key", "value")) if node is not None else {}
     found: Options = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}
     for side in options:

@@ -122,7 +122,7 @@ def _known_step(reader: Reader, operator: AnyOperator, key: Node, body: Node | N
         if missing and not is_misspelt(field.name, given, [each.name for each in operator.fields]):
             reader.report(key, f"The step {operator.name!r} needs {field.name!r}{_hint(operator, field)}")
     step = Step(operator.name, key.position, options, positions, on_error or None, reader.pipeline, index)
-    if len(reader.problems) == before:  # options are checked together where each is valid by itself
+    if len(reader.problems) == before:  # options are checked together if each is valid by itself
         reader.problems.extend(operator.check(step))
     return step
 
@@ -344,7 +344,7 @@ _CUT_OFF = ("unterminated", "is never closed", "it ends too early", "invalid syn
 
 
 def _with_comment(error: TopologyError, node: Node) -> TopologyError:
-    """Return the error, with a hint where YAML ends the expression: at ` #`, which begins a comment, or at a comma."""
+    """Return the error, with a hint if YAML ends the expression: at ` #`, which begins a comment, or at a comma."""
     rest = node.source.text[node.end :].partition("\n")[0]
     cut_off = any(each in problem.message for problem in error.problems for each in _CUT_OFF)
     rest = rest.lstrip(" \t")

@@ -44,7 +44,7 @@ _REQUIRED = {
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file. Raises UsageError when it can't be read, TopologyError where it is not UTF-8."""
+    """Return the text of a file. Raises UsageError when it can't be read, TopologyError if it is not UTF-8."""
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
@@ -203,7 +203,7 @@ SUFFIX = ".generators.yaml"
 
 
 def file_beside(file: str) -> Path | None:
-    """Return the file of generators beside a topology's file, None where there is none.
+    """Return the file of generators beside a topology's file, None if there is none.
 
     >>> file_beside("missing/orders.yaml") is None
     True
@@ -269,7 +269,7 @@ def with_includes(reader: Reader, root: Node, read_text: Callable[[str], str]) -
     """Return the root with the sections of the files that it includes, and the texts of these files by name.
 
     Each file counts once, however many include it. Entries keep their places, so that problems name the right file. The
-    root is None where a file can't be read or has no sections: names that it may have are no second problem.
+    root is None if a file can't be read or has no sections: names that it may have are no second problem.
     """
     including = _Including(reader, read_text)
     including.visit(root, reader.folder, [(_identity(reader.source.file), reader.source.file)])
@@ -344,7 +344,7 @@ class _Including:
                 self.sections.setdefault(section, []).extend(found[section].value)
 
     def _composed(self, item: Node, file: str) -> Node | None:
-        """Return the root of a file; None after a problem, or where the file is empty."""
+        """Return the root of a file; None after a problem, or if the file is empty."""
         problems: list[Problem] = []
         root = None
         try:

@@ -24,9 +24,9 @@ TIMESTAMP_POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time", "
 class TopicSpec:
     """An external topic.
 
-    name: the entry's name; topic: the physical name; key, value: serdes, those of `defaults` where the entry has none;
+    name: the entry's name; topic: the physical name; key, value: serdes, those of `defaults` if the entry has none;
     timestamp: one of TIMESTAMP_POLICIES or an Expression giving milliseconds;
-    reset, partitions, replication_factor: None where the file has none; config: topic settings, by name, as text.
+    reset, partitions, replication_factor: None if the file has none; config: topic settings, by name, as text.
     """
 
     name: str
@@ -43,9 +43,9 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """A store for custom processors; durations in milliseconds, None where the file has none.
+    """A store for custom processors; durations in milliseconds, None if the file has none.
 
-    type: one of IN_FILE; key, value: serdes, those of `defaults` where the entry has none; config: settings of
+    type: one of IN_FILE; key, value: serdes, those of `defaults` if the entry has none; config: settings of
     the changelog's topic.
     """
 

@@ -50,7 +50,7 @@ class Node:
     """A scalar, a list or a mapping of the file.
 
     kind: "scalar" (`value`: its text), "list" (`value`: nodes) or "mapping" (`value`: pairs of key node and value node).
-    start, end: offsets in characters; plain: a scalar without quotes; tag: its core type where the file names it (`!!int`);
+    start, end: offsets in characters; plain: a scalar without quotes; tag: its core type if the file names it (`!!int`);
     size: the number of nodes with aliases expanded.
     """
 
@@ -298,7 +298,7 @@ _HINTS = {
 
 
 def _syntax(error: yaml.MarkedYAMLError, found: str) -> str:
-    """Return the parser's error as one line: the problem and its context, where there is one."""
+    """Return the parser's error as one line: the problem and its context, if there is one."""
     problem = str(error.problem or error.context or "malformed")
     context = f" {error.context}" if error.context and error.problem else ""
     mark, begin = error.problem_mark, error.context_mark

@@ -61,7 +61,7 @@ class StoreDef:
     changelog_topic: str | None = None
     """Without the application's prefix; None without logging."""
     source_topic: str | None = None
-    """The source topic, where it serves as the changelog, and nothing is logged."""
+    """The source topic, if it serves as the changelog, and nothing is logged."""
     grace: int | None = None
     """Of join_grace buffers."""
     options: Mapping[str, object] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class StoreDef:
 
     @property
     def right_serde(self) -> Serde | None:
-        """The serde of the right side's values; None where a store has one side."""
+        """The serde of the right side's values; None if a store has one side."""
         serde = self.options.get("right_serde")
         return serde if isinstance(serde, Serde) else None
 
@@ -165,11 +165,11 @@ class BytesMap(ABC):
         """Apply many writes at once, the last one of a key winning (restoring)."""
 
     def bytes_on_disk(self) -> int | None:
-        """Return the size of its files; None where there are none. Every thread may call it."""
+        """Return the size of its files; None if there are none. Every thread may call it."""
         return None
 
     def rows_estimate(self) -> int | None:
-        """Return about how many entries there are; None where that is not known. Every thread may call it."""
+        """Return about how many entries there are; None if that is not known. Every thread may call it."""
         return None
 
     def begin_load(self, executor: Executor) -> None:  # noqa: B027 - only maps on disk have a use for it
@@ -197,7 +197,7 @@ class CurrentTopic:
 
     def __init__(self) -> None:
         self.size = 0
-        """In characters; 0 where there is no record, as for punctuators."""
+        """In characters; 0 if there is no record, as for punctuators."""
 
 
 class StoreContext(Protocol):
@@ -230,9 +230,9 @@ class Owner:
     partition: int | None
     """None: a global store."""
     topic: str | None
-    """Its changelog; None where it has none."""
+    """Its changelog; None if it has none."""
     topic_id: str = ""
-    """The id of the topic, which changes when it is deleted and created again; empty where it is not known."""
+    """The id of the topic, which changes when it is deleted and created again; empty if it is not known."""
     layout: str = ""
 
     def other_than(self, found: Owner) -> str | None:
@@ -264,7 +264,7 @@ class Query:
 
     kind: str
     key: bytes | None = None
-    """Of get, prefix, windows, sessions and versions; windows and sessions of all keys where None."""
+    """Of get, prefix, windows, sessions and versions; windows and sessions of all keys if None."""
     low: bytes | None = None
     high: bytes | None = None
     """Bounds of range, both included."""
@@ -360,7 +360,7 @@ class Store(Volatile, ABC):
 
     @property
     def committed_ms(self) -> int | None:
-        """Return when the offset of the store last moved, in ms since the epoch; None where it has none."""
+        """Return when the offset of the store last moved, in ms since the epoch; None if it has none."""
         return None
 
     def restore_batch(
@@ -393,7 +393,7 @@ class Store(Volatile, ABC):
         """Make everything flushed durable in one write batch."""
 
     def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
-        """Use the rows on disk for this owner; return why they can't be used, or None where they can, or there are none.
+        """Use the rows on disk for this owner; return why they can't be used, or None if they can, or there are none.
 
         `unmarked`: accept rows without metadata, as older releases of streamkit wrote them.
         """
@@ -463,7 +463,7 @@ class StoreKind:
 
     name: str
     implementation: str
-    """Constructor: (definition, map, context), and a cache budget where `cached`."""
+    """Constructor: (definition, map, context), and a cache budget if `cached`."""
     rows: str
     """A noun for its rows, for messages."""
     cached: bool = False

@@ -35,7 +35,7 @@ _DELETED = ".deleted-"
 
 
 def stored(path: Path) -> list[str]:
-    """Return the directories of tasks, and of global stores, below an application's directory; none where that is missing."""
+    """Return the directories of tasks, and of global stores, below an application's directory; none if that is missing."""
     refuse_links(path)
     with translated(path):
         names = [entry.name for entry in os.scandir(path) if entry.is_dir()] if path.is_dir() else []
@@ -44,7 +44,7 @@ def stored(path: Path) -> list[str]:
 
 
 def refuse_links(path: Path) -> None:
-    """Raise StateError where an application's directory, or one of a task or a store in it, is a symbolic link.
+    """Raise StateError if an application's directory, or one of a task or a store in it, is a symbolic link.
 
     The target of a link may be any directory of the machine, whose files the application would write and delete.
     """
@@ -94,7 +94,7 @@ def require_restorable(task: Path, unlogged: Collection[str], why: str) -> None:
 
 
 def check_engines(path: Path, engine: str | None) -> None:
-    """Raise ConfigError where the package of an engine is missing: of `engine` (state.engine), or else of those on disk.
+    """Raise ConfigError if the package of an engine is missing: of `engine` (state.engine), or else of those on disk.
 
     path: the directory of an application. Raises StateError too.
     """
@@ -181,7 +181,7 @@ class StateDirectory:
 
         A directory that another engine than state.engine, or Kafka Streams, wrote is moved aside first, with its checkpoint, so that the stores
         are restored from their changelogs; so is a copy of a directory that was in use. Raises StateError for an unknown
-        engine or format, or where one of the `unlogged` would be moved, and leaves the directory as it is.
+        engine or format, or if one of the `unlogged` would be moved, and leaves the directory as it is.
         """
         path = self._directory(name)
         self._sweep(path)
@@ -207,7 +207,7 @@ class StateDirectory:
         return path
 
     def release(self, name: str) -> None:
-        """Mark a claimed directory as closed; do nothing where it is deleted. Raises StateError."""
+        """Mark a claimed directory as closed; do nothing if it is deleted. Raises StateError."""
         path = self.path / name
         mark = read_mark(path)
         if mark is not None and mark.inode is not None:
@@ -351,7 +351,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that is new for the owner alone, or for the group too where that has access to the folder: an opener of `open`."""
+    """Open a file that is new for the owner alone, or for the group too if that has access to the folder: an opener of `open`."""
     group = os.stat(os.path.dirname(path) or ".").st_mode & 0o020
     return os.open(path, flags, 0o660 if group else 0o600)
 
@@ -407,7 +407,7 @@ class Mark:
 
 
 def read_mark(path: Path) -> Mark | None:
-    """Return the mark of a task's directory; None where it has no state. Raises StateError."""
+    """Return the mark of a task's directory; None if it has no state. Raises StateError."""
     file = path / MARK_FILE
     try:
         with translated(file):

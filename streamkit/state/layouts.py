@@ -60,7 +60,7 @@ _SAME_AS_PRIOR = pack_int(-2)
 
 
 class ProcessorRecordContext(NamedTuple):
-    """The origin of a record; `timestamp` in ms, `offset` -1 and `topic` None where there is none."""
+    """The origin of a record; `timestamp` in ms, `offset` -1 and `topic` None if there is none."""
 
     timestamp: int
     offset: int

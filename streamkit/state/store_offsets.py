@@ -34,7 +34,7 @@ class StoreOffsets:
         ).encode()
 
     def owned_by(self, owner: Owner) -> StoreOffsets:
-        """Return the same offsets for another owner; the topic's id stays where the new one is not known."""
+        """Return the same offsets for another owner; the topic's id stays if the new one is not known."""
         return replace(self, owner=replace(owner, topic_id=owner.topic_id or self.owner.topic_id))
 
 

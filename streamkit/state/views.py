@@ -56,7 +56,7 @@ class View(Generic[StoreT]):
             raise SerdeError(f"store {self._store.name!r}, value: {error}") from error
 
     def _time(self, time: object) -> int:
-        """Return a time that a processor passed. Raises StreamkitError where it is not an int of milliseconds."""
+        """Return a time that a processor passed. Raises StreamkitError if it is not an int of milliseconds."""
         if type(time) is not int or not -MAX_LONG <= time <= MAX_LONG:
             raise StreamkitError(f"store {self._store.name!r}: {time!r} is no time; expected milliseconds")
         return time
@@ -168,7 +168,7 @@ class SessionView(View[SessionStore]):
     ) -> list[tuple[WindowedKey, Value]]:
         """Return (windowed key, value) of a key's sessions with end >= earliest_end and start <= latest_start.
 
-        Raises StreamkitError where Kafka Streams can't search: from a segment or more before the epoch in a cached store on disk.
+        Raises StreamkitError if Kafka Streams can't search: from a segment or more before the epoch in a cached store on disk.
         """
         searched_from = self._store.searched_from
         if earliest_end < searched_from:

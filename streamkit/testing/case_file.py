@@ -238,7 +238,7 @@ class Phases:
             self._reader.report(node, f"Line {number} of {path} is not JSON: {error}")
 
     def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Document:
-        """Return the fields of a record; null is a value here. BAD where one is wrong."""
+        """Return the fields of a record; null is a value here. BAD if one is wrong."""
         if item.kind != "mapping":
             return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
         found: dict[str, Document] = {}
@@ -369,7 +369,7 @@ class _Literal(Resolver):
 
 
 def load(path: Path, plan_of: PlanOf, text: str | None = None) -> CaseFile:
-    """Return the cases of a test file; `text` stands for its contents where they are not the file's.
+    """Return the cases of a test file; `text` stands for its contents if they are not the file's.
 
     Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't
     be read.
@@ -566,7 +566,7 @@ class Names:
         return physical if any(pattern.fullmatch(physical) for pattern in self._patterns) else None
 
     def output(self, name: str) -> bool:
-        """Return whether the topology writes a topic; any topic may be written where a sink routes."""
+        """Return whether the topology writes a topic; any topic may be written if a sink routes."""
         return name in self.written or self._routed
 
     def entry(self, topic: str) -> str:

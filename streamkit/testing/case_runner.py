@@ -354,7 +354,7 @@ def _assign(
     fits: Fits,
     taken: dict[int, int],
 ) -> None:
-    """Find an actual record for one more expected record, moving others where that is needed; without recursion."""
+    """Find an actual record for one more expected record, moving others if that is needed; without recursion."""
     came_from: dict[int, tuple[int, int | None]] = {}
     waiting: list[tuple[int, int | None]] = [(start, None)]
     while waiting:

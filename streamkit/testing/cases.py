@@ -40,7 +40,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Expected:
-    """One record, or one row of a store: the fields that the file gives. node: None where it comes from another file."""
+    """One record, or one row of a store: the fields that the file gives. node: None if it comes from another file."""
 
     fields: Mapping[str, Document]
     position: Position

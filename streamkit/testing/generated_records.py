@@ -18,14 +18,14 @@ from streamkit.spec.topology_model import GeneratorSpec
 from streamkit.suggestions import did_you_mean
 
 START = 1_735_689_600_000
-"""The time of the first records, where none is given: 2025-01-01T00:00:00Z."""
+"""The time of the first records, if none is given: 2025-01-01T00:00:00Z."""
 
 Timed = tuple[int, int, Callable[[int], dict[str, Json]]]
 """(time in ms, place of the generator, the function that makes the record of a time); the time is that before lateness."""
 
 
 def chosen(generators: Mapping[str, GeneratorSpec], topics: Iterable[str]) -> list[GeneratorSpec]:
-    """Return the generators of some topics, of all where none is given. Raises UsageError."""
+    """Return the generators of some topics, of all if none is given. Raises UsageError."""
     if not generators:
         raise UsageError(
             "there are no generators: write a section 'generators', or a file NAME.generators.yaml beside NAME.yaml"

@@ -100,7 +100,7 @@ class Session:
 # Writes the actual results into a test file. It changes only what differs, so that comments and layout stay.
 
 PROPOSED = ("key", "value", "timestamp")
-"""Fields of records that are written where the test expects nothing yet; of dead letters the headers too."""
+"""Fields of records that are written if the test expects nothing yet; of dead letters the headers too."""
 _REASON = (f"{PREFIX}exception", f"{PREFIX}message", STEP)
 """The headers of a dead letter that are written: others name lines of code and the time."""
 
@@ -159,7 +159,7 @@ class _Writer:
             self._describe(failure.described, failure.actual)
 
     def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Document]]]) -> None:
-        """Write `expect` below the input of a phase; nothing where there is no output."""
+        """Write `expect` below the input of a phase; nothing if there is no output."""
         if not printed:
             return
         node = phase.node
@@ -274,7 +274,7 @@ class _Writer:
         self._edits.append(Edit(node.start, real_end(node), text))
 
     def _finish_empty(self, expectation: Expectation, pairs: tuple[Pair, ...]) -> None:
-        """Write an empty list where every item is removed, since an empty value would be null."""
+        """Write an empty list if every item is removed, since an empty value would be null."""
         if all(pair.actual is None for pair in pairs) and expectation.match != CONTAINS:
             end = self._behind_colon(expectation)
             self._edits.append(Edit(end, end, " []"))
@@ -311,14 +311,14 @@ class _Writer:
                 self._value(node, came, expectation.partial)
 
     def _some_headers(self, node: Node, wanted: Document, came: Document) -> None:
-        """Replace headers of which a test names some: by those of the same names, where they differ."""
+        """Replace headers of which a test names some: by those of the same names, if they differ."""
         if all(header in came for header in wanted):
             return
         names = [name for name, _ in wanted]
         self._replace(node, flow([header for header in came if header[0] in names]))
 
     def _value(self, node: Node, value: Document, partial: bool) -> None:
-        """Replace a value, or only those of its fields that differ where it keeps its fields."""
+        """Replace a value, or only those of its fields that differ if it keeps its fields."""
         if node.kind == "mapping" and isinstance(value, dict) and _owned(node):
             present = {key.value: item for key, item in node.value}
             fits = present.keys() <= value.keys() if partial else present.keys() == value.keys()

@@ -179,7 +179,7 @@ def consume(
 
 
 def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
-    """Return the condition of `--key`. Raises UsageError where no form of the topic's keys has such a key."""
+    """Return the condition of `--key`. Raises UsageError if no form of the topic's keys has such a key."""
     try:
         return None if key is None else KeyCondition(forms, key)
     except SerdeError as error:
@@ -302,7 +302,7 @@ _PAUSE_SECONDS = 0.2
 
 
 def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threading.Event | None) -> TopicInfo | None:
-    """Return a topic, when it exists; None where it doesn't, or `stopped` is set before.
+    """Return a topic, when it exists; None if it doesn't, or `stopped` is set before.
 
     stopped None: do not wait. Raises TopicError for one that will not be created by what the file declares.
     """

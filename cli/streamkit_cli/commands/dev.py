@@ -144,7 +144,7 @@ class Options(NamedTuple):
     """The options of the command.
 
     settings: pairs of --set with those of development. rate None: no generators. creates_topics: topics of the file that do
-    not exist are created, with one partition where it declares none.
+    not exist are created, with one partition if it declares none.
     """
 
     settings: dict[str, str]

@@ -156,7 +156,7 @@ _JAVA_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Extra:
-    """An extra of the distribution: the versions of its packages by name, None where a package is missing."""
+    """An extra of the distribution: the versions of its packages by name, None if a package is missing."""
 
     name: str
     packages: dict[str, str | None]
@@ -173,7 +173,7 @@ class Extra:
 
 
 def version_of(distribution: str) -> str | None:
-    """Return the version of an installed distribution, None where there is none."""
+    """Return the version of an installed distribution, None if there is none."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -189,7 +189,7 @@ def extras() -> list[Extra]:
         packages = found.setdefault(extra, {})
         packages[name] = version_of(name)
         if packages[name] is not None and nested:
-            # The packages of an extra of that package, where they are missing: confluent-kafka[schema-registry].
+            # The packages of an extra of that package, if they are missing: confluent-kafka[schema-registry].
             theirs = [package for extra_of_it, package, _ in _optional(name) if extra_of_it in nested]
             packages.update({package: None for package in theirs if version_of(package) is None})
     return [Extra(name, packages) for name, packages in found.items()]
@@ -208,7 +208,7 @@ def _optional(distribution: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def java_version() -> str | None:
-    """Return the first line that `java -version` prints, None where Java is missing or does not start."""
+    """Return the first line that `java -version` prints, None if Java is missing or does not start."""
     command = shutil.which("java")
     if command is None:
         return None

@@ -117,7 +117,7 @@ def new(name: Name, template: Chosen = Template.COUNT) -> None:
 
 
 def _schema_with_plugins() -> str | None:
-    """Return the JSON Schema where plugins add to the installed one; else None."""
+    """Return the JSON Schema if plugins add to the installed one; else None."""
     from streamkit.spec.topology_schema import with_plugins
 
     schema = with_plugins()

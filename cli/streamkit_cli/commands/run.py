@@ -283,7 +283,7 @@ RunOne = Callable[["Plan", str | None, list["Served"]], None]
 
 
 def load_plans(files: list[str], settings: list[str] | None, env_file: str | None) -> list[Plan]:
-    """Return the plans of topologies. Raises TopologyError with the problems of all, UsageError where ids are equal."""
+    """Return the plans of topologies. Raises TopologyError with the problems of all, UsageError if ids are equal."""
     if len(files) > 1 and STDIN in files:
         raise UsageError("stdin holds one topology; several are files")
     plans: list[Plan] = []
@@ -465,7 +465,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Lines of time, level and message; the message begins with the application where the process runs several."""
+    """Lines of time, level and message; the message begins with the application if the process runs several."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")

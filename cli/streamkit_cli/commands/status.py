@@ -254,7 +254,7 @@ def show_lag(plan: Plan, form: Format) -> GroupLag:
 
 
 def _worst(found: GroupLag) -> str:
-    """Return the beginning of the first line, where members own less than all partitions."""
+    """Return the beginning of the first line, if members own less than all partitions."""
     if not found.members or not found.unowned:
         return ""
     during = " during a rebalance" if found.rebalancing else ""

@@ -261,7 +261,7 @@ def _run(plan: Plan, options: JobOptions, cluster: Cluster, form: Format) -> int
 
 
 def one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
-    """Raise UsageError where an option has none of the known values."""
+    """Raise UsageError if an option has none of the known values."""
     if value not in known:
         raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
 

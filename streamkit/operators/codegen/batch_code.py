@@ -40,7 +40,7 @@ class BatchProcessor(Processor):
 
 
 def refuse_batch(step: Step, option: str) -> None:
-    """Raise BuildError where a step on a table has a function over batches: a table's change has an old value too."""
+    """Raise BuildError if a step on a table has a function over batches: a table's change has an old value too."""
     if isinstance(step.options[option], BatchCall):
         raise BuildError(step.at(option), f"{step.operator}: `batch` is for streams; this stands on a table")
 

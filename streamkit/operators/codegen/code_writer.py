@@ -9,8 +9,8 @@ an expression of the file means the same in every place. Blocks are context mana
     with gen.when(is_not_none(found)):
         gen.forward(node, value=Slot(found))
 
-`guard`, `drop_where` and `only_where` guard the rest of the same block: it runs only where nothing failed, where the
-record is not dropped, where the condition holds.
+`guard`, `drop_where` and `only_where` guard the rest of the same block: it runs only if nothing failed, if the
+record is not dropped, if the condition holds.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class CodeWriter(Statements, Protocol):
     # -- Failing, dropping and forwarding --
 
     def guard(self, node: Node) -> AbstractContextManager[None]:
-        """Write code whose failure is this node's; the rest of this block runs only where it succeeds."""
+        """Write code whose failure is this node's; the rest of this block runs only if it succeeds."""
 
     def drop(self, reason: DropReason) -> None:
         """Write code that counts a dropped record."""
@@ -226,7 +226,7 @@ class Slot:
     `source_bytes`: the variable of the bytes that `var` was decoded from, and their serde.
     `unchecked`: whether `raw` has the bytes of a source as they came, which may not be those that Java writes again.
     `never_none`: whether the part is known not to be None here. `var_used` and `raw_used` note in the first pass
-    whether any node uses the decoded value, or the bytes. `shown`: what a failure reports where `var` is not set.
+    whether any node uses the decoded value, or the bytes. `shown`: what a failure reports if `var` is not set.
     """
 
     var: Code | None = None
@@ -318,7 +318,7 @@ class ProcessorNode:
     on_error: OnError | None = None
     """OnError of the step (its dead-letter topic by physical name), or None: the application's handler."""
     key_serde: Serde | None = None
-    """The serde of the keys that the node forwards; None where merged streams disagree and nothing needs one."""
+    """The serde of the keys that the node forwards; None if merged streams disagree and nothing needs one."""
     value_serde: Serde | None = None
 
 

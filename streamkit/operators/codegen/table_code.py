@@ -67,7 +67,7 @@ def emit_put(
 ) -> None:
     """Write code that puts a table's new value under the current key, and forwards the change.
 
-    `new`: a variable; `old`: a variable, or None where old values are not sent. `put_time` is the time in the store and the
+    `new`: a variable; `old`: a variable, or None if old values are not sent. `put_time` is the time in the store and the
     changelog, `time` (default the same) that of the forwarded record: they differ for deletions by an aggregation. A
     cache forwards a change when it leaves the cache; a versioned store forwards no change that is older than its history
     (TimestampedTupleForwarder). `put`: the method that puts the value, of stores without versions.

@@ -144,7 +144,7 @@ class HeaderMap(Kind):
 class Callable_(Kind):
     """`module:object`; parsed to `CallRef`, with the arguments of the field `with`.
 
-    passed: what a function takes by position, None where that depends on the upstream; context: whether it may take the
+    passed: what a function takes by position, None if that depends on the upstream; context: whether it may take the
     context after that.
     """
 

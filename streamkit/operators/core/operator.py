@@ -28,7 +28,7 @@ UpstreamT = TypeVar("UpstreamT", bound="Upstream")
 
 
 class BuildError(StreamkitError):
-    """A mistake of the user in a step (TopologyException); without problems where a mistake elsewhere is the cause."""
+    """A mistake of the user in a step (TopologyException); without problems if a mistake elsewhere is the cause."""
 
     def __init__(self, position: Position | None = None, message: str = ""):
         self.problems = [Problem(position, message)] if position is not None else []
@@ -58,7 +58,7 @@ class Operator(ABC, Generic[UpstreamT]):
     main: ClassVar[str | None] = None
     """The field that a plain value after the step's name fills, if any."""
     fields: ClassVar[tuple[Field, ...]] = ()
-    """All options but `on_error`, which every step takes. `name` is listed where the DSL call takes one."""
+    """All options but `on_error`, which every step takes. `name` is listed if the DSL call takes one."""
     is_extension: ClassVar[bool] = False
     """Whether the step is streamkit's own: the DSL of Kafka Streams has none like it."""
     accepts: ClassVar[tuple[str, ...]] = ("stream",)
@@ -96,7 +96,7 @@ AnyOperator: TypeAlias = Operator[Any]
 
 @frozen
 class StoreDefaults:
-    """Whether stores are in memory where their steps do not set it.
+    """Whether stores are in memory if their steps do not set it.
 
     in_memory: for stores that Java makes with the builder's settings; supplied_in_memory: for those that only
     dsl.store.suppliers.class decides about, because Java makes their Materialized without the builder (KTableImpl.filter
@@ -127,18 +127,18 @@ class Context(Protocol):
         """Return a serde of the language by its name or mapping."""
 
     def custom_store(self, name: str, step: Step) -> StoreDef | str:
-        """Return the definition of one of the file's `stores`, or the name itself where a step materializes it."""
+        """Return the definition of one of the file's `stores`, or the name itself if a step materializes it."""
 
     def build_branch(self, upstream: Stream, branch: BranchSpec) -> Upstream | None:
         """Build the steps and ends below a branch; return the upstream that `P.BRANCH` names, None after a mistake."""
 
 
-# The serdes of a stream or table, also where merged streams have different ones.
+# The serdes of a stream or table, even if merged streams have different ones.
 
 
 @frozen
 class Disagreement:
-    """The different serdes of streams that were merged; an error only where one serde is needed."""
+    """The different serdes of streams that were merged; an error only if one serde is needed."""
 
     serdes: tuple[Serde, ...]
 
@@ -158,7 +158,7 @@ def common_serde(*serdes: AnySerde) -> AnySerde:
 
 
 def required_serde(serde: AnySerde, what: str, step: Step, purpose: str) -> Serde:
-    """Return the serde. Raises BuildError where merged streams disagree on it.
+    """Return the serde. Raises BuildError if merged streams disagree on it.
 
     what: "key" or "value"; purpose: the part that needs it, as in "the repartition topic".
     """
@@ -172,12 +172,12 @@ def required_serde(serde: AnySerde, what: str, step: Step, purpose: str) -> Serd
 
 
 def serde_or_none(serde: AnySerde) -> Serde | None:
-    """Return a serde for the Plan; None where merged streams disagree and no step needed it."""
+    """Return a serde for the Plan; None if merged streams disagree and no step needed it."""
     return None if isinstance(serde, Disagreement) else serde
 
 
 def check_key_serdes(step: Step, one: AnySerde, other: AnySerde, position: Position | None = None) -> None:
-    """Raise BuildError where two serdes, by their names, encode the same key differently."""
+    """Raise BuildError if two serdes, by their names, encode the same key differently."""
     if isinstance(one, Disagreement) or isinstance(other, Disagreement):
         return
     if isinstance(one.spec, str) and isinstance(other.spec, str) and one.spec != other.spec:
@@ -220,12 +220,12 @@ class TypeInference:
 
     @property
     def aggregated_key(self) -> Type:
-        """The type of the keys of an aggregation's result: with their windows where its upstream has windows."""
+        """The type of the keys of an aggregation's result: with their windows if its upstream has windows."""
         on_window = self.upstream.kind in ("windowed_stream", "windowed_cogroup")
         return WindowedKey(self.upstream_types.key) if on_window else self.upstream_types.key
 
     def option_type(self, option: str, **names: Type) -> Type:
-        """Return the type of an option's expression, ANY where it is absent; `names` bind more than key and value."""
+        """Return the type of an option's expression, ANY if it is absent; `names` bind more than key and value."""
         return self.type_of(self.step.get(option), **names)
 
     def type_of(self, expression: object, **names: Type) -> Type:
@@ -325,7 +325,7 @@ class TableWork(ABC):
 
     @abstractmethod
     def history(self) -> int | None:
-        """Return how far back lookups as of a timestamp reach, in ms; None where the table's rows have no versions."""
+        """Return how far back lookups as of a timestamp reach, in ms; None if the table's rows have no versions."""
 
 
 class SourceWork(TableWork):
@@ -350,7 +350,7 @@ class SourceWork(TableWork):
         return self.store.history
 
     def definition(self) -> StoreDef | None:
-        """Return the store's definition, or None where no step needs the store."""
+        """Return the store's definition, or None if no step needs the store."""
         return self.store if self.materialized else None
 
     def definitions(self) -> list[StoreDef]:
@@ -377,7 +377,7 @@ class AggregateWork(TableWork):
 
 
 class DerivedWork(TableWork):
-    """A table that is computed row by row from another one; it has a store only where its step names one.
+    """A table that is computed row by row from another one; it has a store only if its step names one.
 
     For KTableFilter, KTableMapValues and KTableTransformValues.
     """

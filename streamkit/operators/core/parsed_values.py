@@ -56,7 +56,7 @@ class CacheOptions:
 
 @frozen
 class StoreOptions:
-    """`store: NAME` or its long form; durations in milliseconds, None where the file has no such option.
+    """`store: NAME` or its long form; durations in milliseconds, None if the file has no such option.
 
     name None: the store gets a generated name (Materialized.with). config: settings of the changelog's topic. ttl: an
     extension of streamkit, which Kafka Streams does not have.

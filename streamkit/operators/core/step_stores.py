@@ -58,7 +58,7 @@ def with_type(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
 def materialize_if_named(
     step: Step, ctx: Context, serdes: tuple[AnySerde, AnySerde], generated: str | None
 ) -> StoreDef | None:
-    """Return the definition of a store that Java makes only where it has a name (KTableImpl.doFilter, doMapValues).
+    """Return the definition of a store that Java makes only if it has a name (KTableImpl.doFilter, doMapValues).
 
     A store without a name takes an index of the prefix `generated`, if given, and gives None, like an absent `store`.
     """
@@ -87,7 +87,7 @@ def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
 
 
 def is_named(options: StoreOptions | None) -> bool:
-    """Return whether a table always keeps its rows, and not only where a step looks them up."""
+    """Return whether a table always keeps its rows, and not only if a step looks them up."""
     return options is not None and options.name is not None
 
 
@@ -159,7 +159,7 @@ def check_plain(options: StoreOptions | None, position: Position) -> None:
 
 
 def refuse_ttl(options: StoreOptions | None, why: str) -> None:
-    """Raise BuildError where a store has a `ttl`; `why` completes the message."""
+    """Raise BuildError if a store has a `ttl`; `why` completes the message."""
     if options is not None and options.ttl is not None:
         raise BuildError(options.ttl_position or options.position, f"{_shown(options)}: `ttl` {why}")
 
@@ -195,7 +195,7 @@ def _check(step: Step, options: StoreOptions, windows: Windows | None, on_close:
 
 
 def _check_segments(options: StoreOptions, windows: Windows, on_close: bool, position: Position) -> None:
-    """Raise BuildError for a segment interval where Java has no supplier that takes one."""
+    """Raise BuildError for a segment interval if Java has no supplier that takes one."""
     if options.name is None:
         raise BuildError(position, f"{_shown(options)}: a store with a `segment_interval` needs a `name`")
     if options.persistent is False:

@@ -42,7 +42,7 @@ class TaskServices(Protocol):
 
     `output`: rows `(topic, key, value, timestamp, headers, partition)` in the order produced, changelog rows included; the owner
     of the task empties it (`del output[:]`, never replaces it: generated code holds `output.append`).
-    Topics are names on the log, with the application's prefix where internal.
+    Topics are names on the log, with the application's prefix if internal.
     """
 
     output: list[OutputTuple]
@@ -152,7 +152,7 @@ ForwardChange: TypeAlias = Callable[[Key, Value, Value, int, RecordContext, bool
 """(key, new value, old value, timestamp, context, whether it is the latest): forwards a change of a table."""
 
 Lookup: TypeAlias = Callable[[bytes], tuple[Value, int] | None]
-"""(key bytes) to the value and timestamp of a table's row, None where there is no row."""
+"""(key bytes) to the value and timestamp of a table's row, None if there is no row."""
 
 Joiner: TypeAlias = Callable[[Key, Value, Value], Value]
 """(key, left, right) to the joined value."""

@@ -67,7 +67,7 @@ class DerivedGetter(Getter):
 
 @frozen
 class FilterGetter(DerivedGetter):
-    """The parent's value, None where the predicate fails on it (KTableFilterValueGetter)."""
+    """The parent's value, None if the predicate fails on it (KTableFilterValueGetter)."""
 
     predicate: Expression
     negate: bool
@@ -82,7 +82,7 @@ class MapValuesGetter(DerivedGetter):
 
 @frozen
 class TransformGetter(DerivedGetter):
-    """The result of a Python callable for the parent's value, also where that is absent (KTableTransformValuesGetter)."""
+    """The result of a Python callable for the parent's value, even if that is absent (KTableTransformValuesGetter)."""
 
     call: CallRef
     node: str

@@ -51,7 +51,7 @@ class BatchFunction(UserCode):
         self._columns = None if form == "list" else maker(form)
 
     def results(self, records: Sequence[HeldRecord]) -> Sequence[Value | Failed]:
-        """Return the results of records; each is a failure where the call fails or the number of results is wrong."""
+        """Return the results of records; each is a failure if the call fails or the number of results is wrong."""
         try:
             found = results_of(self._called(records))
             if len(found) != len(records):
@@ -185,7 +185,7 @@ Columns: TypeAlias = Value
 
 
 def maker(form: str) -> Callable[[list[Value]], Columns]:
-    """Return the function that turns values into columns; it imports the library. Raises StreamkitError where it is missing.
+    """Return the function that turns values into columns; it imports the library. Raises StreamkitError if it is missing.
 
     Values that are objects become one column a field, other values one column without a name.
     """
@@ -225,7 +225,7 @@ def results_of(found: Value) -> list[Value]:
 
 
 def _fields(values: list[Value]) -> dict[str, list[Value]] | None:
-    """Return the fields of objects as columns, None where a field is absent; None for values that are no objects."""
+    """Return the fields of objects as columns, None if a field is absent; None for values that are no objects."""
     names = list(values[0]) if isinstance(values[0], dict) else []
     if names and all(type(value) is dict and len(value) == len(names) for value in values):
         try:

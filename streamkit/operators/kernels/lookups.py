@@ -154,7 +154,7 @@ class Lookup(UserCode):
             self.loop.run(result, self._stopping, self._grace)
 
     def run(self, arguments: Sequence[Value]) -> list[Value | Failed]:
-        """Return the results of calls for all arguments. Raises StoppedError, and ProcessingError where the loop has ended."""
+        """Return the results of calls for all arguments. Raises StoppedError, and ProcessingError if the loop has ended."""
         assert self.loop is not None
         try:
             return self.loop.run(self.all(arguments), self._stopping, self._grace)
@@ -478,7 +478,7 @@ class EventLoop:
         """Return the result of a coroutine, which the calling thread waits for.
 
         stopping: whether the application is stopping; `grace` seconds after that, StoppedError is raised. Raises EventLoopError
-        where the loop has ended or is blocked.
+        if the loop has ended or is blocked.
         """
         if not self._is_running:
             work.close()

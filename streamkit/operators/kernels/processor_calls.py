@@ -88,7 +88,7 @@ class ProcessorContext:
         """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`.
 
         `start`: milliseconds since the epoch, or a datetime with a time zone; calls come at that time and at
-        whole intervals after it, also where it has passed (KIP-1146).
+        whole intervals after it, even if it has passed (KIP-1146).
         """
         if kind not in ("stream_time", "wall_clock"):
             raise StreamkitError(f"schedule takes stream_time or wall_clock, not {kind!r}")
@@ -365,7 +365,7 @@ class Transformer(UserCode):
         return result
 
     def look_up(self, k: Key, found: tuple[Value, int] | None) -> tuple[Value, int] | None:
-        """Return the new (value, timestamp) of a row of the parent, also where there is none (KTableTransformValuesGetter).
+        """Return the new (value, timestamp) of a row of the parent, even if there is none (KTableTransformValuesGetter).
 
         The row is not the current record: the context has the row's time, and neither topic nor headers.
         """

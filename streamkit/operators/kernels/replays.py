@@ -32,7 +32,7 @@ class HeldRecord(NamedTuple):
     context: FullContext
     origin: Origin
     argument: Value = None
-    """What the function gets, where that is not the key and the value."""
+    """What the function gets, if that is not the key and the value."""
 
 
 _held = partial(tuple.__new__, HeldRecord)
@@ -123,7 +123,7 @@ class HoldingStep(ABC):
         self._held = []
 
     def report(self, place: str) -> None:
-        """Log that no records are held back, where that is so; `place`: that of the step in the file."""
+        """Log that no records are held back, if that is so; `place`: that of the step in the file."""
         if self._one_by_one:
             log.info(
                 "%s: one record at a time, since steps elsewhere write to a topic, a store or a step below it; give it "

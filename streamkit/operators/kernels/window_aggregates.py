@@ -129,7 +129,7 @@ class SessionWindowAggregate(Volatile):
         self._merge = work.merge
         self._dropped = rt.dropped
         self._observed = NO_TIMESTAMP
-        # Java fails at records before this time. None fails here where that would end the application.
+        # Java fails at records before this time. None fails here if that would end the application.
         self._searchable = store.searched_from + work.size if rt.skips_failures(node) else 0
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
@@ -342,7 +342,7 @@ class FinalEmitter:
         return self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
 
     def due(self, close_time: int) -> bool:
-        """Return whether windows may be emitted now: after the throttle, and only where close time has advanced."""
+        """Return whether windows may be emitted now: after the throttle, and only if close time has advanced."""
         now = self._rt.now()
         if now < self._next_emit:
             return False

@@ -100,7 +100,7 @@ def _names(nodes: TreeSet[_Described]) -> str:
     return ", ".join(each.name for each in nodes) or "none"
 
 
-# A red-black tree that behaves like java.util.TreeSet even where its elements change their order after insertion.
+# A red-black tree that behaves like java.util.TreeSet even if its elements change their order after insertion.
 #
 # Topology.describe() prints such sets in the order of their trees, so its text depends on the shape of the tree.
 

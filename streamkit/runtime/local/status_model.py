@@ -209,17 +209,17 @@ class ApplicationStatus:
 
     @property
     def lag(self) -> int | None:
-        """The sum of the lags of all inputs of the application; None where one is unknown."""
+        """The sum of the lags of all inputs of the application; None if one is unknown."""
         return total_lag(each.lag for each in self.inputs)
 
     @property
     def own_lag(self) -> int | None:
-        """The sum of the lags of this instance's inputs; None where one is unknown."""
+        """The sum of the lags of this instance's inputs; None if one is unknown."""
         return total_lag(each.lag for task in self.tasks if task.kind == "active" for each in task.inputs)
 
 
 def total_lag(lags: Iterable[int | None]) -> int | None:
-    """Return the sum of lags; None where one is unknown.
+    """Return the sum of lags; None if one is unknown.
 
     >>> total_lag([1, 2]), total_lag([1, None])
     (3, None)

@@ -471,7 +471,7 @@ class Fetching:
     def update_lags(self) -> None:
         """Set the lags of empty partitions, for tasks that wait for them (max.task.idle.ms)."""
         if self._settings.max_idle_ms < 0 or len(self._tasks.by_partition) == len(self._tasks.running):
-            # Nothing waits for another partition where each task has one.
+            # Nothing waits for another partition if each task has one.
             return
         for local_task in self._tasks.running.values():
             task = local_task.task

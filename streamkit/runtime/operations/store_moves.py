@@ -98,7 +98,7 @@ def store_moves(
         staging = staging_topic(target.name)
         is_staged = source == target.name and staging in existing
         if source not in existing and not is_staged:
-            # A target exists where the rows were moved before, or the new version has run.
+            # A target exists if the rows were moved before, or the new version has run.
             if source != target.name and target.name not in existing and has_run():
                 yield StoreMove(one, other, source, target.name, None, _absent(source, old, one))
             continue
@@ -135,7 +135,7 @@ def _is_misread(old: RowForm, new: RowForm) -> bool:
 
 
 def _check_routing(plan: Plan, store: str, conversion: RowConversion) -> None:
-    """Raise MigrationError where the rows of a store can't be assigned to other partitions by their keys."""
+    """Raise MigrationError if the rows of a store can't be assigned to other partitions by their keys."""
     if conversion.routing is None:
         raise MigrationError("its rows contain partitions, so that they can't change theirs")
     sources = {topic for sub in plan.sub_topologies if store in sub.stores for topic in sub.source_topics}

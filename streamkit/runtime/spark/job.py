@@ -59,10 +59,10 @@ class Inputs(Protocol):
         """Return the records of a topic as rows, which may lack constant columns (arrow_rows.with_all_columns)."""
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
-        """Return the output of a stage that reads only this topic, where its tasks can read their partitions; else None."""
+        """Return the output of a stage that reads only this topic, if its tasks can read their partitions; else None."""
 
     def state(self, stores: Collection[str]) -> DataFrame | None:
-        """Return the rows of stores that the job continues from, in the form of records; None where there are none."""
+        """Return the rows of stores that the job continues from, in the form of records; None if there are none."""
 
 
 def batch_plan(plan: Plan, logging: bool = False, final: Collection[str] = ()) -> Plan:
@@ -84,7 +84,7 @@ class _Rows:
     """The rows of a job while it is built, by topic: those that stages write are read and written apart."""
 
     written: dict[str, list[DataFrame]]
-    """What the job writes to each of its outputs; lines where the stages make lines."""
+    """What the job writes to each of its outputs; lines if the stages make lines."""
     read: dict[str, list[DataFrame]] = field(default_factory=dict)
     """What later stages read: rows from outside and those of earlier stages."""
     opened: set[str] = field(default_factory=set)
@@ -135,7 +135,7 @@ class Job:
         return tuple(topic for topic in self._written if topic not in self._internal())
 
     def pieces(self, stage: Stage) -> int:
-        """Return how many Spark tasks a partition of a stage is cut into, by key; 1 where it can't be cut."""
+        """Return how many Spark tasks a partition of a stage is cut into, by key; 1 if it can't be cut."""
         pieces = -(-self.options.parallelism // max(1, stage.tasks))
         return 1 if pieces < 2 or not self._can_split(stage) else pieces
 
@@ -160,7 +160,7 @@ class Job:
         return topic in self._table_topics
 
     def sources(self) -> tuple[str, ...]:
-        """Return the topics that the job reads from files or the log: those that it writes itself only where they are inputs."""
+        """Return the topics that the job reads from files or the log: those that it writes itself only if they are inputs."""
         read = dict.fromkeys(topic for stage in self.stages for topic in stage.inputs)
         read.update(dict.fromkeys(self._global_topics()))
         return tuple(topic for topic in read if self._from_outside(topic))
@@ -234,7 +234,7 @@ class Job:
         return [topic for topic in names if topic != REST and (routed or topic in stage.outputs)]
 
     def _from_outside(self, topic: str) -> bool:
-        """Return whether a topic is read from files or the log; one that the job writes too only where it is an input."""
+        """Return whether a topic is read from files or the log; one that the job writes too only if it is an input."""
         return topic not in self._internal() and (topic not in self._written or topic in self.options.inputs)
 
     def _subs(self, stage: Stage) -> list[SubTopology]:
@@ -251,7 +251,7 @@ class Job:
     def _carrier(self, stage: Stage, names: tuple[str, ...]) -> str | None:
         """Return the topic with whose rows the memory of a stage's tasks goes to the next stage, which passes it on.
 
-        So a stage without stores and with one reader is not read a second time. None where there is no such topic.
+        So a stage without stores and with one reader is not read a second time. None if there is no such topic.
         """
         later = [other for other in self.stages if other is not stage and set(stage.outputs) & set(other.inputs)]
         if self._kept_state is None or self._stores(stage) or self._routing or len(later) != 1:
@@ -302,7 +302,7 @@ class Job:
         return all(self._readers(other, names) == 1 and not other.cyclic for other in writers)
 
     def _directly(self, stage: Stage, work: StageWork, inputs: Inputs, rows: _Rows) -> DataFrame | None:
-        """Return the output of a stage whose only topic the job does not write, where its tasks can read their partitions."""
+        """Return the output of a stage whose only topic the job does not write, if its tasks can read their partitions."""
         (topic, *others) = stage.inputs
         if others or stage.cyclic or topic in rows.opened or not self._from_outside(topic) or topic in self._written:
             return None
@@ -449,7 +449,7 @@ def _is_by_key(node: PlanNode) -> bool:
 def with_place(frame: DataFrame) -> DataFrame:
     """Add a place to rows, for an order by buckets of keys that keeps the order within a key (arrow_rows.PLACE).
 
-    The place includes the offset where rows are ordered by that alone: Spark sorts by one number without comparing rows.
+    The place includes the offset if rows are ordered by that alone: Spark sorts by one number without comparing rows.
     """
     from pyspark.sql import functions as sf
 

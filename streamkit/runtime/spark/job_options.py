@@ -186,11 +186,11 @@ class Range:
     start: str = "earliest"
     end: str = "latest"
     tolerate_loss: bool = False
-    """Whether to read the rest where retention has removed the beginning of the range."""
+    """Whether to read the rest if retention has removed the beginning of the range."""
     continued: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Where earlier runs ended, instead of the start."""
     to_end: frozenset[str] = frozenset()
-    """The topics that are read to their ends where `end` is committed and the group has committed no offset."""
+    """The topics that are read to their ends if `end` is committed and the group has committed no offset."""
     needs_beginning: bool = False
     """Whether the first run must find each record that the log ever had."""
 

@@ -182,7 +182,7 @@ def _check_master(master: str | None) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn an exception of Spark into a StreamkitError of one line: the error of the worker where one raised it."""
+    """Turn an exception of Spark into a StreamkitError of one line: the error of the worker if one raised it."""
     try:
         yield
     except (StreamkitError, KeyboardInterrupt):
@@ -198,7 +198,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def without_error_log() -> Iterator[None]:
-    """Keep PySpark from logging an exception of its analysis with its stack, where the exception is an answer."""
+    """Keep PySpark from logging an exception of its analysis with its stack, if the exception is an answer."""
     from pyspark.logger import PySparkLogger
 
     # The first look-up makes the logger, and PySpark calls it with arguments that only one of its own kind takes.

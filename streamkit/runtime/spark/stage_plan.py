@@ -111,7 +111,7 @@ def matching(plan: Plan, topic: str) -> bool:
 
 
 def refuse_clocks(plan: Plan) -> None:
-    """Raise InvalidTopologyError, with the step, where the plan reads the clock of the machine: a batch job has none."""
+    """Raise InvalidTopologyError, with the step, if the plan reads the clock of the machine: a batch job has none."""
     for node in _nodes(plan):
         if isinstance(node, SourceNode):
             clocks = [topic for topic, policy in node.timestamps.items() if policy == "wallclock"]
@@ -210,7 +210,7 @@ _ONE_BY_ONE = (MapValues, PassThrough, TableMapValues, TablePassThrough, ToStrea
 def table_topics(plan: Plan) -> frozenset[str]:
     """Return the topics whose records are all changes of one table, with the table's own keys.
 
-    The last record of a key is not all that counts where several tables, dead letters or routes write it.
+    The last record of a key is not all that counts if several tables, dead letters or routes write it.
     """
     found: dict[str, list[frozenset[str] | None]] = {}
     for sub in plan.sub_topologies:
@@ -225,7 +225,7 @@ def table_topics(plan: Plan) -> frozenset[str]:
 
 
 def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
-    """Return the nodes whose tables' changes some nodes forward, under the tables' keys; None where they forward others."""
+    """Return the nodes whose tables' changes some nodes forward, under the tables' keys; None if they forward others."""
     found: set[str] = set()
     for name in names:
         node = sub.nodes[name]

@@ -30,7 +30,7 @@ class Telemetry:
     """The traces and metrics of one instance."""
 
     def __init__(self, application: str, instance: str, status: Callable[[], ApplicationStatus]):
-        """Start the exporters. Raises ConfigError where the extra is not installed."""
+        """Start the exporters. Raises ConfigError if the extra is not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

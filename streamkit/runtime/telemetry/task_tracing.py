@@ -1,7 +1,7 @@
 """The spans of a task: one a batch, and one below the context of each traced record; records below carry their ids.
 
 A batch is what a task processes within 100 ms, in one or more rounds; the spans of traced records end with their round. Its
-first record begins a trace where it has none, so that each batch has one at least; a header on every record would double
+first record begins a trace if it has none, so that each batch has one at least; a header on every record would double
 the time of a count. Only the column of headers is replaced, before the program runs: generated code, stores and caches
 pass headers on as they do without traces.
 """
@@ -89,7 +89,7 @@ class TaskTracing:
         self._run, self._run_size = [], 0
 
     def end_round(self, done: int) -> None:
-        """End the spans of the records of a round, and the batch where its time has passed."""
+        """End the spans of the records of a round, and the batch if its time has passed."""
         if self._batch is None:
             return
         if done:
@@ -201,7 +201,7 @@ def decode(value: bytes | None) -> TraceContext | None:
 
 
 def traceparent_of(headers: Headers | None) -> bytes | None:
-    """Return the value of the last `traceparent` of a record; None where it has none."""
+    """Return the value of the last `traceparent` of a record; None if it has none."""
     found = None
     for name, value in headers or ():
         if name == TRACEPARENT:

@@ -165,7 +165,7 @@ class AvroValues:
         tests = [_is_mapping(value)]
         absent = symbol("_absent")
         for field in schema["fields"]:
-            # An absent field without a default is null, which fastavro reports where null fits.
+            # An absent field without a default is null, which fastavro reports if null fits.
             name = literal(field["name"])
             found = method(value, "get", name, absent) if "default" in field else method(value, "get", name)
             known = compare(assigned("f", found), "is", absent)
@@ -222,7 +222,7 @@ def _key(schema: Document) -> object:
 
 
 def _logical(kind: str, schema: Document) -> str | None:
-    """Return DATE or DECIMAL where fastavro converts the values of a schema."""
+    """Return DATE or DECIMAL if fastavro converts the values of a schema."""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     return logical if (logical, kind) in ((DATE, "int"), (DECIMAL, "bytes"), (DECIMAL, "fixed")) else None
 

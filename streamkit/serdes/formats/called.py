@@ -36,7 +36,7 @@ class WrappedSerde(Serde):
     """
 
     def _wrap(self, made: object, name: str) -> None:
-        """Use an object's methods; `name` is for messages. Raises SerdeError where a method is missing."""
+        """Use an object's methods; `name` is for messages. Raises SerdeError if a method is missing."""
         self._object, self._name = made, name
         for write, read in _PAIRS:
             if hasattr(made, write) and hasattr(made, read):

@@ -55,7 +55,7 @@ class CsvSerde(Serde):
     """`{csv: {fields: [NAME, …] or {NAME: TYPE, …}, delimiter, quote, header, null}}` (RFC 4180, UTF-8).
 
     header: each record is two lines, the names and the row, and names may come in any order. null: the text of an absent
-    value; without it an empty column is absent where its type is not string. Raises SerdeError for other rows.
+    value; without it an empty column is absent if its type is not string. Raises SerdeError for other rows.
     """
 
     def __init__(self, options: Json):

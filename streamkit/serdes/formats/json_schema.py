@@ -90,7 +90,7 @@ _OPEN = ("patternProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas
 
 
 class _Types:
-    """Derives the types of fields from a schema; ANY where it has keywords that this class does not interpret."""
+    """Derives the types of fields from a schema; ANY if it has keywords that this class does not interpret."""
 
     def __init__(self, root: Document):
         self.root = root

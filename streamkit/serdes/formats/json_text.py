@@ -41,7 +41,7 @@ def to_text(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) -> 
     """
     try:
         # Checking the values costs less than checking the text, where every digit could begin a float that Java writes
-        # differently. The check comes first, since orjson ends the process where there is no memory for its text.
+        # differently. The check comes first, since orjson ends the process if there is no memory for its text.
         room = unused(value)
         if room > _LITTLE:
             return _dumps(value)
@@ -85,7 +85,7 @@ def has_big_number_in_python(texts: bytes | Sequence[bytes | None]) -> bool:
 
 
 has_big_number = native("big_number", has_big_number_in_python)
-"""The same by the extension `streamkit._native`, where it is in use."""
+"""The same by the extension `streamkit._native`, if it is in use."""
 
 
 def _not_json(error: Exception, data: bytes) -> SerdeError:

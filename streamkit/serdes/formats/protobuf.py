@@ -135,7 +135,7 @@ class ProtobufSchema(Schema):
         return decode
 
     def message_at(self, path: list[int]) -> str:
-        """Return the full name of the message at a path of indices. Raises SerdeError where there is none."""
+        """Return the full name of the message at a path of indices. Raises SerdeError if there is none."""
         try:
             found = list(self._file.message_types_by_name.values())[path[0]]
             for index in path[1:]:

@@ -65,7 +65,7 @@ class AgedMap(BytesMap):
     A write with a later timestamp does not move the entry: when it is taken the row is not due yet, and gets a new entry. So
     most writes need no write to the index. Entries without a row, or of a row that has another entry, are skipped. The index
     can be written again from the rows. Uncommitted entries are in this object; those of a map on disk are in that map,
-    after METADATA_KEY, where no read of rows returns them.
+    after METADATA_KEY, if no read of rows returns them.
     """
 
     def __init__(self, inner: BytesMap, ttl: int):
@@ -195,7 +195,7 @@ class AgedMap(BytesMap):
         return islice(chain(*reversed(parts) if reverse else parts), limit)
 
     def bytes_on_disk(self) -> int | None:
-        """Return the size of its files; None where there are none. Every thread may call it."""
+        """Return the size of its files; None if there are none. Every thread may call it."""
         return self._inner.bytes_on_disk()
 
     def rows_estimate(self) -> int | None:
@@ -304,7 +304,7 @@ class AgedMap(BytesMap):
 
 
 def relaid(rows: BytesMap, found: StoreOffsets, layout: str) -> StoreOffsets:
-    """Write or delete the index of a store where only that differs in its layout; return the new metadata.
+    """Write or delete the index of a store if only that differs in its layout; return the new metadata.
 
     `found`: the present metadata. A process that ends in between leaves the layout `unfinished`, and the next one repeats it.
     """

@@ -27,7 +27,7 @@ def is_installed(engine: str) -> bool:
 
 
 def check_engine(engine: str, what: str = "") -> None:
-    """Raise ConfigError, with the command that installs it, where the package of an engine is missing; `what` needs it."""
+    """Raise ConfigError, with the command that installs it, if the package of an engine is missing; `what` needs it."""
     if not is_installed(engine):
         package = _ENGINES[engine][2]
         instead = f"; or set state.engine to {DEFAULT_ENGINE}, which restores it from its changelogs" if what else ""

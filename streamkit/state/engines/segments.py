@@ -214,7 +214,7 @@ class Segments:
                     yield row[-self._suffix :], data
 
     def _between(self, first: int, last: int) -> Iterator[int]:
-        """Yield the numbers of segments from first to last; where there are many, only those that have rows."""
+        """Yield the numbers of segments from first to last; if there are many, only those that have rows."""
         if last - first < _FEW_SEGMENTS:
             yield from range(first, last + 1)
             return

@@ -120,7 +120,7 @@ class Cache:
         self._suffix = 0
 
     def put(self, key: bytes, value: Value, timestamp: int, context: RecordContext, data: bytes | None) -> None:
-        """Set a dirty entry; `data` is the encoded value, or None where value is None. May evict entries, which flushes the cache."""
+        """Set a dirty entry; `data` is the encoded value, or None if value is None. May evict entries, which flushes the cache."""
         budget = self.budget
         topic = self._topic.size
         size = self._base + len(key) + topic
@@ -206,7 +206,7 @@ class Cache:
         noted[key] = self.tick(), suffixes
 
     def _stamp(self, key: bytes) -> None:
-        """Give the entries of a record's key the stamp that `use_later` noted, where they have no later one."""
+        """Give the entries of a record's key the stamp that `use_later` noted, if they have no later one."""
         stamp, suffixes = self._noted.pop(key)
         for suffix in suffixes:
             entry = self.entries.get(key + suffix)

@@ -118,7 +118,7 @@ class MapStore(Store):
 
     @property
     def committed_ms(self) -> int | None:
-        """Return when the offset of the store last moved, in ms since the epoch; None where it has none."""
+        """Return when the offset of the store last moved, in ms since the epoch; None if it has none."""
         return None if self._offsets is None else self._offsets.committed_ms
 
     def commit(self) -> None:
@@ -169,14 +169,14 @@ class CachedMapStore(MapStore):
         self.cache: Cache | None = None
         if budget is not None and definition.caching:
             self.cache = Cache(budget, self._apply, context.topic, *cache_overhead(definition))
-        # Decoded values may stay in the cache only where no code can change them in place.
+        # Decoded values may stay in the cache only if no code can change them in place.
         self.holds_decoded = definition.value_serde.immutable or bool(definition.options.get("hold_decoded"))
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
         self._listener: Callable[..., None] | None = None
         self._send_old = False
         self._forwards = False
-        """Whether updates that leave the cache are forwarded, even where there is no child."""
+        """Whether updates that leave the cache are forwarded, even if there is no child."""
 
     @property
     def cached(self) -> bool:
@@ -201,7 +201,7 @@ class CachedMapStore(MapStore):
     def _apply(self, key: bytes, value: Value, timestamp: int, context: RecordContext, data: bytes | None) -> None:
         """Write an update that leaves the cache to the map and the changelog, and call the listener.
 
-        data: the value's bytes; None where only the value is known.
+        data: the value's bytes; None if only the value is known.
         """
 
     def _cache_put(self, key: bytes, value: Value, timestamp: int, context: RecordContext) -> None:
@@ -212,7 +212,7 @@ class CachedMapStore(MapStore):
         self.cache.put(key, decoded, timestamp, context, data)
 
     def _entry_value(self, entry: CacheEntry) -> Value:
-        """Return the value of a cache entry: VALUE where it is there, else DATA decoded."""
+        """Return the value of a cache entry: VALUE if it is there, else DATA decoded."""
         value, data = entry[0], entry[5]
         return value if value is not None or data is None else self._decode(data)
 

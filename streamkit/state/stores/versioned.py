@@ -93,7 +93,7 @@ class VersionedStore(MapStore):
     def _leaves_no_trace(self, prefix: bytes, row: bytes) -> bool:
         """Return whether a deletion of the latest value, at the value's own time, leaves no row.
 
-        Java stores a deletion as the end of the version before it: where there is none, it stores nothing.
+        Java stores a deletion as the end of the version before it: if there is none, it stores nothing.
         """
         older = next(iter(self._map.range(row + b"\x00", prefix + pack_long(MAX_LONG), limit=1)), None)
         return older is None or older[1] == _DELETION

@@ -73,7 +73,7 @@ class WindowStore(CachedMapStore):
         self._segments.observed = time
 
     def cache_key(self, key: bytes, start: int) -> bytes:
-        """Return key + start8, the windowed key's topic form; start8 + key where the store is `time_ordered`."""
+        """Return key + start8, the windowed key's topic form; start8 + key if the store is `time_ordered`."""
         return pack_long(start) + key if self.time_ordered else key + pack_long(start)
 
     def _split(self, cache_key: bytes) -> tuple[bytes, int]:
@@ -151,7 +151,7 @@ class WindowStore(CachedMapStore):
         """Return all windows that start from low to high, both included.
 
         `use`: the task itself reads, so that cached entries count as used.
-        Ordered by (start, key) in memory and where `time_ordered`; else by (segment, key, start), as RocksDB does.
+        Ordered by (start, key) in memory and if `time_ordered`; else by (segment, key, start), as RocksDB does.
         """
         low = max(0, low)
         found: dict[tuple[bytes, int], bytes | CacheEntry] = dict(self._stored_all(low, high))

@@ -506,7 +506,7 @@ class NativeReader:
         """Return available records and events; wait for the first one of either. Raises KafkaException."""
         end = monotonic() + seconds
         while True:
-            # Runs callbacks. A record is here only where it came before its partition was forwarded.
+            # Runs callbacks. A record is here only if it came before its partition was forwarded.
             messages = self._consume(min(MAX_CLIENT_EVENTS, max_records), 0)
             if messages:
                 return self._proven(split(messages))

@@ -56,7 +56,7 @@ from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, 
 
 @frozen
 class Aggregation:
-    """The functions of an aggregation. kind: count, reduce, aggregate, top; expressions None where the kind has none.
+    """The functions of an aggregation. kind: count, reduce, aggregate, top; expressions None if the kind has none.
 
     reduce: the first value becomes the aggregate unchanged. merge: of two sessions; None for count (sum) and reduce
     (`add` with the older session as aggregate). limit: of top, how long its list is at most; `add` is then the rank of a
@@ -302,7 +302,7 @@ def emit_stream_aggregate(processor: StreamAggregate, node: Node, gen: CodeWrite
 
 
 def _fits(definition: StoreDef) -> Callable[[Code], Code] | None:
-    """Return the test that a store's serde can encode a value; None where only encoding it shows this."""
+    """Return the test that a store's serde can encode a value; None if only encoding it shows this."""
     spec = definition.value_serde.spec
     return _FITS.get(spec) if isinstance(spec, str) else None
 
@@ -346,7 +346,7 @@ def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> 
 
 
 def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
-    """Write an aggregation that changes an entry of the cache itself, where values have a fixed size."""
+    """Write an aggregation that changes an entry of the cache itself, if values have a fixed size."""
     record, definition = gen.record, gen.stores[processor.store]
     entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
     get, tick, renew = cache_functions(gen, processor.store)
@@ -489,7 +489,7 @@ def _hop_in_cache(
 ) -> None:
     """Write the updates of a record's hopping windows in the cache; `sizes`: of a window, and its advance.
 
-    Windows without an entry are left to the kernel, and all of a record where one of them may be late.
+    Windows without an entry are left to the kernel, and all of a record if one of them may be late.
     """
     key, key_object, value, time, context = parts
     size, advance = sizes
@@ -518,7 +518,7 @@ def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
 
 
 def _may_be_late(processor: WindowedAggregate, instance: Code, time: Code, first: Code, size: int) -> tuple[Code, Code]:
-    """Return the tests of which one holds where the earliest window of a record may be closed."""
+    """Return the tests of which one holds if the earliest window of a record may be closed."""
     closed = binary(attribute(instance, "observed"), "-", literal(processor.windows.grace))
     return compare(time, "<", literal(0)), compare(binary(first, "+", literal(size)), "<=", closed)
 
@@ -693,7 +693,7 @@ def has_no_value(entry: Code) -> Code:
 
 
 def counted(gen: CodeWriter, name: str, key: Code) -> Code | None:
-    """Return the extension's call that counts in a key's entry, which is false where it has changed nothing; None for no such call."""
+    """Return the extension's call that counts in a key's entry, which is false if it has changed nothing; None for no such call."""
     if _COUNT is None or not gen.reads_one_topic():
         return None
     entries = gen.prologue(("all entries", name), "entries", attribute(gen.store(name), "entries"))
@@ -713,7 +713,7 @@ def unless_counted(gen: CodeWriter, name: str, key: Code) -> Iterator[None]:
 
 
 def mark_updated(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Code | None = None) -> None:
-    """Write the other changes of a cache entry with a new value; `tick`: where its read set no stamp."""
+    """Write the other changes of a cache entry with a new value; `tick`: if its read set no stamp."""
     record = gen.record
     gen.assign(item(entry, DATA), NONE)
     with gen.when(compare(record.time, ">", item(entry, TIME))):
@@ -754,7 +754,7 @@ class TopList:
     def add(
         self, k: Key, ranked: tuple[Value, Value], found: list[Value], t: int = 0, c: RecordContext = None
     ) -> list[Value]:
-        """Return the list with a value, given with its rank; the list itself where the value does not get into it."""
+        """Return the list with a value, given with its rank; the list itself if the value does not get into it."""
         rank_of, (rank, value) = self._rank, ranked
         low, high = 0, len(found)
         if high >= self._limit and rank_of(k, found[-1]) >= rank:

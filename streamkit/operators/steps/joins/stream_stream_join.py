@@ -240,7 +240,7 @@ def _repartitioned(step: Step, ctx: Context, stream: Stream, suffix: str) -> Str
 
 
 def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | None) -> Stream:
-    """Return the stream after a repartition where its keys have changed; unnamed joins of a stream share it."""
+    """Return the stream after a repartition if its keys have changed; unnamed joins of a stream share it."""
     if not stream.repartition_required:
         return stream
     serdes = (

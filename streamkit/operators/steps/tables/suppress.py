@@ -91,7 +91,7 @@ class _SuppressWork(TableWork):
 def window_grace(node: GraphNode) -> int:
     """Return the time between the end of the windows above a node and their close, in ms (GraphGraceSearchUtil).
 
-    Raises ValueError with the chain of nodes where there is no window.
+    Raises ValueError with the chain of nodes if there is no window.
     """
     stack: list[tuple[GraphNode, str]] = [(node, "")]
     found: list[int] = []
@@ -210,7 +210,7 @@ class SuppressWork:
 
     node_name: str
     duration: int
-    """How long after its buffer time an entry waits; the grace where windows close."""
+    """How long after its buffer time an entry waits; the grace if windows close."""
     by_window_end: bool
     """Whether buffer time is the window's end rather than the record's time."""
     drop_tombstones: bool
@@ -234,7 +234,7 @@ class SuppressKernel(Volatile):
     def process(self, kb: bytes, k: Key, new: Value, old: Value, t: int, c: FullContext) -> None:
         """Buffer a change, forward what is due, and keep the buffer within its bounds.
 
-        Raises StreamkitError where it is full and may not emit.
+        Raises StreamkitError if it is full and may not emit.
         """
         work, buffer = self._work, self._buffer
         if t > self._observed:
@@ -273,5 +273,5 @@ class SuppressKernel(Volatile):
 
 
 def _shown(bound: int | None) -> int:
-    # Java prints Long.MAX_VALUE where there is no bound.
+    # Java prints Long.MAX_VALUE if there is no bound.
     return (1 << 63) - 1 if bound is None else bound

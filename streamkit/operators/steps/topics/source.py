@@ -41,7 +41,7 @@ from streamkit.state.definitions import StoreDef
 
 @frozen
 class TableSource(Processor):
-    """Turns records into changes of a table, with its rows in `store` where a step needs them (KTableSource).
+    """Turns records into changes of a table, with its rows in `store` if a step needs them (KTableSource).
 
     Also the last node of `to_table` and of a foreign-key join. Without `store`, old values are unknown.
     """

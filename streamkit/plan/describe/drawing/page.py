@@ -125,7 +125,7 @@ MOST_LINES = 60
 
 
 def node_steps(plan: Plan) -> dict[str, dict[str, object]]:
-    """Return the step of each node, by the id that the node has in drawings; the lines are absent where the file is."""
+    """Return the step of each node, by the id that the node has in drawings; the lines are absent if the file is."""
     texts: dict[str, list[str]] = {}
     found: dict[str, dict[str, object]] = {}
     for sub in plan.sub_topologies:

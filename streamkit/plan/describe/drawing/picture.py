@@ -295,7 +295,7 @@ _OUTER_GAP, _OUTER_LAYER_GAP = 36.0, 34.0
 _ROW_GAP, _ROW_LAYER_GAP = 20.0, 56.0
 _TITLE_CHARACTER, _DETAIL_CHARACTER = 7.7, 6.2
 _LARGE_CHARACTERS = (11.5, 15.5)
-"""Widths of a title's character where nodes have no names: browsers write titles larger."""
+"""Widths of a title's character if nodes have no names: browsers write titles larger."""
 _HEIGHTS = {"topic": 30.0, "store": 42.0, "source": 38.0, "sink": 38.0, "processor": 38.0}
 _NARROW_HEIGHTS = {**_HEIGHTS, "topic": 32.0, "store": 40.0, "source": 34.0, "sink": 34.0, "processor": 34.0}
 _LONGEST = 34
@@ -319,7 +319,7 @@ _Point: TypeAlias = tuple[float, float]
 class Style(NamedTuple):
     """How a picture is made.
 
-    names: nodes are shown with their names; character: the width of a title's character where they are not; right: from
+    names: nodes are shown with their names; character: the width of a title's character if they are not; right: from
     left to right instead of downwards.
     """
 
@@ -464,7 +464,7 @@ def picture_of(plan: Plan) -> Picture:
 
 
 def pictures_of(plan: Plan) -> tuple[Picture, ...]:
-    """Return the drawings for a wide and for a narrow window; one where both are equal.
+    """Return the drawings for a wide and for a narrow window; one if both are equal.
 
     The names of nodes are left out where there is no room to read them.
     """
@@ -878,7 +878,7 @@ def _edge(edge: Edge, right: bool) -> str:
 
 
 def _curve(points: tuple[tuple[float, float], ...], right: bool) -> str:
-    """Return a smooth path that leaves and arrives vertically, or horizontally where it goes to the right."""
+    """Return a smooth path that leaves and arrives vertically, or horizontally if it goes to the right."""
     x, y = points[0]
     path = [f"M{x:.1f} {y:.1f}"]
     for nx, ny in points[1:]:

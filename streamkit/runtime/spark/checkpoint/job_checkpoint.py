@@ -53,7 +53,7 @@ tasks of a JVM share that memory: by default 1 GB."""
 _LARGE_STATE_BYTES = 4 * _MAX_BATCH_BYTES
 """The bytes of all rows of stores beyond which the limits hold while a job reads: they make it slower, and it may send less at once."""
 _MAX_BATCH_ROWS = 1_000
-"""How many rows Spark sends at once where it counts bytes, which takes time in proportion to the rows of the batch, for each row."""
+"""How many rows Spark sends at once if it counts bytes, which takes time in proportion to the rows of the batch, for each row."""
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -105,7 +105,7 @@ class Checkpoint:
                 )
 
     def check_partitions(self, manifest: Manifest, partitions: Mapping[str, int]) -> None:
-        """Raise StateError where a topic has another number of partitions than in the runs before."""
+        """Raise StateError if a topic has another number of partitions than in the runs before."""
         for topic, count in manifest.partitions.items():
             now = partitions.get(topic, count)
             if now != count:
@@ -116,7 +116,7 @@ class Checkpoint:
 
     @contextmanager
     def limited_batches(self, manifest: Manifest) -> Iterator[None]:
-        """Limit the bytes that Spark sends to a worker at once where the state of a job is too much for that.
+        """Limit the bytes that Spark sends to a worker at once if the state of a job is too much for that.
 
         The state of all partitions counts: the tasks of a cycle are one task of Spark.
         """
@@ -159,7 +159,7 @@ class Checkpoint:
     # -- State ---------------------------------------------------------------------------------------------------------
 
     def state(self, manifest: Manifest, stores: Collection[str]) -> DataFrame | None:
-        """Return the rows of stores as rows that come before all records of their partition; None where there are none."""
+        """Return the rows of stores as rows that come before all records of their partition; None if there are none."""
         from pyspark.sql import functions as sf
 
         paths = [
@@ -188,7 +188,7 @@ class Checkpoint:
         return self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(paths))
 
     def _check_files(self, manifest: Manifest, stores: Collection[str], uris: Iterable[str]) -> None:
-        """Raise StateError where a file of stores is missing."""
+        """Raise StateError if a file of stores is missing."""
         found = {same_path(uri).rpartition(f"/{_STATE}/")[2] for uri in uris}
         for store, _, piece in manifest.pieces():
             for file in piece.files if store in stores else ():
@@ -230,7 +230,7 @@ class Checkpoint:
     # -- Runs ----------------------------------------------------------------------------------------------------------
 
     def publish(self, manifest: Manifest, token: str) -> None:
-        """Commit a run: from now on it counts. Raises StateError where another run was faster."""
+        """Commit a run: from now on it counts. Raises StateError if another run was faster."""
         name = f"{manifest.run:06}.json"
         is_next = all(other < name for other in self._manifests())
         if not is_next or not self.files.publish(join(self.folder, _MANIFESTS, name), manifest.to_text(), token):

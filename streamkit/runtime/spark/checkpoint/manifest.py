@@ -158,7 +158,7 @@ class Manifest:
 
 
 def parse_manifest(text: str, place: str) -> Manifest:
-    """Return the manifest of a text. `place`: its path, for messages. Raises StateError where it is damaged, newer or older."""
+    """Return the manifest of a text. `place`: its path, for messages. Raises StateError if it is damaged, newer or older."""
     try:
         data = json.loads(text)
         written = data.pop(_CHECKSUM, None)

@@ -63,7 +63,7 @@ class KnownInputs:
     ) -> dict[str, KnownInput]:
         """Return the inputs as this run and those before read them. past: opens the files that were read before.
 
-        Raises TransportError for a column with another type than before, and UsageError where nothing orders the rows of two inputs.
+        Raises TransportError for a column with another type than before, and UsageError if nothing orders the rows of two inputs.
         """
         found = dict(self.known)
         for each in opened:
@@ -139,7 +139,7 @@ class FoundFiles:
 def find_files(
     files: FileSystem, spark: SparkSession, topic: str, places: Sequence[Place], read: Sequence[InputFile], run: int
 ) -> FoundFiles:
-    """Return the files of a topic for a run. Raises TransportError where one that was read is missing or has changed.
+    """Return the files of a topic for a run. Raises TransportError if one that was read is missing or has changed.
 
     Those of a table have their rows in place of their bytes, from which deletions take some, and no time.
     """

@@ -88,7 +88,7 @@ def check_outputs(
 
 
 def _check_columns(topic: str, place: Place, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise UsageError where files of one output would have columns of other types; new columns are null in older files."""
+    """Raise UsageError if files of one output would have columns of other types; new columns are null in older files."""
     shown = f"--output {topic}={place.path}"
     if bool(before) != bool(now):
         cure = "add columns=log" if now else "leave columns=log out"
@@ -112,7 +112,7 @@ def _check_runs(files: FileSystem, topic: str, output: Output) -> None:
 
 
 def _check_files(shown: str, run: RunOutput, folder: str, found: Mapping[str, int]) -> None:
-    """Raise TransportError where a file of a run is missing or has another size; found: the sizes of files by path."""
+    """Raise TransportError if a file of a run is missing or has another size; found: the sizes of files by path."""
     for file in run.files:
         name = join(folder, file.name)
         if found.get(name) != file.size:
@@ -124,9 +124,9 @@ def _check_files(shown: str, run: RunOutput, folder: str, found: Mapping[str, in
 
 
 def settle(files: FileSystem, manifest: Manifest) -> None:
-    """Give the outputs of the last run their final names and list them, where it ended before it did so.
+    """Give the outputs of the last run their final names and list them, if it ended before it did so.
 
-    Raises TransportError where a final name is taken by something else.
+    Raises TransportError if a final name is taken by something else.
     """
     for topic, output in manifest.outputs.items():
         last = output.runs[-1] if output.runs else None
@@ -144,7 +144,7 @@ def settle(files: FileSystem, manifest: Manifest) -> None:
 def _complete(files: FileSystem, topic: str, output: Output, run: RunOutput) -> None:
     """Move the files of a run that are not in its folder yet: an object store has no rename, and copies file by file.
 
-    Raises TransportError where the folder has something else.
+    Raises TransportError if the folder has something else.
     """
     staged, final = join(output.path, run.staged), join(output.path, run.folder)
     written = {each.name: each.size for each in run.files}
@@ -235,7 +235,7 @@ def _check_history(spark: SparkSession, target: TableTarget, manifest: Manifest,
 def settle_tables(
     spark: SparkSession, checkpoint: Checkpoint, manifest: Manifest, report: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Write the rows of the last run to its tables, where it ended before it did so. Raises StreamkitError.
+    """Write the rows of the last run to its tables, if it ended before it did so. Raises StreamkitError.
 
     The history of a table tells whether it has the run, so that no run is written twice.
     """
@@ -260,7 +260,7 @@ def settle_tables(
 
 
 def _waiting_rows(spark: SparkSession, checkpoint: Checkpoint, target: TableTarget, run: RunOutput) -> DataFrame:
-    """Return the rows of a run that wait. Raises TransportError where some of their files are missing."""
+    """Return the rows of a run that wait. Raises TransportError if some of their files are missing."""
     place = join(checkpoint.folder, run.staged)
     _check_files(
         target.shown, run, place, {join(place, name): size for name, size in checkpoint.files.files_in(place).items()}

@@ -58,7 +58,7 @@ _MANY = 100_000
 class Evolution:
     """The way of an application from one version to the next, which has further stores.
 
-    folder: the checkpoint; renames: as for a migration; tolerate_loss: whether stores may be computed from the rest, where
+    folder: the checkpoint; renames: as for a migration; tolerate_loss: whether stores may be computed from the rest, if
     retention has removed the beginning of an input. Raises UsageError.
     """
 
@@ -79,7 +79,7 @@ class Evolution:
         self._range = Range(end=COMMITTED, tolerate_loss=tolerate_loss, needs_beginning=True)
 
     def find(self) -> NewStores:
-        """Return the stores to compute; nothing is changed. Raises MigrationError where the new version can't be reached."""
+        """Return the stores to compute; nothing is changed. Raises MigrationError if the new version can't be reached."""
         found = find_new_stores(self._old, self._new, self._transport, self._renames)
         migration = self._migrator.prepare()
         problems = [f"{step.subject}: {step.reason}" for step in migration.steps if step.state is State.REFUSED]
@@ -135,7 +135,7 @@ class Evolution:
     def begin(self, stores: NewStores) -> None:
         """Note that the new stores are incomplete, so that the new version does not start with them empty.
 
-        Those that are complete up to some offsets remain so until `finish`: the new version may be running. Raises MigrationError where a changelog has records of another origin, or of a new version that has begun.
+        Those that are complete up to some offsets remain so until `finish`: the new version may be running. Raises MigrationError if a changelog has records of another origin, or of a new version that has begun.
         """
         topics = [topic.name for topic in stores.changelogs.values()]
         with self._log() as log:
@@ -163,7 +163,7 @@ class Evolution:
         submit_next(stores.plan, JobOptions(range=read, checkpoint=self._place(stores), state_only=True), spark, report)
 
     def wait(self, stores: NewStores, spark: SparkSession, report: Report) -> None:
-        """Return when the group has no members; catch up meanwhile where much is new."""
+        """Return when the group has no members; catch up meanwhile if much is new."""
         paused = threading.Event()
         read = self._read(stores, spark)
         while self.members():
@@ -185,7 +185,7 @@ class Evolution:
         """Move the state of the old version, process the rest, and write the changelogs and offsets of the new stores.
 
         First the old version reads what it left in its repartition topics, so that this is in the state that moves. It may be
-        repeated after a failure or a crash at any point. Raises ActiveGroupError where the group has members, MigrationError,
+        repeated after a failure or a crash at any point. Raises ActiveGroupError if the group has members, MigrationError,
         StateLockedError, TransportError, and what the old version raises while it drains topics.
         """
         self._check_stopped()
@@ -246,7 +246,7 @@ class Evolution:
                 time.sleep(_PAUSE_S)
 
     def _check_unchanged(self, offsets: EvolvedOffsets, log: LogAccess, manifest: Manifest) -> None:
-        """Raise MigrationError where the old version has run since it was drained and its state was moved."""
+        """Raise MigrationError if the old version has run since it was drained and its state was moved."""
         offsets.check(log, manifest)
         if self._unread() or not self._migrator.prepare().is_done:
             raise MigrationError(f"{self._old.file} has run in the meantime: stop all instances, and repeat")
@@ -298,7 +298,7 @@ class Evolution:
         return found
 
     def _rows(self, stores: NewStores, name: str, manifest: Manifest, spark: SparkSession) -> DataFrame | None:
-        """Return the records of a changelog; None where the store has no rows."""
+        """Return the records of a changelog; None if the store has no rows."""
         plan, topic = stores.plan, stores.changelogs[name]
         checkpoint = self._checkpoint(spark, stores)
         rows = checkpoint.state(manifest, [name])
@@ -321,7 +321,7 @@ def _has_grown(log: LogAccess, topic: str) -> bool:
 
 
 def _check_own(log: LogAccess, topic: str) -> None:
-    """Raise MigrationError where a changelog has records that this command did not write."""
+    """Raise MigrationError if a changelog has records that this command did not write."""
     places = log.partitions(topic)
     entry = log.journal.get(topic)
     if not places or (entry is not None and entry.source == HISTORY and entry.target_id == log.topic_id(topic)):
@@ -371,7 +371,7 @@ class EvolvedOffsets:
         self._globals = set(global_topics(stores.plan))
 
     def committed_of(self, log: LogAccess, *, with_fresh: bool = True) -> tuple[int, ...]:
-        """Return the committed offset of each input partition, -1 where there is none, in the order of their names."""
+        """Return the committed offset of each input partition, -1 if there is none, in the order of their names."""
         topics = {
             topic
             for sub in self._plan.sub_topologies
@@ -384,7 +384,7 @@ class EvolvedOffsets:
         return tuple(found[place].offset if place in found else -1 for place in places)
 
     def check(self, log: LogAccess, manifest: Manifest) -> None:
-        """Raise MigrationError where the group has committed offsets since the last pass."""
+        """Raise MigrationError if the group has committed offsets since the last pass."""
         read = self.read(manifest)
         for place, found in self._committed(log, list(read)).items():
             if found.offset > read[place]:

@@ -207,7 +207,7 @@ class NewStores:
 def find_new_stores(old: Plan, new: Plan, transport: Transport, renames: Mapping[str, str]) -> NewStores:
     """Return the stores of `new` that `old` does not have, those of global tables left out.
 
-    renames: as in `matched_stores`. Raises MigrationError where one can't be computed, UsageError, InvalidTopologyError,
+    renames: as in `matched_stores`. Raises MigrationError if one can't be computed, UsageError, InvalidTopologyError,
     TransportError.
     """
     if old.application != new.application:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAGIC_BYTES = 4
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
-"""Hadoop's name for a request that writes an object only where there is none; S3A has it from Hadoop 3.4.2 on."""
+"""Hadoop's name for a request that writes an object only if there is none; S3A has it from Hadoop 3.4.2 on."""
 _GLOB = re.compile(r"([{}\[\]*?\\])")
 
 
@@ -55,13 +55,13 @@ class FileSystem:
         return found
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted; none where it does not exist."""
+        """Return the names in a directory, sorted; none if it does not exist."""
         if not self.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._of(path).listStatus(self._path(path)))
 
     def matches(self, path: str) -> list[str]:
-        """Return the paths that a path means, sorted: several where it has wildcards."""
+        """Return the paths that a path means, sorted: several if it has wildcards."""
         found = self._of(path).globStatus(self._path(path))
         return sorted(status.getPath().toString() for status in found or ())
 
@@ -85,7 +85,7 @@ class FileSystem:
         return found
 
     def files_in(self, folder: str) -> dict[str, int]:
-        """Return the sizes of all files below a directory, by their paths in it; none where it does not exist."""
+        """Return the sizes of all files below a directory, by their paths in it; none if it does not exist."""
         if not self.exists(folder):
             return {}
         start = len(self.normal(folder)) + 1
@@ -109,7 +109,7 @@ class FileSystem:
         return found
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file; None where it does not have the checksum that it was written with."""
+        """Return the text of a file; None if it does not have the checksum that it was written with."""
         from py4j.protocol import Py4JJavaError
 
         stream = self._of(path).open(self._path(path))
@@ -150,7 +150,7 @@ class FileSystem:
         return self.rename(temporary, path)
 
     def _create(self, path: str, text: str) -> bool:
-        """Write an object by one request, which the store refuses where there is one already."""
+        """Write an object by one request, which the store refuses if there is one already."""
         from py4j.protocol import Py4JJavaError
 
         stream = self._of(path).createFile(self._path(path)).must(_CONDITIONAL, True).build()

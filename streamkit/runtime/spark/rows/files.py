@@ -106,7 +106,7 @@ class OpenedInput:
     number: int
     """Of the input among those of its topic."""
     by: RowOrder | None = None
-    """What orders its rows, where that is neither their place in files nor an offset."""
+    """What orders its rows, if that is neither their place in files nor an offset."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def _column(name: str) -> Column:
 
 
 def _hidden_columns(frame: DataFrame) -> frozenset[str]:
-    """Return the names of the hidden columns that Spark gives for the file of a row; none where rows have no file."""
+    """Return the names of the hidden columns that Spark gives for the file of a row; none if rows have no file."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -338,7 +338,7 @@ def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Colum
 
 
 def count_partitions(frame: DataFrame, place: Place) -> int:
-    """Return the highest partition that a record of a place names, plus 1; 1 where none names one."""
+    """Return the highest partition that a record of a place names, plus 1; 1 if none names one."""
     from pyspark.sql import functions as sf
 
     if place.has_lines:

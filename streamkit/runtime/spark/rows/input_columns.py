@@ -107,7 +107,7 @@ def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Co
 
 
 def _never_null(place: Place, key: Column, written: Parts) -> Column:
-    """Return the key that an input names; a row where it is null fails, since most steps would drop its record."""
+    """Return the key that an input names; a row if it is null fails, since most steps would drop its record."""
     from pyspark.sql import functions as sf
 
     refusal = f"{place.path}: key={written} is null in a row; where={written} is not null leaves such rows out"
@@ -382,7 +382,7 @@ class _Plain:
         self._refuse(text, name, f"write it in another form, such as cast({name} as string)")
 
     def _time(self, column: Column, kind: str, wanted: Type, name: str) -> tuple[Column, Type]:
-        """Return a time as text of ISO 8601, or where a number is wanted as milliseconds; other fractions fail."""
+        """Return a time as text of ISO 8601, or if a number is wanted as milliseconds; other fractions fail."""
         from pyspark.sql import functions as sf
 
         has_zone = kind == "timestamp"

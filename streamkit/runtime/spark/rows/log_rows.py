@@ -205,7 +205,7 @@ def _output_rows(batch: pa.RecordBatch, suffix: str) -> list[OutputTuple]:
 def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int | None, Mapping[str, str]]]) -> None:
     """Create topics that are missing: (partitions, replication factor, config) by name; None: the broker's default.
 
-    Raises TopicError where one exists with fewer partitions than the rows have.
+    Raises TopicError if one exists with fewer partitions than the rows have.
     """
     with address.admin() as admin:
         found = admin.topics(topics)

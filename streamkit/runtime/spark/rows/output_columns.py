@@ -302,7 +302,7 @@ def write_columns(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the log as rows of a layout. Raises SerdeError for a value that its column can't hold.
 
-    places: columns of the rows of the log that follow the others, where rows of a table are made: keys then must not be null.
+    places: columns of the rows of the log that follow the others, if rows of a table are made: keys then must not be null.
     """
     import pyarrow as pa
 
@@ -597,7 +597,7 @@ _NESTED = ("struct<", "array<", "map<", "binary")
 
 
 def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
-    """Raise UsageError where `partition_by` or `sort_by` of an output names what its columns do not have."""
+    """Raise UsageError if `partition_by` or `sort_by` of an output names what its columns do not have."""
     shown = f"--output {topic}={place.path}"
     for setting, names in (
         ("partition_by", [each.column for each in place.layout.partition_by]),

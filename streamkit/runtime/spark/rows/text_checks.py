@@ -1,7 +1,7 @@
 """What Spark's readers of JSON and CSV pass over without an error, refused by file and line.
 
 The reader of JSON takes the first value of a line, or with multiLine of a file, and never looks for a second one. The reader of CSV takes
-all that follows a quote without an end as one field, and guesses where text follows the quote at the end.
+all that follows a quote without an end as one field, and guesses if text follows the quote at the end.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _wrong(row: int) -> int:
 
 
 def _quoting(place: Place) -> _Quoting | None:
-    """Return how the fields of an input are quoted; None where they never are."""
+    """Return how the fields of an input are quoted; None if they never are."""
     quote, escape = (_option(place, name, default='"').encode() for name in ("quote", "escape"))
     if quote in (b"", b"\0"):
         return None

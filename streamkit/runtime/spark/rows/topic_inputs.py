@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_order(topic: str, inputs: Sequence[tuple[str, str]]) -> None:
-    """Raise UsageError where nothing orders the rows of several inputs, given by path and order, among each other.
+    """Raise UsageError if nothing orders the rows of several inputs, given by path and order, among each other.
 
     Rows with offsets and rows of files have an order together, as in a directory: those with an offset come first.
     """

@@ -144,7 +144,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
 
 
 def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs, report: Report) -> Manifest:
-    """Write outputs and state where they do not count yet; return the manifest with them."""
+    """Write outputs and state if they do not count yet; return the manifest with them."""
     job, checkpoint = prepared.job, run.checkpoint
     outputs = job.build(spark, inputs)
     places = {topic: place for topic, place in job.options.outputs.items() if place is not None}
@@ -216,12 +216,12 @@ class _Inputs(JobInputs):
         return [self._found[topic].ranks] * len(inputs)
 
     def state(self, stores: Collection[str]) -> DataFrame | None:
-        """Return the rows of stores of the checkpoint; None where there are none."""
+        """Return the rows of stores of the checkpoint; None if there are none."""
         return self._run.checkpoint.state(self._run.before, stores)
 
 
 def _check_inputs(before: Manifest, options: JobOptions) -> None:
-    """Raise UsageError where a topic is read from elsewhere than in the runs before."""
+    """Raise UsageError if a topic is read from elsewhere than in the runs before."""
     if not before.run:
         return
     if options.range.start != Range().start:
@@ -285,7 +285,7 @@ def _offsets(before: Manifest, prepared: Prepared) -> dict[str, dict[str, int]]:
 
 
 def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
-    """Return the ids of the topics on the log. Raises TransportError where one is not the topic of the runs before."""
+    """Return the ids of the topics on the log. Raises TransportError if one is not the topic of the runs before."""
     topics = sorted({each.place.topic for each in prepared.ranges})
     if not topics:
         return dict(before.topic_ids)

@@ -85,7 +85,7 @@ def is_job_text(text: str) -> bool:
 
 
 def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str], text: str | None = None) -> JobFile:
-    """Return the job of a file; `environment`: variables for `${NAME}`; text: its contents, where it is no file.
+    """Return the job of a file; `environment`: variables for `${NAME}`; text: its contents, if it is no file.
 
     Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't be
     read.
@@ -114,7 +114,7 @@ class _JobReader:
         """By topic."""
 
     def read(self, root: Node) -> JobFile | None:
-        """Return the job; None where its topology has mistakes."""
+        """Return the job; None if its topology has mistakes."""
         reader = self._reader
         keys = reader.options(root, "A job file", KEYS, ("topology",))
         if "description" in keys:
@@ -289,7 +289,7 @@ class _JobReader:
         return place
 
     def _setting(self, name: str, node: Node, is_input: bool) -> Parts | Bad:
-        """Return a setting of a place: text, or several parts as a list or a mapping where it can have some."""
+        """Return a setting of a place: text, or several parts as a list or a mapping if it can have some."""
         reader = self._reader
         what = f"{name!r}"
         if node.kind == "scalar":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 LIMIT = 100
-"""The records of each topic that are read where nothing says how many."""
+"""The records of each topic that are read if nothing says how many."""
 _MOST_PARTITIONS = (1 << 31) - 1
 
 
@@ -84,7 +84,7 @@ def _bytes(data: bytearray | None) -> bytes | None:
 
 
 def _in_order_of_files(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row] | None:
-    """Return the first rows of a topic, and read no more; None where not files order them, but offsets of lines or columns."""
+    """Return the first rows of a topic, and read no more; None if not files order them, but offsets of lines or columns."""
     if any(each.order != FILES for each in inputs):
         return None
     pickled, ranks, declared = pickle.dumps(plan), ranks_of(inputs), plan.external_topics.get(topic)

@@ -21,8 +21,8 @@ def find_ranges(
 ) -> tuple[list[LogRange], list[str]]:
     """Return the ranges of all partitions of topics, and warnings about records that retention has removed.
 
-    from_beginning: topics that are read from their beginning without regard to `--from` (global tables). Raises TransportError where
-    retention has removed the beginning of a range, StateError where `committed` offsets are missing or are before those of earlier
+    from_beginning: topics that are read from their beginning without regard to `--from` (global tables). Raises TransportError if
+    retention has removed the beginning of a range, StateError if `committed` offsets are missing or are before those of earlier
     runs, UsageError for a position that is none.
     """
     places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]

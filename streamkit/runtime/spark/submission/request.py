@@ -42,7 +42,7 @@ def inputs_of(
 
 
 def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], shown: str) -> tuple[Place, ...]:
-    """Return the places of a topic's inputs; none where it is read from the log. Raises UsageError.
+    """Return the places of a topic's inputs; none if it is read from the log. Raises UsageError.
 
     shown: how the user named the input, for messages.
     """

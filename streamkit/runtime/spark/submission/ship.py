@@ -43,7 +43,7 @@ def ship(spark: SparkSession, plan: Plan) -> None:
 
 
 def module_folders(plan: Plan) -> list[Path]:
-    """Return the folders of the topology and of the files that it includes. Raises UsageError where two have one module.
+    """Return the folders of the topology and of the files that it includes. Raises UsageError if two have one module.
 
     A worker has all modules on one path, where it could not tell them apart.
     """
@@ -74,7 +74,7 @@ def zip_package(source: Path, target: Path) -> Path:
 
 
 def zip_modules(folder: Path, target: Path) -> Path | None:
-    """Write the modules and packages of a folder to an archive; return None where there are none."""
+    """Write the modules and packages of a folder to an archive; return None if there are none."""
     paths = modules_of(folder)
     if not paths:
         return None

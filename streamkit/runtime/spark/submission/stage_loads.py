@@ -49,7 +49,7 @@ def load_of(
 
 
 def _counts(places: tuple[Place, ...] | None, ranges: tuple[LogRange, ...]) -> list[int] | None:
-    """Return the records of each place or range of a topic at most; None where one is not known."""
+    """Return the records of each place or range of a topic at most; None if one is not known."""
     if places is None:
         return [each.stop - each.start for each in ranges]
     found = [most_records(place) for place in places]
@@ -89,7 +89,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
 def most_records(place: Place) -> int | None:
-    """Return how many records an input has at most; None where only Spark can find out.
+    """Return how many records an input has at most; None if only Spark can find out.
 
     Parquet and ORC files have their rows in their footers; lines are counted.
     """

@@ -430,7 +430,7 @@ def _undetermined(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def declared_counts(plan: Plan, topics: Iterable[str]) -> dict[str, int]:
-    """Return the declared counts of topics, 1 where none is declared, to show stages without reading the files."""
+    """Return the declared counts of topics, 1 if none is declared, to show stages without reading the files."""
     return {
         topic: plan.external_topics[topic].partitions or 1 if topic in plan.external_topics else 1 for topic in topics
     }

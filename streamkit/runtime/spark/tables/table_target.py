@@ -128,7 +128,7 @@ def sql_name(spark: SparkSession, target: TableTarget) -> str:
 
 
 def schema_of(spark: SparkSession, name: str) -> StructType | None:
-    """Return the columns of a table; None where it does not exist."""
+    """Return the columns of a table; None if it does not exist."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -150,7 +150,7 @@ def provider_of(spark: SparkSession, target: TableTarget, name: str) -> str:
 
 
 def provider_of_new(spark: SparkSession, target: TableTarget) -> str:
-    """Return the format of a table that is to be created. Raises UsageError where nothing tells it."""
+    """Return the format of a table that is to be created. Raises UsageError if nothing tells it."""
     if target.format != TABLE:
         return target.format
     catalog = _catalog(spark, target.path)

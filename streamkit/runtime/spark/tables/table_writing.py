@@ -116,7 +116,7 @@ def _publish(spark: SparkSession, name: str, stamp: Stamp) -> None:
     snapshot = spark.sql(f"{query} ORDER BY committed_at DESC LIMIT 1").collect()[0][0]
     iceberg = _iceberg(spark)
     table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-    # The commit gets these properties also where others came between, so that it is a new one.
+    # The commit gets these properties even if others came between, so that it is a new one.
     for fact, value in stamp.facts.items():
         iceberg.EnvironmentContext.put(fact, value)
     try:
@@ -137,7 +137,7 @@ def _iceberg(spark: SparkSession) -> JavaObject:
 
 
 def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
-    """Return the highest number of a run of a checkpoint among the commits of a table; 0 where there is none."""
+    """Return the highest number of a run of a checkpoint among the commits of a table; 0 if there is none."""
     from pyspark.sql import functions as sf
 
     name = sql_name(spark, target)

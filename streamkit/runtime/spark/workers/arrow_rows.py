@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITION, KEY, VALUE, TIMESTAMP, HEADERS, ORDER, SOURCE, OFFSET = range(9)
 NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", "source", "offset")
-"""order: the highest timestamp up to the record within its source partition, null where it is not known yet.
+"""order: the highest timestamp up to the record within its source partition, null if it is not known yet.
 
 source, offset: 0 and the offset on the log; or the number of the task that wrote the record, from 1, and the record's place
 among those of that task.

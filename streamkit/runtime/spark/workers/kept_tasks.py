@@ -93,7 +93,7 @@ class Reading:
         self.known = {(topic, partition): (low, high) for topic, partition, low, high in saved.get("own", ())}
 
     def note(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
-        """Note the highest timestamp of rows of one topic, where they have one.
+        """Note the highest timestamp of rows of one topic, if they have one.
 
         Raises TransportError for an offset of two rows, and for one that the runs before may have read.
         """
@@ -247,7 +247,7 @@ def fill(kept: Kept, stores: KeptStores, rows: pa.RecordBatch, partition: int) -
 
 
 def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, bytes | None]]:
-    """Return the rows of a store from a file of a checkpoint. Raises StateError where the file is damaged."""
+    """Return the rows of a store from a file of a checkpoint. Raises StateError if the file is damaged."""
     import pyarrow as pa
 
     # Parquet has a checksum of each page, and none of what tells where they are.
@@ -350,7 +350,7 @@ def _chunks(rows: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[int, l
 
 
 def _row(topic: str, partition: int, key: bytes | None, value: bytes, number: int) -> pa.RecordBatch:
-    """Return a row that comes before all records of its partition, where it is an input of a later stage."""
+    """Return a row that comes before all records of its partition, if it is an input of a later stage."""
     return arrow_rows.to_batch(
         ([topic], [partition], [key], [value], [-1], [None], [STATE_ORDER], [STATE_SOURCE], [number])
     )

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Set the order of rows of external topics, sorted by partition, topic and offset: the highest time up to each row.
 
-    The smallest is the head of the queue that is next, even where late records follow it. Times come from the topics' own
-    expressions where they have any.
+    The smallest is the head of the queue that is next, even if late records follow it. Times come from the topics' own
+    expressions if they have any.
     """
     times = _Times(work)
     before = {} if work.kept is None else work.kept.orders_of(work.stage.subs)
@@ -63,7 +63,7 @@ class _Times:
         self._tasks = [new_task(loaded, work, index, 0, self._stores) for index in work.stage.subs]
 
     def of(self, rows: pa.RecordBatch, partition: int) -> list[int]:
-        """Return the times (ms) of the rows of one topic; -1 where a record has none."""
+        """Return the times (ms) of the rows of one topic; -1 if a record has none."""
         topic = rows.column(arrow_rows.TOPIC)[0].as_py()
         extractor = next((found for task in self._tasks if (found := task.extractor(topic)) is not None), None)
         if extractor is None:

@@ -275,7 +275,7 @@ def _line(record: dict[str, Json]) -> bytes:
 
 
 def _of_one_topic(form: RecordJson, columns: LineColumns) -> list[bytes]:
-    """Return the lines of records of one topic, decoded by columns; none where the records do not allow it."""
+    """Return the lines of records of one topic, decoded by columns; none if the records do not allow it."""
     import orjson
 
     topics, keys, values, times, headers, partitions = columns

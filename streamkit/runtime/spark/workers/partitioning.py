@@ -18,7 +18,7 @@ _LONGEST = 256
 
 
 def partitions_of(keys: pa.Array, count: int) -> NDArray[np.int64]:
-    """Return the partition, of `count`, of each key in an Arrow column of bytes, as a NumPy array; 0 where there is none."""
+    """Return the partition, of `count`, of each key in an Arrow column of bytes, as a NumPy array; 0 if there is none."""
     import numpy as np
 
     size = len(keys)

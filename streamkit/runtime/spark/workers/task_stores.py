@@ -1,4 +1,4 @@
-"""Stores of a Spark task: in memory, and in a temporary directory of Spark where they are large."""
+"""Stores of a Spark task: in memory, and in a temporary directory of Spark if they are large."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class _FinalStore(CachedMapStore):
                 if value is None and data is not None:
                     value = decode(data)
                 elif data is None and value is not None and not self._is_long:
-                    # Generated code has changed the value in place: it raises here where it does not encode.
+                    # Generated code has changed the value in place: it raises here if it does not encode.
                     encode(value)
                 if self._listener is not None:
                     forward(row, value, entry)
 
     def commit(self) -> None:
-        """Move entries to the map below where there are too many."""
+        """Move entries to the map below if there are too many."""
         if len(self.entries) > self._max_entries:
             self._move_all()
         super().commit()
@@ -167,7 +167,7 @@ _CHUNK = 20_000
 
 
 class SpillingMap(BytesMap):
-    """A map in memory that a commit moves to disk where it has more than `limit` bytes."""
+    """A map in memory that a commit moves to disk if it has more than `limit` bytes."""
 
     def __init__(self, limit: int, path: Callable[[], Path]):
         self._limit = limit
@@ -229,7 +229,7 @@ class SpillingMap(BytesMap):
 
 
 def _size(memory: MemoryMap, limit: int) -> int:
-    """Return about how many bytes of memory a map takes; 0 where it has few rows for the limit."""
+    """Return about how many bytes of memory a map takes; 0 if it has few rows for the limit."""
     rows = len(memory)
     if rows * _ROW_BYTES * 4 < limit:
         return 0
@@ -281,7 +281,7 @@ Rows = list[tuple[bytes, bytes | None]]
 
 
 _MAX_CHANGED = 300_000
-"""Keys that were written and stay in memory, where the rows themselves are too large for it."""
+"""Keys that were written and stay in memory, if the rows themselves are too large for it."""
 
 
 class RecordingMap(SpillingMap):

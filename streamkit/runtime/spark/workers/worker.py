@@ -69,7 +69,7 @@ class StageWork:
     output: OutputSpec
     global_tables: GlobalTables | None = None
     ends: Mapping[TopicPartition, int] | None = None
-    """The end offsets of the input, where the tasks are to give the offsets that they would commit."""
+    """The end offsets of the input, if the tasks are to give the offsets that they would commit."""
     spill_bytes: int = 128 * 1024 * 1024
     """The size at which a store moves from memory to disk."""
     by_key: bool = False
@@ -79,7 +79,7 @@ class StageWork:
     as_json: bool = False
     """Whether the output is lines of JSON rather than rows."""
     kept: Kept | None = None
-    """What the tasks continue from, where the job keeps its state; None where it does not."""
+    """What the tasks continue from, if the job keeps its state; None if it does not."""
 
     def new_stores(self, plan: Plan) -> SpillingStores:
         """Return what opens the stores of a task."""
@@ -272,7 +272,7 @@ class _Running:
 
 
 def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
-    """Flush the caches of a task; where `ends` are known, add the offsets that it would commit to its output."""
+    """Flush the caches of a task; if `ends` are known, add the offsets that it would commit to its output."""
     if ends is None:
         task.flush_stores()
         return
@@ -370,7 +370,7 @@ class Shared(Protocol):
 
 @dataclass(frozen=True)
 class Inline:
-    """Data that is sent with each task, where Spark offers no broadcast (Spark Connect)."""
+    """Data that is sent with each task, if Spark offers no broadcast (Spark Connect)."""
 
     value: bytes
 
