@@ -1,7 +1,7 @@
 """Pieces of Python source that keep their meaning wherever they are joined.
 
 Generated code is joined from `Code`, never from text. A piece has the precedence of its outermost operator, and the functions
-of this module write brackets if a place needs a higher one:
+of this module add brackets if a place needs a higher one:
 
 >>> either_one = any_of(symbol("a"), symbol("b"))
 >>> negated(either_one).source
@@ -41,7 +41,7 @@ class Code:
         self.precedence = precedence
 
     def at(self, precedence: int) -> str:
-        """Return the source for a place that needs at least a precedence."""
+        """Return the source for a place that requires this precedence or a higher one."""
         return self.source if self.precedence >= precedence else f"({self.source})"
 
     def __str__(self) -> NoReturn:
@@ -63,7 +63,7 @@ class Starred(Code):
     __slots__ = ()
 
     def at(self, precedence: int) -> str:
-        raise TypeError(f"the piece {self.source!r} stands in calls and containers only")
+        raise TypeError(f"the piece {self.source!r} can be used in calls and containers only")
 
 
 # -- Leaves --------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Starred(Code):
 def symbol(text: str) -> Code:
     """Return the piece of a name, or of names with dots between them. Raises ValueError for other text."""
     if not all(part.isidentifier() for part in text.split(".")):
-        raise ValueError(f"{text!r} is no name of Python")
+        raise ValueError(f"{text!r} is not a Python name")
     return Code(text)
 
 
@@ -118,7 +118,7 @@ def call(function: Code | str, *arguments: Code) -> Code:
 
 
 def assigned(name: str, value: Code) -> Code:
-    """Return `(name := value)`: the value, which later operands know by a name."""
+    """Return `(name := value)`, whose name later operands can use."""
     return Code(f"({symbol(name).source} := {value.at(CONDITION)})")
 
 
@@ -150,12 +150,12 @@ def list_of(*items: Code) -> Code:
 
 
 def mapping_of(items: Mapping[str, Code]) -> Code:
-    """Return a dict by text."""
+    """Return a dict whose keys are text."""
     return Code("{" + ", ".join(f"{key!r}: {value.at(CONDITION)}" for key, value in items.items()) + "}")
 
 
 def listing(element: Code, targets: tuple[Code, ...], items: Code) -> Code:
-    """Return the list of an element for each of some items: `[element for targets in items]`."""
+    """Return a list comprehension: `[element for targets in items]`."""
     return Code(f"[{element.at(CONDITION)} for {names_of(targets)} in {items.at(OR)}]")
 
 
@@ -172,13 +172,13 @@ def _listed(items: tuple[Code, ...]) -> str:
 
 
 def binary(left: Code, sign: str, right: Code) -> Code:
-    """Return a calculation: `&`, `+`, `-`, `*`, `//` or `%`."""
+    """Return an arithmetic or bitwise operation: `&`, `+`, `-`, `*`, `//` or `%`."""
     precedence = _SIGNS[sign]
     return Code(f"{left.at(precedence)} {sign} {right.at(precedence + 1)}", precedence)
 
 
 def compare(left: Code, *rest: Code | str) -> Code:
-    """Return a comparison: an operand, then signs and operands in turn.
+    """Return a chained comparison: an operand, then alternately an operator and an operand.
 
     >>> compare(literal(0), "<=", symbol("x"), "<", any_of(symbol("a"), symbol("b"))).source
     '0 <= x < (a or b)'
@@ -191,7 +191,7 @@ def compare(left: Code, *rest: Code | str) -> Code:
         elif part in _COMPARISONS:
             parts.append(str(part))
         else:
-            raise ValueError(f"{part!r} compares nothing")
+            raise ValueError(f"{part!r} is not a comparison operator")
     return Code(" ".join(parts), COMPARE)
 
 
@@ -223,7 +223,7 @@ def any_of(*pieces: Code) -> Code:
 def _joined(word: str, precedence: int, pieces: tuple[Code, ...]) -> Code:
     if len(pieces) == 1:
         return pieces[0]
-    # Both words are associative: a part with the same word needs no parentheses.
+    # `and` and `or` are associative: a part with the same operator needs no parentheses.
     return Code(f" {word} ".join(piece.at(precedence) for piece in pieces), precedence)
 
 
@@ -233,5 +233,5 @@ def either(test: Code, yes: Code, no: Code) -> Code:
 
 
 def unless_none(piece: Code, then: Code) -> Code:
-    """Return None if a piece is None, else the value of `then`."""
+    """Return a piece that is None if `piece` is None, else `then`."""
     return either(is_none(piece), NONE, then)

@@ -47,7 +47,7 @@ def install_command(extra: str) -> str:
         return f"uvx --from {_whole(copy, {extra})} streamkit"
     if copy.editable and copy.source is not None:
         return f"{_pip(copy.installer)} -e {shlex.quote(f'{copy.source}[{extra}]')}"
-    # The distribution is here already: pip and uv then install only what the extra lacks, whatever it came from.
+    # The distribution is already installed: pip and uv then install only the missing packages of the extra, wherever it came from.
     return f"{_pip(copy.installer)} '{DISTRIBUTION}[{extra}]'"
 
 

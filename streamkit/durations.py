@@ -24,7 +24,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 def parse(value: object, minimum: int = 0) -> int:
     """Return a duration in milliseconds; parts of a millisecond are cut off, as Duration.toMillis does.
 
-    Raises ConfigError when it is no duration, below `minimum` or beyond a Java long. A text may begin with a minus if
+    Raises ConfigError if it is not a duration, below `minimum`, or too large for a Java long. A text may begin with a minus if
     `minimum` is negative.
 
     >>> parse("5m"), parse("PT1.5S"), parse(20), parse("-5m", -LONGEST)
@@ -67,7 +67,7 @@ def instant(value: object) -> int:
 
 
 def iso_time(text: str) -> int | None:
-    """Return an ISO 8601 time as milliseconds since the epoch, UTC if it names no zone; None for any other text.
+    """Return an ISO 8601 time as milliseconds since the epoch, UTC if it has no time zone; None for any other text.
 
     >>> iso_time("1970-01-02"), iso_time("1970-01-01T01:00:00.001+01:00"), iso_time("5")
     (86400000, 1, None)
@@ -83,7 +83,7 @@ def iso_time(text: str) -> int | None:
 def option_time(option: str, text: str, *words: str) -> int:
     """Return the point in time of an option of the command line: an `instant`, milliseconds, or `-5m` for 5 minutes ago.
 
-    words: what else the option takes, for the message. Raises UsageError.
+    words: other values that the option accepts, for the message. Raises UsageError.
 
     >>> option_time("--from", "1970-01-02"), option_time("--from", "1500")
     (86400000, 1500)

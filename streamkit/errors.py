@@ -35,7 +35,7 @@ class Problem:
 
 
 class TakenTracebacks:
-    """The tracebacks of an exception and of its causes, which no longer have them.
+    """The tracebacks of an exception and of its causes, which have been removed from them.
 
     A function may raise one exception object again and again. Each time, Python adds the new frames to the traceback that the
     object still has, so that the traceback grows, and keeps the variables of all frames.
@@ -54,7 +54,7 @@ class TakenTracebacks:
                 chain += (each.__cause__, each.__context__)
 
     def restore(self) -> None:
-        """Give the exceptions their tracebacks again, in place of those that they may have got since."""
+        """Put the tracebacks back, replacing any that the exceptions have collected since."""
         for error, trace in self._taken:
             error.__traceback__ = trace
 
@@ -66,7 +66,7 @@ class StreamkitError(Exception):
 
 
 class UsageError(StreamkitError):
-    """A command was called with arguments that it does not have."""
+    """A command was called with wrong arguments."""
 
     exit_code = 2
 
@@ -80,7 +80,7 @@ class TopologyError(StreamkitError):
 
 
 class InvalidTopologyError(StreamkitError):
-    """A topology that does not fit the topics of the log, such as by their partition counts (TopologyException)."""
+    """A topology that does not fit the topics on the log, for example because of their partition counts (TopologyException)."""
 
 
 class ConfigError(StreamkitError):
@@ -92,7 +92,7 @@ class SerdeError(StreamkitError):
 
 
 class SerdeTypeError(SerdeError):
-    """A value of a type that a serde does not take at all (ClassCastException)."""
+    """A value whose type a serde does not accept (ClassCastException)."""
 
 
 class TimestampError(StreamkitError):
@@ -124,11 +124,11 @@ class RegistryError(StreamkitError):
 
 
 class RetriableError(StreamkitError):
-    """A failure of the user's function that may pass: `enrich` calls the function again (RetriableException)."""
+    """A failure of the user's function that may be temporary: `enrich` calls the function again (RetriableException)."""
 
 
 class StoppedError(StreamkitError):
-    """The application is stopping while calls are unanswered; nothing of their records is committed."""
+    """The application is stopping before all calls have returned; their records are not committed."""
 
 
 class LimitError(StreamkitError):
@@ -155,7 +155,7 @@ class TaskCorruptedError(StateError):
     """The state of tasks can't be trusted and must be restored from their changelogs (TaskCorruptedException).
 
     `on_disk`: the files can't be trusted either; otherwise they are as of the last commit. `path`: the directory of the
-    damaged store, None if that is not known.
+    damaged store, None if it is not known.
     """
 
     def __init__(self, message: str, *, on_disk: bool = True, path: Path | None = None):
@@ -169,7 +169,7 @@ class QueryError(StreamkitError):
 
 
 class UnknownNameError(QueryError):
-    """A query names what the topology does not have."""
+    """A query uses a name that is not in the topology."""
 
 
 class UnknownStoreError(UnknownNameError):
@@ -177,7 +177,7 @@ class UnknownStoreError(UnknownNameError):
 
 
 class InstanceError(StreamkitError):
-    """A request to an instance of an application fails: `status` is that of its answer, None if there is no answer."""
+    """A request to an instance of an application fails. `status`: the HTTP status of the answer, None without an answer."""
 
     def __init__(self, message: str, status: int | None = None):
         super().__init__(message)
@@ -185,7 +185,7 @@ class InstanceError(StreamkitError):
 
 
 class StoreUnavailableError(StreamkitError):
-    """A store can't be read now: no task of it runs here, or the task is being restored (InvalidStateStoreException)."""
+    """A store can't be read now: none of its tasks runs here, or the task is being restored (InvalidStateStoreException)."""
 
 
 class InstanceGoneError(StoreUnavailableError):
@@ -197,7 +197,7 @@ class TransportError(StreamkitError):
 
 
 class DamagedLogError(TransportError):
-    """Records or tables of the log are not those that were written (CorruptRecordException)."""
+    """Records or tables of the log differ from what was written (CorruptRecordException)."""
 
 
 class UnreachableError(TransportError):
@@ -226,7 +226,7 @@ class ActiveGroupError(TransportError):
 
 
 class ForeignMembersError(TransportError):
-    """The application's group has members of another kind: they run Java, or another program (InconsistentGroupProtocol)."""
+    """The application's group has members that are not streamkit: Kafka Streams, or another program (InconsistentGroupProtocol)."""
 
 
 class NotPermittedError(TransportError):
@@ -238,11 +238,11 @@ class RetriableTransportError(TransportError):
 
 
 class ProducerLostError(RetriableTransportError):
-    """A producer can't be used any more; another one of its transactional id ends its transaction, and can be."""
+    """A producer can't be used any more. A new one with the same transactional id ends its transaction, and can be used."""
 
 
 class UnknownTopicError(TopicError, RetriableTransportError):
-    """Brokers have no metadata of a topic or a partition now, as just after their restart (UnknownTopicOrPartitionException)."""
+    """Brokers have no metadata for a topic or partition at the moment, for example just after a restart (UnknownTopicOrPartitionException)."""
 
 
 class DeserializationError(StreamkitError):
@@ -254,11 +254,11 @@ class ProcessingError(StreamkitError):
 
 
 class ProcessorStartError(ProcessingError):
-    """A processor, or an object that a step calls, can't be made, or its `init` failed; no handler answers that."""
+    """A processor, or an object that a step calls, can't be created, or its `init` failed. No handler applies."""
 
 
 class EventLoopError(ProcessingError):
-    """The event loop of a stream thread has ended or is blocked; no handler answers that."""
+    """The event loop of a stream thread has ended or is blocked. No handler applies."""
 
 
 class MigrationError(StreamkitError):
@@ -271,7 +271,7 @@ class ProductionError(StreamkitError):
     def __init__(self, message: str, rows: Sequence[tuple[Any, ...]] | None = None):
         super().__init__(message)
         self.rows = rows or []
-        """The rows (of the shape of record.OutputRow) that the log refused, as far as they are known; the others are written."""
+        """The rows (record.OutputRow) that are known to have been refused by the log; all others are written."""
 
     retriable = False
     """Whether the records themselves are valid: writing them again may succeed."""

@@ -17,7 +17,7 @@ SAMPLE_MS = 30_000
 """The time of one sample. As in Java, min, max and average are those of the last two (`metrics.num.samples`)."""
 SAMPLES = 2
 LARGE, STEP = 256, 32
-"""From a round of so many records of a node, every n-th one stands for all; in smaller rounds every record counts."""
+"""If a node has at least so many records in a round, every n-th one is a sample of all; in smaller rounds every record counts."""
 _MOST_WAITING, _MOST_WAITING_MS = 1024, 1000
 
 
@@ -193,12 +193,12 @@ class _Unsorted:
     """The time of the last round (ms)."""
     latencies: list[int] = field(default_factory=list)
     count: int = 0
-    """The number of records that they stand for."""
+    """The number of records that the samples represent."""
     is_part: bool = False
 
 
 def _places(topics: Sequence[str], topic: str, count: int) -> Iterator[int]:
-    """Yield the indices of the `count` rows of a topic; of many rows those of some that stand for all.
+    """Yield the indices of the `count` rows of a topic; if there are many, only those of a sample.
 
     >>> list(_places(["a", "b", "a"], "a", 2))
     [0, 2]

@@ -11,7 +11,7 @@ from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 Headers = list[tuple[str, bytes | None]]
-"""Record headers in order; `None` stands for no headers at all, which is what most records have."""
+"""Record headers in order; `None` means no headers, as in most records."""
 
 Key: TypeAlias = Any
 """A key as its serde decodes it. Its type depends on the serde and the user's functions."""

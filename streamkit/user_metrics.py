@@ -109,7 +109,7 @@ class TaskMetrics:
         self._metrics: dict[tuple[str, str, str], UserCounter | UserGauge | UserTimer] = {}
 
     def of(self, kind: type[MetricT], name: str, group: str = USER, node: str = "") -> MetricT:
-        """Return a metric, made at the first call. Raises StreamkitError for a name of another kind, or no name of Prometheus."""
+        """Return a metric, which the first call creates. Raises StreamkitError if a metric of another kind has the name, or Prometheus does not allow it."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise StreamkitError(
                 f"the name of a metric {name!r} must be made of letters, digits and _, and begin with no digit"

@@ -149,7 +149,7 @@ FORMER: dict[str, dict[str, tuple[str, ...]]] = {
     "state": _AS_JSON,
     "status": _AS_JSON,
 }
-"""By command: its former options, and the words that stand for each."""
+"""By command: its former options, and the arguments that replace each one."""
 
 
 def renamed(arguments: list[str]) -> list[str]:

@@ -16,12 +16,12 @@ def main() -> None:
         print(f"streamkit: {wrong}", file=sys.stderr)
         sys.exit(1)
     _utf8()
-    # Not before: the other project's modules would be imported in place of ours.
+    # Only after this check: otherwise the other project's modules would be imported instead of ours.
     from streamkit_cli.guard import call
 
     arguments = sys.argv[1:]
     if arguments[:1] == ["validate"] and arguments[1:] and not any(each.startswith("-") for each in arguments):
-        # Editors call this at each save: the parser of options would add half of its time.
+        # Editors run this command at each save, and the option parser would take half as long again.
         import gc
 
         # Garbage collection takes a tenth of the time, and the process ends before its memory matters.
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _utf8() -> None:
-    """Make the standard streams UTF-8 whatever the locale: records and file names must survive it."""
+    """Make the standard streams UTF-8 regardless of the locale, so that records and file names are not changed."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if stream is not None:
             # Their declared type, TextIO, does not have the method of TextIOWrapper.

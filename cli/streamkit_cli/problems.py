@@ -165,7 +165,7 @@ def _problems(file: str, options: CheckOptions, text: str | None = None) -> list
 
 
 def _warnings(model: TopologyModel, plan: Plan) -> list[str]:
-    """Return the warnings of the settings, with their places if they stand in the file."""
+    """Return the warnings of the settings, with their positions if they are set in the file."""
     entries = {ALIASES.get(name, name): entry for name, entry in model.config.items()}
     places = {name: f"{entry.position}: " for name, entry in entries.items() if entry.position is not None}
     return [

@@ -215,7 +215,7 @@ class SettingRow(TypedDict):
 
 
 def setting_rows() -> list[SettingRow]:
-    """Return the settings by name; deprecated names stand for present ones and aren't among them."""
+    """Return the settings by name; deprecated names, which are aliases of current ones, are not among them."""
     defaults = {name: value for name, value, _ in Config("").describe()}
     return [
         {

@@ -75,7 +75,7 @@ class Store:
 class Application:
     """Runs a topology on the log that bootstrap.servers names. A context manager: starts, and stops at the end.
 
-    `streamkit run` adds a process of its own, with signals, logs and HTTP.
+    `streamkit run` adds a separate process, with signals, logs and HTTP.
     """
 
     def __init__(self, plan: Plan, listener: Listener | None = None):

@@ -38,7 +38,7 @@ class TopologyDriver:
     ) -> None:
         """Process one record of a topic, by its entry or its name on the log; timestamp in ms, by default the clock's.
 
-        Raises TopicError for a topic that is not read, SerdeError for what does not encode, ProcessingError.
+        Raises TopicError for a topic that is not read, SerdeError if key or value can't be encoded, ProcessingError.
         """
         row = {
             "topic": self._entries.get(topic, topic),
@@ -90,7 +90,7 @@ class TopologyDriver:
         self.close()
 
     def _keep(self, written: Iterable[Any]) -> None:
-        # With RecordObjects a record is (topic, Record), where the driver otherwise gives JSON objects.
+        # With RecordObjects a record is (topic, Record) instead of a JSON object.
         for topic, record in written:
             self._unread[topic].append(record)
 

@@ -72,7 +72,7 @@ def _settings(old: Form, new: Form) -> Iterator[Finding]:
 
 
 def compare_pipelines(old: Form, new: Form) -> Iterator[Finding]:
-    """Yield a finding for each pipeline that is new, gone or has other steps."""
+    """Yield a finding for each pipeline that is new, removed or has different steps."""
     if old.pipelines is None or new.pipelines is None:
         return
     for name, steps in new.pipelines.items():
@@ -129,7 +129,7 @@ def compare_names(old: Form, new: Form) -> Iterator[Finding]:
         yield Finding(Verdict.SAFE, "names", "", f"{text}, also in metrics", "", new.start)
 
 
-# Compares the tasks of two versions: sub-topologies that move, are new or are gone.
+# Compares the tasks of two versions: sub-topologies that move, are new or were removed.
 
 _STOP_ALL = "stop all instances of the old version before the first of the new one starts"
 
@@ -613,7 +613,7 @@ def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Te
         )
 
 
-# -- Stores that are renamed, new or gone --------------------------------------------------------------------------------------------
+# -- Stores that are renamed, new or removed --------------------------------------------------------------------------------------------
 
 
 def _renamed_store(versions: Versions, old: StoreForm, new: StoreForm) -> Finding:

@@ -40,7 +40,7 @@ class StoreDetails:
     logged: bool
     persistent: bool
     layout: str
-    """The layout of rows on disk; state of another layout is restored."""
+    """The layout of rows on disk; state with a different layout is restored."""
     retention: int | None = None
     history: int | None = None
     ttl: int | None = None

@@ -93,7 +93,7 @@ class _Parser:
             raise self._wrong(f"expected Source:, Processor:, Sink:, --> or <--, found {line.strip()!r}")
 
     def _source(self, name: str, topics: str) -> None:
-        # A pattern has no brackets around it, but may have some of its own.
+        # A pattern is not in brackets, but may contain brackets.
         listed = re.fullmatch(r"\[([^\[\]]*)\]", topics)
         names = _list(listed[1]) if listed else [topics]
         self._graph.source(name, names)

@@ -249,7 +249,7 @@ def _node_text(node: PlanNode) -> str:
 
 
 _NAMES = frozenset({"store", "stores", "topic", "response_topic", "name", "position", "folder", "send_old"})
-"""Fields of processors with names and places, or that follow from other steps: they are no part of the step's work."""
+"""Fields of processors that hold names or positions, or follow from other steps: they do not affect what the step does."""
 
 
 _GENERATED = re.compile(r"\d{10}")

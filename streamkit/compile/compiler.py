@@ -49,8 +49,9 @@ from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopolo
 from streamkit.record import Headers, Key, Value
 from streamkit.serdes.serde import Serde
 
-# Failures that a handler of a node has already raised, or that no handler may handle. Errors of a log are not among them: a
-# program calls none, so they are those of the user's code, and a thread would take them for a pause of its own log.
+# Failures that a node's handler has already raised, or that no handler may handle. Errors of a log are not among them: a
+# program makes no calls to a log, so such an error comes from the user's code. The thread would mistake it for a failure
+# of its own log.
 FATAL = (ProcessingError, DeserializationError, StateError, StoppedError)
 
 _HEAD = """
@@ -206,7 +207,7 @@ def compile_sub_topology(
 
 
 def _offset_at(batch: Batch, left: Iterator[int]) -> int:
-    """Return the offset of the current record, by the iterator over the timestamps that are left after it."""
+    """Return the offset of the current record. `left`: the iterator over the timestamps after it."""
     offsets, _, times = batch
     return offsets[len(times) - length_hint(left) - 1]
 
@@ -276,7 +277,7 @@ COLUMNS = ("keys", "values", "timestamps", "headers", "offsets", "partition")
 KEY, VALUE = symbol("kb"), symbol("vb")
 """The bytes of the record that a source reads."""
 AGAIN = {"k": symbol("kw"), "v": symbol("vw")}
-"""By the variable of a decoded value: that of the bytes that Java writes again."""
+"""By the variable of a decoded value, the variable of the bytes that Java would write for it."""
 
 
 def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
@@ -308,9 +309,9 @@ def emit_source(node: SourceNode, gen: Generator, topic: str | None) -> Code:
 
 
 def _columns(gen: Generator) -> tuple[tuple[Code, ...], tuple[Code, ...]]:
-    """Return the variables of a record that a loop sets, and the columns that it goes through.
+    """Return the variables of a record that a loop sets, and the columns that it iterates over.
 
-    Where no node reads offsets, the place of the current record follows from how many timestamps are left.
+    If no node reads offsets, the number of remaining timestamps gives the position of the current record.
     """
     found = {"t": "timestamps", "kb": "keys", "vb": "values", "c": "headers"}
     if gen.full_context:
@@ -403,12 +404,12 @@ def _is_always_canonical(serde: Serde, raw: Code) -> bool:
 
 
 def _is_total(serde: Serde, raw: Code) -> bool:
-    """Return whether bytes need no check here, but one if they are written."""
+    """Return whether bytes need no check here, because they are checked when they are written."""
     return serde.spec in TOTAL and not _is_always_canonical(serde, raw)
 
 
 def _decode(gen: Generator, variable: str, raw: Code, serde: Serde, seen: Slot) -> None:
-    """Write the decoding that Java does here; if no node reads the value, only the part that gives the bytes that Java writes again."""
+    """Write the decoding that Java does here; if no node reads the value, only the part that determines the bytes that Java writes."""
     value = symbol(variable)
     if seen.var_used[0]:
         gen.assign_decoded(value, serde, raw, AGAIN[variable] if seen.raw_used[0] else None)
@@ -416,7 +417,7 @@ def _decode(gen: Generator, variable: str, raw: Code, serde: Serde, seen: Slot) 
     if _is_always_canonical(serde, raw) or serde.spec in TOTAL:
         return
     canonical = serde.canonical_source(raw)
-    # Names are made in the order in which the code reads them.
+    # Names are created in the order in which the code reads them.
     again = gen.encoded(serde, value)
     gen.namespace.update(serde.inline_globals)
     present = is_not_none(raw)
@@ -432,7 +433,7 @@ def _children(node: SourceNode, gen: Generator, record: RecordVariables) -> None
 
 
 def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
-    """Write the function that extracts timestamps from a topic's records; None if the entry has no expression."""
+    """Write the function that extracts timestamps from a topic's records; None if the topic's entry has no expression."""
     expression = node.timestamps.get(topic)
     if expression is None or isinstance(expression, str):
         return None
@@ -460,13 +461,13 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
 
 
 class Decoding:
-    """Distinguishes a record that does not decode from a timestamp that fails: Java decodes key and value first."""
+    """Tells a record that can't be decoded from a failing timestamp expression: Java decodes key and value first."""
 
     def __init__(self, keys: Serde, values: Serde):
         self._sides = keys, values
 
     def __call__(self, error: Exception, key: bytes | None, value: bytes | None) -> Exception:
-        """Return the error of decoding key or value if one does not decode, else the error of the expression."""
+        """Return the error of decoding the key or the value, if there is one, else the error of the expression."""
         for serde, data in zip(self._sides, (key, value), strict=True):
             try:
                 if data is not None:
@@ -474,11 +475,11 @@ class Decoding:
             except SerdeError as reason:
                 return reason
             except Exception:
-                break  # a registry that does not answer, for example, which may be the cause of `error`
+                break  # for example a registry that does not answer, which may be the cause of `error`
         return error
 
 
-# Writes the traced variant of a program: each node is a function of its own, and reports what reaches and what leaves it.
+# Writes the traced variant of a program: each node is a separate function, which reports what reaches and what leaves it.
 #
 # `try --trace` and `explain` run it; applications run what `Generator` writes.
 
@@ -544,7 +545,7 @@ class TracedGenerator(Generator):
             self.do(call(end))
 
 
-# The generated code of a plan, for readers.
+# The generated code of a plan, for people to read.
 
 
 def describe_code(plan: Plan) -> str:

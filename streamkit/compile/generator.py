@@ -38,7 +38,7 @@ from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
 from streamkit.state.layouts import TWO_LONGS, pack_long
 
-# Deeper code moves to a function of its own: Python refuses about 100 levels of indentation.
+# Deeper code moves to a separate function: Python refuses more than about 100 levels of indentation.
 MAX_DEPTH = 30
 # Python refuses 20 nested loops and `try` statements.
 MAX_NESTED_ATTEMPTS = 8

@@ -285,7 +285,7 @@ class RecordWriter(StatementWriter):
 
     @contextmanager
     def separate_budget(self) -> Iterator[None]:
-        """Write the work for an earlier record, with a budget of its own; afterwards the current record's budget continues."""
+        """Write the work for an earlier record, with a separate budget; afterwards the current record's budget continues."""
         if not self.counts:
             yield
             return

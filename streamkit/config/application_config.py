@@ -123,7 +123,7 @@ class Config(ApplicationSettings, RegistrySettings):
         if setting.name == "commit.interval.ms" and self.exactly_once:
             return EOS_COMMIT_INTERVAL_MS
         if setting.name == "state.dir" and self.embedded:
-            # The log itself lies below it, and must not lie among temporary files.
+            # The log itself is below it, and must not be among temporary files.
             return os.path.join(self._folder, EMBEDDED_STATE)
         return default_of(setting)
 
@@ -136,7 +136,7 @@ class Config(ApplicationSettings, RegistrySettings):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each variable that begins with STREAMKIT_ and is no setting, and for each setting without effect, or lowered."""
+        """One line for each variable that begins with STREAMKIT_ but is not a setting, and for each setting without effect or with a lowered value."""
         unknown = (f"{name} is no setting of streamkit" for name in self._unknown)
         without = (f"{name} has no effect: {reason}" for name, reason in self.without_effect().items())
         return (*unknown, *without, *self._lowered())
@@ -173,7 +173,7 @@ class Config(ApplicationSettings, RegistrySettings):
         return self.processing_guarantee == EXACTLY_ONCE
 
     def read_committed(self, role: str = "main") -> bool:
-        """Whether consumers of a role skip open and aborted transactions; not without a setting, as in Java's clients."""
+        """Whether consumers of a role skip open and aborted transactions; by default they do not, as in Java's clients."""
         return self.client(role).get("isolation.level") == "read_committed"
 
     @property
@@ -362,7 +362,7 @@ def variable(name: str) -> str:
 
 
 def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings by name, and the variables that begin with STREAMKIT_ and are no setting."""
+    """Return the settings by name, and the variables that begin with STREAMKIT_ but are not settings."""
     found: dict[str, str] = {}
     unknown = []
     for name in sorted(environment):
@@ -400,7 +400,7 @@ def _setting(name: str) -> str | None:
 def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the variables of a file of `NAME=value` lines; `#` begins a comment, `export` and quotes are allowed.
 
-    Raises UsageError when it can't be read, ConfigError for a line of another form.
+    Raises UsageError if it can't be read, ConfigError for a malformed line.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:

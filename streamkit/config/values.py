@@ -99,7 +99,7 @@ def _boolean(setting: Setting[SettingValue], value: object) -> bool:
 
 
 _ENDPOINT = re.compile(r"(?:[\w.%-]*://)?\[?[\w.:%-]+\]?:\d{1,5}", re.ASCII)
-"""The beginning of what Java reads host and port from (Utils.getHost, Utils.getPort; KIP-1245)."""
+"""An address from which Java reads host and port, after a scheme that it ignores (Utils.getHost, Utils.getPort; KIP-1245)."""
 
 
 def _text(setting: Setting[SettingValue], value: object) -> str:
@@ -161,7 +161,7 @@ def _is_peer(item: str) -> bool:
 
 
 def _are_addresses(items: tuple[str, ...]) -> bool:
-    """Return whether texts are addresses of brokers as ClientUtils of Kafka takes them, or name the embedded log."""
+    """Return whether texts are broker addresses that Kafka's ClientUtils accepts, or the name of the embedded log."""
     if items and (items[0] == "embedded" or items[0].startswith("embedded:")):
         return True
     return bool(items) and all(re.search(r":[0-9]{1,5}$", each, re.ASCII) for each in items)
@@ -186,7 +186,7 @@ _CONVERT: dict[str, Callable[[Setting[SettingValue], object], SettingValue]] = {
 
 
 def as_text(name: str, value: object) -> str:
-    """Return a client's or a topic's value as the text that it takes. Raises ConfigError for mappings and null."""
+    """Return the value of a client or topic setting as text. Raises ConfigError for mappings and null."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):

@@ -29,7 +29,7 @@ ROW = 512
 _CHUNK = 32
 """Bytes of text that one step copies or reads."""
 _MADE = 24
-"""Bytes that a text, or a value that is no number, counts in addition to its contents: about half of what Python takes."""
+"""Bytes counted for a text, or a value other than a number, in addition to its contents: about half of what Python uses."""
 _NUMBER = 16
 """Bytes that a number counts which is made."""
 _KEPT = 256

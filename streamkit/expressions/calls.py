@@ -35,7 +35,7 @@ class Argument:
 
     @property
     def value(self) -> Value:
-        """The value: a new one each time, so that calls that change theirs do not affect each other."""
+        """The value: a new object each time, so that a call that changes it does not affect other calls."""
         return json.loads(self.data)
 
 
@@ -51,7 +51,7 @@ class CallableRef(Protocol):
 
     @property
     def attribute(self) -> str:
-        """The object's name in the module; dots lead to attributes of it."""
+        """The object's name in the module; it may contain dots, for attributes."""
 
     @property
     def folder(self) -> str:
@@ -65,8 +65,8 @@ class CallableRef(Protocol):
 def load_callable(ref: CallableRef) -> Callable[..., Value]:
     """Return the callable (function or class) of a reference; with arguments, a `functools.partial` of both.
 
-    Raises TopologyError (StreamkitError if the reference has no position) that names module, attribute or argument,
-    with the nearest one.
+    Raises TopologyError (StreamkitError if the reference has no position), which names the module, attribute or argument
+    and the nearest valid name.
     """
     found = load_object(ref)
     if not callable(found):
@@ -138,7 +138,7 @@ def module_exists(folder: str, name: str) -> bool:
         spec = next((found for find in finders if (found := find(whole, places)) is not None), None)
         if spec is None:
             return False
-        # A package may make its modules itself, when it is imported.
+        # A package may create its modules when it is imported.
         places = spec.submodule_search_locations
         if places is None and number + 1 < len(parts):
             return True
@@ -147,7 +147,7 @@ def module_exists(folder: str, name: str) -> bool:
 
 def _import_beside(folder: str, name: str) -> ModuleType:
     top = name.partition(".")[0]
-    # Two files in different folders may each have a module of one name; neither may get the other's.
+    # Two files in different folders may each have a module with the same name; each must get its own.
     others = {key: sys.modules[key] for key in list(sys.modules) if _within(key, top)}
     if any(_stands_in(folder, module) for module in others.values()):
         return importlib.import_module(name)
@@ -227,10 +227,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a place of the language calls a function: what it passes by position, and whether it may pass the context too.
+    """How a construct of the language calls a function: its positional arguments, and whether the context may be one of them.
 
-    passed None: not known here, so only the arguments by name are checked. makes: of a class, an object is made with the
-    arguments by name alone, whatever a function is passed.
+    passed None: not known here, so only keyword arguments are checked. makes: a class is instantiated with keyword
+    arguments only, unlike a function.
     """
 
     passed: tuple[str, ...] | None = None
@@ -239,7 +239,7 @@ class Usage:
 
 
 class Misfit(StreamkitError):
-    """Arguments that do not fit a signature; `argument`: the one that is wrong, None if one is missing."""
+    """Arguments that do not fit a signature; `argument`: the wrong one, None if one is missing."""
 
     def __init__(self, message: str, argument: str | None = None):
         super().__init__(message)
@@ -288,7 +288,7 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
 
 
 def converted(value: Value, annotation: str) -> Value:
-    """Return an argument as its parameter takes it: a duration if the parameter is a timedelta.
+    """Return an argument in the type of its parameter: for a timedelta, the text of a duration is converted.
 
     >>> converted("10m", "timedelta | None")
     datetime.timedelta(seconds=600)
@@ -299,7 +299,7 @@ def converted(value: Value, annotation: str) -> Value:
 
 
 def _mistake(value: Value, annotation: str) -> str:
-    """Return what an argument has to be, and what it is; an empty text if it fits or the type is not known."""
+    """Return what was expected of an argument, and what it is; empty if it fits, or if its type is not checked."""
     choices = _alternatives(annotation)
     if not choices or (value is None and "None" in choices):
         return ""
@@ -336,7 +336,7 @@ def _count(passed: Sequence[str]) -> str:
 
 
 def signature_of(function: Callable[..., Value]) -> Signature | None:
-    """Return the signature of an object; None if Python does not know it, as of some functions written in C."""
+    """Return the signature of an object; None if Python does not know it, as with some functions written in C."""
     try:
         found = inspect.signature(function)
     except (TypeError, ValueError):
@@ -363,8 +363,8 @@ def _annotation(parameter: inspect.Parameter) -> str:
 def source_signature(folder: str, module: str, attribute: str) -> Signature | None:
     """Return the signature of a function or a class in a module beside the file, without importing it.
 
-    None if the source does not decide it: another module, a base class, a decorator. Raises Misfit if the module does
-    not define the name at all.
+    None if the source alone does not determine it, because of another module, a base class or a decorator. Raises Misfit if the
+    module does not define the name.
     """
     tree = _tree(folder, module)
     if tree is None or "." in attribute:
@@ -400,7 +400,7 @@ def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -
 
 
 def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
-    """Return the names of the methods that a function in a module beside the file calls; none if it is no such function."""
+    """Return the names of the methods that a function in a module beside the file calls; none if there is no such function."""
     tree = _tree(folder, module)
     found = [node for node in tree.body if getattr(node, "name", None) == attribute] if tree is not None else []
     calls = [node for each in found if isinstance(each, _FunctionNode) for node in ast.walk(each)]
@@ -410,7 +410,7 @@ def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
 
 
 def _tree(folder: str, module: str) -> ast.Module | None:
-    """Return the syntax tree of a module beside the file; None if there is none, or Python can't read it."""
+    """Return the syntax tree of a module beside the file; None if the file is missing, or Python can't parse it."""
     path = os.path.join(folder or ".", *module.split("."))
     for file in (f"{path}.py", os.path.join(path, "__init__.py")):
         try:
@@ -427,7 +427,7 @@ def _parsed(file: str, changed: int) -> ast.Module:
 
 
 def _top_names(tree: ast.Module) -> set[str] | None:
-    """Return the names that a module may define; None if any name may come from elsewhere."""
+    """Return the names that a module may define; None if it may define any name, for example by a star import."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):

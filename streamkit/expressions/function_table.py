@@ -353,7 +353,7 @@ def _template(replacement: str, groups: int) -> list[str | int]:
     escaped = iter(pieces[1:])
     for piece in escaped:
         if not piece:
-            # Two backslashes stand for one, and what follows them is plain.
+            # Two backslashes mean one, and the text after them is literal.
             parts.append("\\" + next(escaped, ""))
         elif piece[0] in "0123456789":
             if int(piece[0]) > groups:
@@ -389,7 +389,7 @@ _PATTERNS = (
         "The groups of the first match as a list, None for one that takes no part; None without a match.",
         (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
         type=ListOf(TEXT),
-        # Groups may stand in each other.
+        # Groups may be nested.
         factor=_UNBOUNDED,
         checks={0: _pattern},
         charge=_charged_search(re_groups),
@@ -455,7 +455,7 @@ def base64_decode(text: Value) -> bytes:
 
 
 def url_encode(text: Value) -> str:
-    """Return text as it stands in a URL."""
+    """Return text as it appears in a URL."""
     from urllib.parse import quote
 
     data = bytes_of(text, "url_encode")

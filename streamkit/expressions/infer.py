@@ -233,7 +233,7 @@ def _method(owner: Type, node: ast.Call) -> Type:
 
 
 def _got(arguments: list[Type], nodes: list[ast.expr]) -> Type:
-    """Return the type of `get(value, path, default)`; an absent field is no mistake."""
+    """Return the type of `get(value, path, default)`; an absent field is not a mistake."""
     path = nodes[1] if len(nodes) > 1 else None
     if not (isinstance(path, ast.Constant) and isinstance(path.value, str)):
         return ANY

@@ -120,7 +120,7 @@ class Source:
         first = self.text.split(maxsplit=1)[0]
         if message == "invalid syntax" and first in _STATEMENTS:
             message = (
-                f"'{first}' begins a statement; an expression has a value, and statements stand in a Python module"
+                f"'{first}' begins a statement; an expression has a value, and statements belong in a Python module"
             )
         if line >= len(self._text_lines):
             line, column = len(self._text_lines) - 1, len(self._text_lines[-1])
@@ -240,7 +240,7 @@ _TOKENS = re.compile(
 
 
 def foreign_operator(text: str) -> tuple[int, str] | None:
-    """Return the offset of the first operator of another language in a text, and a sentence about it; None without one.
+    """Return the offset of the first operator of another language in a text, and a sentence about it; None if there is none.
 
     Expressions have `=` too, after a parameter's name, so that it counts outside of brackets only.
 

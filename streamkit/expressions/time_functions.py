@@ -79,7 +79,7 @@ class TimeFormat:
         return "".join(part if isinstance(part, str) else part(time) for part in self.parts)
 
     def read(self, text: str, zone: tzinfo) -> int | None:
-        """Return the milliseconds since the epoch of a text; None for one of another form, or of no such day or time.
+        """Return the milliseconds since the epoch of a text; None if it has another form, or its day or time does not exist.
 
         zone: that of texts without an offset. A time that the zone has twice is the earlier one.
         """
@@ -344,7 +344,7 @@ def time_part(time: Value, part: Value, zone: Value = "UTC") -> int:
 
 
 def truncate_time(time: Value, duration: Value) -> int:
-    """Return the last multiple of a duration since the epoch that is no later than a time."""
+    """Return the last multiple of a duration since the epoch that is not later than a time."""
     size = _milliseconds(duration)
     return need_integer(time, "truncate_time") // size * size
 

@@ -554,7 +554,7 @@ class Calls(Core):
         return self.fold(node, made)
 
     def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
-        """Return the source of the call of a method whose result is no larger than its arguments."""
+        """Return the source of a method call whose result is not larger than its arguments."""
         if name in methods.HASHING:
             return self.helper(f"_x_h_{name}", receiver.source, *sources)
         return f"{receiver.at(ATOM)}.{name}({', '.join(sources)})"

@@ -117,7 +117,7 @@ def is_text(node: ast.AST) -> bool:
 
 
 def is_container(node: ast.AST) -> bool:
-    """Return whether the value of a part is a container or an iterator, unless it fails; text is no container."""
+    """Return whether the value of a part is a container or an iterator, unless it fails; text is not a container."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name):
             return node.func.id in _CONTAINERS

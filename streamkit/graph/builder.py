@@ -274,7 +274,7 @@ def _is_below(parent: GraphNode) -> Callable[[GraphNode], bool]:
 
 
 def _move_to_merges(graph: GraphBuilder) -> None:
-    """Replace key-changing nodes by the merge below them if all their repartitions stand below that merge."""
+    """Replace key-changing nodes by the merge below them if all their repartitions are below that merge."""
     gathered: dict[GraphNode, list[GraphNode]] = {}
     for merge in graph.merges:
         gathered[merge] = []

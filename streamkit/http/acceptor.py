@@ -37,7 +37,7 @@ _GRACE_SECONDS = 2
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server with an acceptor of its own: one event loop, until `should_exit` is set."""
+    """Uvicorn's server with a custom acceptor: one event loop, until `should_exit` is set."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket, limits: Limits, traffic: Traffic, name: str):
         """name: the address in log messages."""
@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
             lifespan="off",
             server_header=False,
             h11_max_incomplete_event_size=HEAD_BYTES,
-            # One more than there are connections: requests whose clients have gone still count until they end.
+            # One more than the number of connections: requests whose clients have disconnected still count until they end.
             limit_concurrency=limits.connections + 1,
             timeout_keep_alive=int(limits.idle_seconds) + 1,
             timeout_graceful_shutdown=_GRACE_SECONDS,

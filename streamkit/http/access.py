@@ -69,7 +69,7 @@ class Access:
             return Refusal(400, f"the header Host is {host!r}; expected HOST or HOST:PORT")
         name = request.url.hostname or ""
         if self.hosts is not None and name not in self.hosts and not is_local(name):
-            return Refusal(403, f"{name} is no name of this server; --http-hosts lists further names that it accepts")
+            return Refusal(403, f"{name} is not a name of this server; --http-hosts lists further names that it accepts")
         foreign = _of_another_site(request, is_open)
         if foreign is not None:
             return Refusal(403, foreign)
@@ -84,7 +84,7 @@ class Access:
 
 
 def _of_another_site(request: Request, is_open: bool) -> str | None:
-    """Return why a request of a web page is refused; None for one of this server's own pages, or of no page.
+    """Return why a request from a web page is refused; None for a request from this server's own pages, or not from a page.
 
     Browsers add both headers, and no page can change them. A link on another site may lead to an open path.
     """
@@ -96,7 +96,7 @@ def _of_another_site(request: Request, is_open: bool) -> str | None:
     origin = headers.get("origin")
     if origin is None or request.method in _READING:
         return None
-    # No page of another site can add X-Forwarded-Proto: the browser would ask for permission first.
+    # Pages of other sites can't add X-Forwarded-Proto: the browser would ask this server for permission first.
     scheme = headers.get("x-forwarded-proto", request.url.scheme).partition(",")[0].strip().lower()
     own = f"{scheme}://{headers.get('host')}"
     if origin.lower() == own.lower():

@@ -1,4 +1,4 @@
-"""The shapes of answers: what commands and other instances read of them, checked before they do.
+"""The shapes of answers: the parts that commands and other instances read, which are checked first.
 
 Another service may answer at an address, and so may another version of streamkit. A shape is a type or a union of types, a list
 with the shape of its elements, a dict with the shapes of the keys that are read, or a function that returns the shape of an answer.
@@ -88,7 +88,7 @@ PARTITIONS: Shape = {
 
 
 def misfit(answer: Json, shape: Shape, path: str = "") -> str | None:
-    """Return the path of what is missing in an answer, or is of another type than its shape; None if all is there.
+    """Return the path of the first part of an answer that is missing or has the wrong type; None if the answer fits its shape.
 
     >>> misfit({"rows": [{"key": 1}, {}]}, {"rows": [{"key": object}]})
     'rows.key'

@@ -29,7 +29,7 @@ Object: TypeAlias = dict[str, Document]
 Place: TypeAlias = tuple[str, int]
 
 _PEER_SECONDS = 5.0
-"""The time in which another instance answers with its state, or counts as gone."""
+"""The time within which another instance must answer with its state; otherwise it counts as unreachable."""
 _MOST_AT_ONCE = 8
 _OWNED = ("RUNNING", "RESTORING")
 

@@ -125,19 +125,19 @@ def _answer(endpoint: Endpoint, service: Service, request: Request) -> Response:
     except (StoreUnavailableError, StateError) as error:
         return error_response(str(error), 503)
     except InstanceError as error:
-        # What is no JSON may come with any status: it is never one of this instance.
+        # An answer that is not JSON never comes from this instance, whatever its status.
         return error_response(str(error), error.status if error.status and error.status >= 400 else 502)
     except StreamkitError as error:
         return error_response(str(error), 500)
     except Exception:
         log.exception("%s %s failed", endpoint.method, endpoint.path)
-        return error_response("internal error; the log of the application says more", 500)
+        return error_response("internal error; see the log of the application", 500)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     what = "there is nothing at" if status == 404 else f"{request.method} is not offered at"
-    return error_response(f"{what} {request.url.path}; /api lists what there is", status)
+    return error_response(f"{what} {request.url.path}; /api lists the endpoints", status)
 
 
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
@@ -268,7 +268,7 @@ def show_page(service: Service, request: Request) -> Response:
 
 
 def page_response(html: str, policy: str) -> Response:
-    """Return a page that may send requests to its own server, and that no page of another site may show in a frame."""
+    """Return a page that may send requests to its own server, and that other sites can't show in a frame."""
     headers = {"Content-Security-Policy": f"{policy}; connect-src 'self'; frame-ancestors 'none'"}
     return HTMLResponse(html, headers=headers)
 
@@ -301,7 +301,7 @@ def overview_application(served: Callable[[], Sequence[Served]], access: Access)
 
     async def no_such_path(request: Request, error: Exception) -> Response:
         known = ", ".join(f"{application.plan.application} at http://{address}" for application, address in served())
-        text = f"there is nothing at {request.url.path} of this overview; each application has its own address: {known}"
+        text = f"the overview has nothing at {request.url.path}; each application has its own address: {known}"
         return error_response(text, 404)
 
     guard = Middleware(Guard, access=access, open_paths={"/"})

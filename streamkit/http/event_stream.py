@@ -1,4 +1,4 @@
-"""Responses of server-sent events: what is new, as long as the client reads."""
+"""Responses of server-sent events, which continue as long as the client reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 MOST_STREAMS = 20
-"""Streams at the same time; each has a thread while it is open."""
+"""The maximum number of open streams; each one uses a thread."""
 _BEAT_SECONDS = 15.0
 """The time without an event after which a comment is sent, so that proxies keep the connection."""
 _SHARED_SECONDS = 0.9
@@ -39,7 +39,7 @@ class EventSource(Protocol):
     """The origin of a stream's events, used by one thread at a time."""
 
     def read(self) -> list[Event]:
-        """Return new events, at the latest after a second; none if nothing is new. Raises StreamkitError."""
+        """Return new events, within a second; none if there are none. Raises StreamkitError."""
 
     def close(self) -> None:
         """Release what the source holds."""
@@ -59,7 +59,7 @@ class Streams:
         return anyio.CapacityLimiter(MOST_STREAMS)
 
     def enter(self) -> None:
-        """Count a stream. Raises StoreUnavailableError if too many are open."""
+        """Count a stream as open. Raises StoreUnavailableError if too many are."""
         with self._lock:
             if self._open >= MOST_STREAMS:
                 raise StoreUnavailableError(f"{MOST_STREAMS} streams of events are open, which is the limit")
@@ -80,7 +80,7 @@ class SharedAnswer:
         self._answer: Json = None
 
     def get(self, make: Callable[[], Json]) -> Json:
-        """Return the answer, made again if it is too old."""
+        """Return the answer; create it again if it is too old."""
         with self._lock:
             if time.monotonic() >= self._until:
                 self._answer = make()
@@ -89,10 +89,10 @@ class SharedAnswer:
 
 
 class EventStream(StreamingResponse):
-    """Sends the events of a source until the client goes, the server closes, or the source fails.
+    """Sends the events of a source until the client disconnects, the server closes, or the source fails.
 
     The next events are read when the client has taken the last ones, so that no stream holds more than one read. The
-    connection is aborted if a client takes nothing for `http.idle.timeout.ms`.
+    connection is aborted if a client reads nothing for `http.idle.timeout.ms`.
     """
 
     def __init__(self, source: EventSource, streams: Streams):

@@ -78,7 +78,7 @@ class LogEvents(logging.Handler):
 
 
 class History:
-    """Samples an application in a thread of its own until the server closes."""
+    """Samples an application in a separate thread until the server closes."""
 
     def __init__(self, application: Application, closing: threading.Event):
         self._application = application

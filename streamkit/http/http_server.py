@@ -1,4 +1,4 @@
-"""Serves an application in a thread of its own."""
+"""Serves an application in a separate thread."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HttpServer:
     def __init__(self, host: str, port: int, token: str | None = None, hosts: str | None = None):
         """Bind. hosts: the names, separated by commas, by which clients may address the server (--http-hosts).
 
-        Raises ConfigError when the address can't be had or the extra `http` is not installed, UsageError when other machines
+        Raises ConfigError if the address is not available or the extra `http` is not installed, UsageError if other machines
         reach the address and there is neither a token nor a list of hosts.
         """
         try:
@@ -78,7 +78,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """The address for other machines: with the host name if the server listens on all addresses."""
+        """The address for other machines: it has the host name if the server listens on all addresses."""
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
@@ -90,9 +90,7 @@ class HttpServer:
         limits = Limits.of(application.plan.config)
         wanted = application.plan.config.http_max_connections
         if limits.connections < wanted:
-            text = (
-                "http://%s takes %d connections in place of %d (http.max.connections): the process may open few files"
-            )
+            text = "http://%s accepts %d connections instead of %d (http.max.connections): the process may open too few files"
             log.info(text, self.address, limits.connections, wanted)
         self.traffic.limit = limits.connections
         access = self._access.with_host(self.address).with_host(application.plan.config.application_server)
@@ -140,7 +138,7 @@ class HttpServer:
             pause = min(2 * pause, _AGAIN_AT_MOST_SECONDS)
 
     def close(self) -> None:
-        """Complete the running requests, and end."""
+        """Complete the running requests, and stop."""
         self._closing.set()
         if self._server is not None:
             self._server.should_exit = True
@@ -156,7 +154,7 @@ def _bind(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(f"--http: {host} is no address of this machine: {error.strerror}") from error
+        raise ConfigError(f"--http: {host} is not an address of this machine: {error.strerror}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

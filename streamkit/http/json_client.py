@@ -45,7 +45,7 @@ class JsonClient:
     ) -> Document:
         """Return the content of an answer, of a shape as `misfit` takes it; parameters that are None are left out.
 
-        Raises InstanceError: for an error with its text, for an answer that is no JSON or of another shape, for a redirect, and
+        Raises InstanceError: for an error with its text, for an answer that is not JSON or has another shape, for a redirect, and
         if no answer comes.
         """
         query = urlencode({name: value for name, value in (parameters or {}).items() if value is not None})

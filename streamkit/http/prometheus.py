@@ -2,7 +2,7 @@
 
 MBean `kafka.streams:type=stream-thread-metrics,thread-id=…`, attribute `process-rate` becomes
 `kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute joined by `_`, each
-character that is no letter or digit becomes `_`, the other properties are labels (the exporter's default format).
+character that is not a letter or digit becomes `_`, the other properties are labels (the exporter's default format).
 """
 
 from __future__ import annotations

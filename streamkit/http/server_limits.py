@@ -23,9 +23,9 @@ ALWAYS = 4
 class Limits:
     """The limits of one server.
 
-    connections: open at once, towards clients and again towards other instances; idle_seconds: how long a request, the
-    rest of one, or the next one may take to come; reserved: descriptors from this number on are for the rest of
-    the process (None: it has no limit).
+    connections: the maximum that are open at once, both for clients and again for other instances; idle_seconds: the
+    maximum wait for a request, the rest of one, or the next one; reserved: descriptors from this number on are for the
+    rest of the process (None: it has no limit).
     """
 
     connections: int
@@ -43,7 +43,7 @@ class Limits:
 
 
 def open_files() -> int | None:
-    """Return how many files the process may open; None if there is no limit."""
+    """Return how many files the process may open; None without a limit."""
     try:
         import resource
     except ImportError:
@@ -65,10 +65,10 @@ class Traffic:
 
 REASONS = {
     "connections": "beyond the limit",
-    "descriptors": "for want of file descriptors",
-    "malformed": "with bytes that are no HTTP",
+    "descriptors": "because file descriptors ran out",
+    "malformed": "with bytes that are not HTTP",
     "too_large": "with too large a request",
-    "timeout": "that took too long to send a request or to take an answer",
+    "timeout": "that took too long to send a request or to read an answer",
     "idle": "without a request",
 }
 """The reasons for which connections are refused or cut, with their texts in the log."""

@@ -44,7 +44,7 @@ class Service:
     status: SharedAnswer = field(default_factory=SharedAnswer)
     """The status of all instances, for streams."""
     readers: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(READERS))
-    """Taken by requests that read topics, each of which opens clients of its own."""
+    """Held by requests that read topics, each of which opens its own clients."""
     replaying: threading.Lock = field(default_factory=threading.Lock)
     """Held by the request that replays dead letters."""
 
@@ -122,7 +122,7 @@ class Peers:
         shape: Shape = object,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Document:
-        """Return the answer of another instance, of a shape as `answers.misfit` takes it.
+        """Return the answer of another instance, checked against a shape (see `answers.misfit`).
 
         Raises InstanceGoneError if it does not answer, StoreUnavailableError if it answers 503 or refuses the token, or is at
         an address that the user has not allowed; InstanceError for other errors, with their status.
@@ -147,7 +147,7 @@ class Peers:
     def _place_of(self, address: str) -> str:
         """Return the HOST:PORT to connect to for the address that a member of the group announces, if the user has allowed it.
 
-        A member can announce whatever address it likes, and every request has the token. A host name that counts only by what it resolves
+        A member can announce any address, and every request has the token. A host name that counts only by what it resolves
         to gives that address, so that it can't resolve to another one by the time of the connection.
         Raises StoreUnavailableError for other addresses, InstanceGoneError for a name that does not resolve.
         """

@@ -109,7 +109,7 @@ def key_bytes(serde: Serde, text: str, name: str = "key") -> bytes:
         try:
             value = json.loads(text)
         except ValueError:
-            # A key that is no JSON is text.
+            # A key that is not JSON is text.
             value = text
         return serde.encode(serde.from_json(value))
     except SerdeError as error:

@@ -80,9 +80,9 @@ OPERATORS: dict[str, AnyOperator] = {
 def _made(name: str, found: object) -> AnyOperator:
     operator = found() if isinstance(found, type) else found
     if not isinstance(operator, Operator):
-        raise TypeError(f"an Operator is expected, not {type(operator).__name__}")
+        raise TypeError(f"expected an Operator, not {type(operator).__name__}")
     if operator.name != name:
-        raise TypeError(f"its entry point is {name}, its step {operator.name}")
+        raise TypeError(f"the entry point is named {name}, but the step {operator.name}")
     return operator
 
 

@@ -225,7 +225,7 @@ def java_map(counts: Mapping[str, int | None] | Mapping[str, int]) -> str:
 
 
 def _changelogs(plan: Plan, tasks: tuple[TaskId, ...]) -> tuple[NewTopic, ...]:
-    """Return the changelogs that are no source topics, with as many partitions as their sub-topology has tasks."""
+    """Return the changelogs that are not source topics, with as many partitions as their sub-topology has tasks."""
     topics: dict[str, NewTopic] = {}
     defaults = plan.config.topic_defaults()
     additional = plan.config.windowstore_changelog_additional_retention_ms

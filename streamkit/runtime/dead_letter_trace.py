@@ -1,4 +1,4 @@
-"""The record of a dead letter, processed again in memory with the state that is on the log now."""
+"""Processes the record of a dead letter again, in memory and with the state that is on the log now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH, _POLL_MS = 5000, 200
 
 
 class Explanation(NamedTuple):
-    """What the steps make of a record; `failure`: the error that ends the application there, if any."""
+    """What the steps do with a record; `failure`: the error that would end the application, if there is one."""
 
     visits: list[Visit]
     output: list[dict[str, Json]]
@@ -26,9 +26,9 @@ class Explanation(NamedTuple):
 
 
 def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
-    """Return the dead letter at `TOPIC-PARTITION@OFFSET`, or at an offset of the plan's only partition of dead letters that has it.
+    """Return the dead letter at `TOPIC-PARTITION@OFFSET`, or at an offset that only one dead-letter partition of the plan has.
 
-    Raises UsageError for another text, TopicError if there is none.
+    Raises UsageError for text in any other form, TopicError if there is no such letter.
     """
     admin = transport.admin()
     try:
@@ -54,7 +54,7 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
     finally:
         consumer.close()
     if not found:
-        raise TopicError(f"there is no dead letter at {place}; streamkit replay lists those that there are")
+        raise TopicError(f"there is no dead letter at {place}; `streamkit replay` lists the existing ones")
     if len(found) > 1:
         known = ", ".join(f"{each.place.topic}-{each.place.partition}@{offset}" for each in found)
         raise UsageError(f"--dead-letter {place}: several partitions have this offset: {known}")
@@ -62,12 +62,12 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
 
 
 def explain(plan: Plan, transport: Transport, letter: DeadLetter) -> Explanation:
-    """Process the record of a dead letter in memory; nothing is written. Raises TopicError for a letter of no record."""
+    """Process the record of a dead letter in memory; nothing is written. Raises TopicError for a letter that no record caused."""
     if letter.topic is None and not letter.error:
         place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
-        raise TopicError(f"the record at {place} is no dead letter: it has no header {PREFIX}exception")
+        raise TopicError(f"the record at {place} is not a dead letter: it has no header {PREFIX}exception")
     if letter.topic is None:
-        raise TopicError("the dead letter is of no record: a timer, or a row that the log refused, was its cause")
+        raise TopicError("no record caused this dead letter: its cause was a timer, or a row that the log refused")
     remains = state_now(plan, transport, TopicPartition(letter.topic, letter.partition))
     remains.offsets[TopicPartition(letter.topic, 0)] = max(letter.offset, 0)
     remains.clock = letter.timestamp
@@ -85,7 +85,7 @@ def explain(plan: Plan, transport: Transport, letter: DeadLetter) -> Explanation
 def state_now(plan: Plan, transport: Transport, source: TopicPartition) -> Remains:
     """Return the changelogs of all stores, and the committed times of the task that reads a partition.
 
-    Of the stores of that task only its partition is read, of the others all, since the record may reach any of them.
+    For the stores of that task only its partition is read. For all other stores every partition is read, since the record may reach any of them.
     """
     admin = transport.admin()
     try:
@@ -133,7 +133,7 @@ def _letter(consumer: Consumer, place: TopicPartition, offset: int) -> DeadLette
 
 
 def _rows(consumer: Consumer, places: Sequence[TopicPartition]) -> list[OutputTuple]:
-    """Return the records of partitions up to their present ends."""
+    """Return the records of partitions up to their current ends."""
     if not places:
         return []
     ends = consumer.end_offsets(places)

@@ -106,7 +106,7 @@ class ProgramTrace:
         visit.cached = caching and any(self._tracer.plan.stores[store].caching for store in changed)
 
     def forward(self, node: int, key: Key, value: Value, old: Value, time: int) -> None:
-        """Begin the forwarding of a record; outside of a visit of the node it is a visit of its own."""
+        """Begin the forwarding of a record; outside of a visit of the node it counts as a visit."""
         running = self._tracer.running
         begins = running is None or running.visit.node is not self._nodes[node]
         self._begun.append(begins)

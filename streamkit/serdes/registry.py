@@ -168,7 +168,7 @@ class Registry:
         """Return the version of a schema that another one refers to, under the subject of its name.
 
         It is the version with this text, since values are encoded by it. Without `write` it may not be registered yet; the
-        latest version then stands for it.
+        latest version is used instead.
         """
         registers = write and self.settings.get("auto.register.schemas", True)
         if registers:

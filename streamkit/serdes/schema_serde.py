@@ -257,7 +257,7 @@ class FramedSerde(Serde):
         return isinstance(other, FramedSerde) and self.plain == other.plain and self._where() == other._where()
 
     def _where(self) -> tuple[object, ...]:
-        """Return what the bytes depend on; with a subject of its own they do not depend on the topic."""
+        """Return what the bytes depend on; if the serde names a subject, they do not depend on the topic."""
         return (self._registry,) if self.plain.source.subject is not None else tuple(self.binding)
 
     __hash__ = Serde.__hash__

@@ -161,7 +161,7 @@ class Serde(ABC):
 
 
 def same(one: Value, other: Value) -> bool:
-    """Return whether two values are equal in Java: a number equals no number of another type, and no boolean.
+    """Return whether two values are equal in Java: a number is not equal to a number of another type, or to a boolean.
 
     The order of an object's fields does not count (JsonNode.equals); 0.0 is not equal to -0.0, and NaN equals itself
     (Double.equals). Values that are not plain data compare by their own `==`.

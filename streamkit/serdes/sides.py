@@ -1,4 +1,4 @@
-"""The forms of keys and values as they lie on the log: how their bytes are decoded, and shown as JSON."""
+"""The forms of keys and values on the log: how their bytes are decoded, and shown as JSON."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def is_call(node: Node) -> bool:
 def call_ref(reader: Reader, node: Node, what: str, usage: Usage | None = None) -> CallRef | Bad:
     """Return the CallRef of `module:object` or of `{call: module:object, with: {…}}`.
 
-    Arguments are checked if the module lies beside the file; `usage`: what the place passes besides.
+    Arguments are checked if the module is beside the file; `usage`: the other arguments that the construct passes.
     """
     place, arguments = node, None
     if node.kind == "mapping":
@@ -69,7 +69,7 @@ def called_options(reader: Reader, options: dict[str, Node], usage: Usage) -> Ca
 
 
 def source_misfits(ref: CallRef, usage: Usage) -> list[Misfit]:
-    """Return what is wrong with a reference by the source of its module, if that lies beside the file."""
+    """Return what is wrong with a reference according to the source of its module, if that is beside the file."""
     try:
         signature = source_signature(ref.folder, ref.module, ref.attribute)
     except Misfit as error:

@@ -122,12 +122,12 @@ def examples_of(operator: AnyOperator) -> list[Example]:
 
 
 def examples_of_ends() -> list[Example]:
-    """Return the examples of sources and ends of pipelines, which are no steps."""
+    """Return the examples of sources and ends of pipelines, which are not steps."""
     return packaged_examples("streamkit.spec", "sources_and_ends")
 
 
 def packaged_examples(package: str, name: str) -> list[Example]:
-    """Return the examples of the file NAME.yaml of a package; none if there is no such file. Raises UsageError for a malformed one."""
+    """Return the examples in the file NAME.yaml of a package; none without such a file. Raises UsageError for a malformed one."""
     file = resources.files(package) / f"{name}.yaml"
     return parse_examples(file.read_text(encoding="utf-8"), f"{package}: {name}.yaml") if file.is_file() else []
 

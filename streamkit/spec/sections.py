@@ -286,5 +286,5 @@ def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> PipelineSpec 
         source = steps.source_ref(reader, origins[0], options, options[origins[0]].position)
     check_keys(reader, origins, options)
     ends = {} if origins and origins[0] in TOPIC_STORES else steps.read_ends(reader, options)
-    # The pipeline exists even when its source is wrong, so that references to it are no second problem.
+    # The pipeline exists even when its source is wrong, so that references to it are not reported as well.
     return PipelineSpec(name, source or Ref("stream", position=key.position), **ends, position=key.position)

@@ -154,7 +154,7 @@ def _option_nodes(reader: Reader, operator: AnyOperator, body: Node | None) -> d
 
 
 def _with_one_call(reader: Reader, operator: AnyOperator, body: Node, nodes: dict[str, Node]) -> dict[str, Node] | None:
-    """Return the nodes of a step with those of its call as one: that of the expression for which it stands, or `call`."""
+    """Return the nodes of a step, with the nodes of its call merged into one: that of the expression it replaces, or `call`."""
     main = next((field for field in operator.fields if field.name == operator.main), None)
     keys = fields.CALL_KEYS if main is not None and isinstance(main.kind, fields.Expr) else ("call", "with")
     target = main.name if main is not None and keys is fields.CALL_KEYS else "call"

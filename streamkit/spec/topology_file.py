@@ -257,7 +257,7 @@ def _read_late(reader: Reader, node: Node, found: Options) -> None:
         found.pop("late_part", None)
 
 
-# `include`: sections of other files, as if their entries stood in the file that includes them.
+# `include`: sections of other files, read as if their entries were in the including file.
 
 SECTIONS = ("config", "topics", "functions", "stores")
 INCLUDED_KEYS = ("include", *SECTIONS)
@@ -269,7 +269,7 @@ def with_includes(reader: Reader, root: Node, read_text: Callable[[str], str]) -
     """Return the root with the sections of the files that it includes, and the texts of these files by name.
 
     Each file counts once, however many include it. Entries keep their places, so that problems name the right file. The
-    root is None if a file can't be read or has no sections: names that it may have are no second problem.
+    root is None if a file can't be read or has no sections: references to names that it may have are not reported as well.
     """
     including = _Including(reader, read_text)
     including.visit(root, reader.folder, [(_identity(reader.source.file), reader.source.file)])

@@ -79,7 +79,7 @@ class PipelineSpec:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A reference to Python code: where it stands, for messages, and what its place passes."""
+    """A reference to Python code: its position, for messages, and the arguments that the construct passes."""
 
     ref: CallRef
     usage: Usage

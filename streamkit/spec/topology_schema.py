@@ -349,7 +349,7 @@ CALLABLE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 
 
 def ref(name: str, description: str = "") -> Schema:
-    """Return a reference to a definition, with a description of its own."""
+    """Return a reference to a definition, with a separate description."""
     return {"$ref": f"#/$defs/{name}", **({"description": description} if description else {})}
 
 

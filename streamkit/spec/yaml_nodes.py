@@ -94,7 +94,7 @@ def _check_text(source: Source) -> None:
 
 
 class _Composer:
-    """Builds the tree from the parser's events with a stack of its own."""
+    """Builds the tree from the parser's events with an explicit stack."""
 
     def __init__(self, source: Source, problems: list[Problem]):
         self.source = source
@@ -255,7 +255,7 @@ def quoted(text: str) -> str:
 
 
 def check_keys(root: Node, problems: list[Problem]) -> None:
-    """Add a problem for every key that is no scalar, is twice in its mapping, or is a merge key."""
+    """Add a problem for every key that is not a scalar, occurs twice in its mapping, or is a merge key."""
     seen: set[int] = set()
     stack = [root]
     while stack:

@@ -89,7 +89,7 @@ class Reader:
         """The name of the pipeline that is being read."""
 
     def folder_of(self, node: Node) -> str:
-        """Return the folder of the file that has a node: an included file has modules and schemas of its own beside it."""
+        """Return the folder of the file that has a node: an included file has its own modules and schemas beside it."""
         return self.folder if node.source is self.source else os.path.dirname(node.source.file)
 
     # -- Problems --------------------------------------------------------------------------------------------------

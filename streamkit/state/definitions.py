@@ -197,7 +197,7 @@ class CurrentTopic:
 
     def __init__(self) -> None:
         self.size = 0
-        """In characters; 0 if there is no record, as for punctuators."""
+        """In characters; 0 without a record, as in punctuators."""
 
 
 class StoreContext(Protocol):
@@ -223,7 +223,7 @@ WindowedFlushListener = Callable[[bytes, int, int, Value, Value, int, RecordCont
 
 @dataclass(frozen=True)
 class Owner:
-    """The owner of a store; state of another owner is not used."""
+    """The owner of a store; the state of any other owner is not used."""
 
     application: str
     store: str
@@ -236,7 +236,7 @@ class Owner:
     layout: str = ""
 
     def other_than(self, found: Owner) -> str | None:
-        """Return why state of `found` can't be used by this owner; None where it can."""
+        """Return why this owner can't use the state of `found`; None if it can."""
         if found.topic_id and self.topic_id and found.topic == self.topic and found.topic_id != self.topic_id:
             return f"follows a topic {self.topic} that was deleted since"
         for name, noun in _NOUNS.items():
@@ -327,7 +327,7 @@ RowWriter: TypeAlias = Callable[[Key, Value], tuple[Json, Json]]
 
 
 class Volatile:
-    """What has numbers that a restart of a live task loses, as in Java, and a batch job keeps between runs."""
+    """Has numbers that a restart of a live task loses, as in Java, but a batch job keeps between runs."""
 
     __slots__ = ()
     volatile: ClassVar[tuple[str, ...]] = ()

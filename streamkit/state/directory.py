@@ -146,9 +146,9 @@ class StateDirectory:
         return file
 
     def process_id(self) -> uuid.UUID:
-        """Return the id of this directory, which is made on first use; a damaged file is replaced, as in Java.
+        """Return the id of this directory, which is created on first use; a damaged file is replaced, as in Java.
 
-        A copy of the directory gets an id of its own: two processes with one id would fence each other.
+        A copy of the directory gets a new id: two processes with the same id would fence each other.
         """
         path = self.path / _PROCESS_FILE
         inode = self.path.stat().st_ino

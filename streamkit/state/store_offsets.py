@@ -50,7 +50,7 @@ def decode_offsets(data: bytes) -> StoreOffsets:
 
 
 def layout_of(store: StoreDef) -> str:
-    """Return a description of the layout of a store's rows on disk; state of another layout can't be read."""
+    """Return a description of the layout of a store's rows on disk; state with another layout can't be read."""
     kind = store.type.removeprefix("timestamped_")
     if not store.kind.windowed:
         return layout_with(kind, store.ttl)

@@ -205,7 +205,7 @@ ProcessorStore: TypeAlias = KeyValueView | WindowView | SessionView | VersionedV
 
 
 def _refusing(store: Store) -> Now:
-    """Return a stand-in for the time of a write that raises, for stores that processors may only read."""
+    """Return a stand-in for the timestamps of writes, which raises because processors may only read the store."""
 
     def refuse() -> NoReturn:
         raise StreamkitError(f"store {store.name!r} is kept from its topic; processors can only read it")

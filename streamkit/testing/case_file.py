@@ -65,7 +65,7 @@ class Phases:
         return self.of(node, self._reader.options(node, what, PHASE_KEYS))
 
     def of(self, node: Node, options: dict[str, Node]) -> Phase:
-        """Return the phase of options that were looked up already; `node` is the mapping that they stand in."""
+        """Return the phase of options that were already looked up; `node` is the mapping that contains them."""
         reader = self._reader
         return Phase(
             position=node.position,
@@ -364,12 +364,12 @@ class _Literal(Resolver):
     """Scalars without variables: a test is the same everywhere."""
 
     def interpolate(self, node: Node, text: str) -> str:
-        """Return the text as it stands."""
+        """Return the text unchanged."""
         return text
 
 
 def load(path: Path, plan_of: PlanOf, text: str | None = None) -> CaseFile:
-    """Return the cases of a test file; `text` stands for its contents if they are not the file's.
+    """Return the cases of a test file; `text` replaces the contents of the file.
 
     Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't
     be read.

@@ -52,7 +52,7 @@ class Expectation:
     """The expected records of a topic, or rows of a store.
 
     name: the topic's entry or the store; match: one of MATCHES; partial: fields left out are not compared;
-    node: what stands after the name; records_node: the list in it; file: where the records stand instead.
+    node: the value after the name; records_node: the list in it; file: the file that contains the records instead.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Described:
-    """The text of `describe` that is expected; file: where it stands, None for inline text."""
+    """The text of `describe` that is expected; file: the file that contains it, None for inline text."""
 
     text: str
     node: Node

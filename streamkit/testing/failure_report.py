@@ -22,10 +22,10 @@ from streamkit.testing.cases import Expectation
 from streamkit.testing.suite import FileResult, flow
 
 CONTEXT = 2
-"""Records that match which are shown before and after each one that differs."""
+"""The number of matching records shown before and after each one that differs."""
 LONGEST = 300
 NEAR = 10
-"""Characters that are shown before and after the first one that differs."""
+"""The number of characters shown before and after the first one that differs."""
 SAME, EXPECTED, CAME, DETAIL = "same", "expected", "came", "detail"
 
 
@@ -109,7 +109,7 @@ def _change(wanted: object, came: object) -> str:
 
 
 def _difference_in_text(wanted: str, came: str) -> str:
-    """Show where two texts differ that look equal: characters in another normal form, or beyond the shown part."""
+    """Show where two texts that look equal differ: in the Unicode normal form, or beyond the part that is shown."""
     both = zip(wanted, came, strict=False)
     first = next((at for at, (one, other) in enumerate(both) if one != other), min(len(wanted), len(came)))
     start = max(0, first - NEAR)
@@ -118,7 +118,7 @@ def _difference_in_text(wanted: str, came: str) -> str:
 
 
 def _fields(record: Mapping[str, Json], wanted: Collection[str] = ()) -> dict[str, Json]:
-    """Return the fields of a record to show: key and value, and the others that the expectation has."""
+    """Return the fields of a record to show: key, value, and all other fields of the expectation."""
     names = [name for name in ("key", "value", "timestamp", "headers") if name in ("key", "value") or name in wanted]
     return {name: record[name] for name in names if record.get(name) is not None}
 
@@ -135,7 +135,7 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(results: Iterable[FileResult]) -> bytes:
-    """Return the document: a suite a file, a case a test; a file that can't be read is one case with an error."""
+    """Return the document, with one suite per file and one case per test. A file that can't be read is a case with an error."""
     root = xml.Element("testsuites")
     totals = {"tests": 0, "failures": 0, "errors": 0}
     for result in results:
@@ -191,7 +191,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The steps of a topology that make nodes, of which `reached` had a record; gaps in file order."""
+    """The number of steps that create nodes, and how many of them received a record; gaps in file order."""
 
     steps: int
     reached: int
@@ -199,7 +199,7 @@ class Coverage:
 
     @property
     def percent(self) -> float:
-        """Steps that were reached, of all."""
+        """The percentage of steps that were reached."""
         return 100.0 * self.reached / self.steps if self.steps else 100.0
 
 
@@ -233,7 +233,7 @@ def _one_sided(node: PlanNode, nodes: Mapping[str, PlanNode], reached: Counter[s
         if passed and not passed[0]:
             yield Gap(origin.position, f"{where} let no record pass")
         elif passed and passed[0] == reached[node.name]:
-            yield Gap(origin.position, f"{where} kept no record back")
+            yield Gap(origin.position, f"{where} dropped no record")
     elif isinstance(processor, Branch):
         for target in (*processor.targets, *([processor.default] if processor.default else ())):
             if not reached[target]:

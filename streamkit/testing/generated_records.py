@@ -49,7 +49,7 @@ def generated(
 
     per_second: their times follow this rate, in place of `every`, which then only gives their order.
 
-    Each generator draws from numbers of its own, so that another one beside it changes nothing. Raises StreamkitError
+    Each generator has its own random numbers, so that adding another one does not change its records. Raises StreamkitError
     that names the topic and the place in the file.
     """
     streams = [_timed(each, place, seed, start) for place, each in enumerate(generators)]

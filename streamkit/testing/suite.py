@@ -159,7 +159,7 @@ class _Writer:
             self._describe(failure.described, failure.actual)
 
     def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Document]]]) -> None:
-        """Write `expect` below the input of a phase; nothing if there is no output."""
+        """Write `expect` below the input of a phase; write nothing without output."""
         if not printed:
             return
         node = phase.node
@@ -183,7 +183,7 @@ class _Writer:
     def _propose_in_line(
         self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Document]]]
     ) -> None:
-        """Write `expect` in a test that stands in brackets."""
+        """Write `expect` in a test that is written in brackets."""
         topics = [f"{flow_key(topic)}: {_proposed(records)}" for topic, records in printed.items()]
         text = f"{{{', '.join(topics)}}}"
         if there is None:
@@ -596,7 +596,7 @@ def flow(value: object) -> str:
 
 
 def flow_key(name: str) -> str:
-    """Return a key as YAML: keys are text, whatever they look like.
+    """Return a key as YAML: keys are text, even if they look like numbers.
 
     >>> flow_key("a"), flow_key("1"), flow_key("a: b")
     ('a', '1', '"a: b"')

@@ -160,7 +160,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def group_metadata(self) -> bytes:
-        """Return the group's name without a generation, for Producer.commit if there is no Membership."""
+        """Return the group's name without a generation, for Producer.commit without a Membership."""
 
     @abstractmethod
     def close(self) -> None:
@@ -324,7 +324,7 @@ Describe = Callable[[], bytes]
 class Rebalance:
     """A new assignment of this member.
 
-    The member owns `partitions` from now on. Before the next Membership.poll, which tells the group that they are free, it
+    The member owns `partitions` from now on. Before the next Membership.poll, which reports to the group that they are free, it
     commits and stops the `revoked` partitions. `data` comes with the leader's decision, and may name partitions that follow
     in a later Rebalance, once their owners have revoked them.
     """

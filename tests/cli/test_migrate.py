@@ -91,7 +91,7 @@ def test_what_is_declined_is_not_advised(folder: Path) -> None:
         (("describe.txt", "new.yaml"), 2, "describe.txt: migrate needs a topology file"),
         (("old.yaml", "new.yaml", "--store", "words"), 2, "--store words: expected OLD=NEW"),
         (("old.yaml", "new.yaml", "--store", "word=totals"), 2, "the old version has no store 'word'"),
-        (("old.yaml", "elsewhere.yaml"), 2, "both versions need one log"),
+        (("old.yaml", "elsewhere.yaml"), 2, "both versions must use the same log"),
     ],
 )
 def test_bad_input(folder: Path, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -196,4 +196,4 @@ def test_an_offset_of_several_partitions_is_not_enough(failed: Path) -> None:
     done = streamkit("explain", failed, "--dead-letter", 0)
     assert_one_clear_line(done, 2, "several partitions have this offset", "broken-0@0", "more-0@0")
     done = streamkit("explain", failed, "--dead-letter", "more-0@0")
-    assert_one_clear_line(done, 1, "the record at more-0@0 is no dead letter", "it has no header")
+    assert_one_clear_line(done, 1, "the record at more-0@0 is not a dead letter", "it has no header")

@@ -121,7 +121,7 @@ def test_global_tables_and_internal_stores(shop):
         ("/stores/counts/all", {"lmit": 5}, 400, "there is no parameter 'lmit'; known: limit"),
         ("/stores/counts/all", {"partition": 7, "scope": "local"}, 503, "no running task for partition 7 here"),
         ("/stores/prices/get", {"key": "apple", "as_of": "x"}, 400, "as_of is 'x'; expected a whole number"),
-        ("/nothing", {}, 404, "there is nothing at /nothing; /api lists what there is"),
+        ("/nothing", {}, 404, "there is nothing at /nothing; /api lists the endpoints"),
     ],
 )
 def test_what_is_refused(shop, path, query, status, text):

@@ -269,7 +269,7 @@ def test_a_port_in_use_is_one_clear_line():
             HttpServer("127.0.0.1", server.port)
     finally:
         server.close()
-    with pytest.raises(ConfigError, match="is no address of this machine"):
+    with pytest.raises(ConfigError, match="is not an address of this machine"):
         HttpServer("no.such.host.invalid", 0)
 
 

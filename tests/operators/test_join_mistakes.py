@@ -103,7 +103,7 @@ CASES = {
     ),
     "keys that don't meet": (
         "p: {stream: a, steps: [join: {with: {table: by-number}, value: left}]}",
-        "join: the keys don't meet: their serde is string here and long there",
+        "join: the keys never match: their serde is string here and long there",
     ),
     "partition counts": (
         "p: {stream: a, steps: [join: {with: {table: c}, value: left}]}",

@@ -32,7 +32,7 @@ def texts(found: Coverage) -> list[str]:
 def test_steps_and_branches_without_records_are_named(tmp_path: Path) -> None:
     found = covered(tmp_path, case(ONE))
     assert texts(found) == [
-        "13: pipeline orders: filter kept no record back",
+        "13: pipeline orders: filter dropped no record",
         "17: pipeline large: branch: no record took the branch 'large'",
         "17: pipeline large: branch: no record took the branch 'refund'",
         "19: pipeline large: to was never reached",

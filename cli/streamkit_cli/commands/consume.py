@@ -490,7 +490,7 @@ def _printable(text: str) -> str:
 
 
 def time_text(timestamp: int) -> str:
-    """Return a timestamp (ms) as ISO 8601 in UTC; one that is no date as a number.
+    """Return a timestamp (ms) as ISO 8601 in UTC; a timestamp that is not a valid date as a number.
 
     >>> time_text(1_700_000_000_123), time_text(-1)
     ('2023-11-14T22:13:20.123Z', '-1')

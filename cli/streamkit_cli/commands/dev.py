@@ -1,4 +1,4 @@
-"""`streamkit dev`: a topology that runs while it is written."""
+"""`streamkit dev`: runs a topology while you write it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _Files = dict[str, tuple[int, int]]
 
 
 class Change(StrEnum):
-    """What a look at the files led to."""
+    """The result of checking the files for changes."""
 
     STARTED = "started"
     RESTARTED = "restarted"
@@ -143,8 +143,8 @@ class Change(StrEnum):
 class Options(NamedTuple):
     """The options of the command.
 
-    settings: pairs of --set with those of development. rate None: no generators. creates_topics: topics of the file that do
-    not exist are created, with one partition if it declares none.
+    settings: the pairs of --set and the development settings. rate None: no generators. creates_topics: missing topics of the
+    file are created, with one partition unless the file declares more.
     """
 
     settings: dict[str, str]
@@ -169,13 +169,13 @@ class Development:
         self._lifeline, self._lifeline_writer = os.pipe()
 
     def look(self) -> Change:
-        """Look once whether files have changed or the application has ended, and act on it."""
+        """Check once whether files have changed or the application has ended, and react."""
         files = self._files()
         if files != self._seen:
             first, self._seen = not self._seen, files
             options = CheckOptions(excerpt=None, settings=self._pairs, env_file=self._options.env_file)
             if call(lambda: validate_files([self._file], options)):
-                what = "the version before it keeps running" if self._application else "it starts when they are mended"
+                what = "the version before it keeps running" if self._application else "it starts when they are fixed"
                 print_message(f"{self._file} has mistakes; {what}")
                 return Change.MISTAKES
             self._restart()
@@ -230,14 +230,14 @@ class Development:
         )
 
     def _stop(self) -> None:
-        # The generator first: what it has written can be processed.
+        # The generator ends first, so that the application can process what it has written.
         for process in (self._generator, self._application):
             if process is not None:
                 process.terminate()
                 try:
                     process.wait(_END_SECONDS)
                 except BaseException as error:
-                    # A second interrupt, too.
+                    # A second interrupt is ignored too.
                     process.kill()
                     process.wait()
                     if not isinstance(error, subprocess.TimeoutExpired):
@@ -270,19 +270,19 @@ def _create_topics(plan: Plan) -> None:
         try:
             existing = admin.topics([*plan.external_topics])
             missing = [topic for name, topic in plan.external_topics.items() if name not in existing]
-            # One broker holds one replica, whatever the file asks of others.
+            # A single broker can hold one replica only, whatever the file requests.
             admin.create_topics([NewTopic(topic.name, topic.partitions or 1, topic.config) for topic in missing])
         finally:
             admin.close()
 
 
 def development_folder(file: str, *, kafka: bool) -> Path:
-    """Return where a run in development keeps its log and its state; those of a broker are apart from the embedded log's."""
+    """Return the folder of a development run's log and state; with a broker it is a different one than with the embedded log."""
     return Path(file).resolve().parent / ".streamkit" / ("dev-kafka" if kafka else "dev")
 
 
 def development_settings(file: str, pairs: dict[str, str], broker: str | None = None) -> dict[str, str]:
-    """Return the settings of a run in development: a log and a state of its own beside the file, and frequent commits.
+    """Return the settings of a development run: its own log and state beside the file, and frequent commits.
 
     broker: HOST:PORT of a broker for development, which has one node and no security.
     """
@@ -297,7 +297,7 @@ def development_settings(file: str, pairs: dict[str, str], broker: str | None = 
 
 
 def require_valid_options(file: str, options: Options) -> None:
-    """Raise the error of a wrong --set or --env-file, which no change of a file mends."""
+    """Raise the error of a wrong --set or --env-file, which no change to a file can fix."""
     try:
         load_plan(file, [f"{name}={value}" for name, value in options.settings.items()], options.env_file)
     except StreamkitError as error:
@@ -307,8 +307,8 @@ def require_valid_options(file: str, options: Options) -> None:
 
 # A Kafka broker for development: one KRaft process on this machine, with jars from Maven Central.
 
-# Not the newest: a broker of 4.3.0 to 4.4.0 that starts or stops takes a partition that has no leader for one that is deleted,
-# and ends transactions without their markers there (KRaftMetadataCache.getPartitionLeaderEndpoint).
+# Not the newest version: while it starts or stops, a broker of 4.3.0 to 4.4.0 mistakes a partition without a leader for a
+# deleted one, and ends transactions without writing their markers there (KRaftMetadataCache.getPartitionLeaderEndpoint).
 VERSION = "4.2.1"
 HOST = "127.0.0.1"
 _BROKER_PORT = 9092
@@ -362,7 +362,7 @@ def fetch_jars(folder: Path, version: str = VERSION) -> Path:
             )
         print_message(f"Maven fetches Kafka {version} into {folder}")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # Into a folder of its own first: a fetch that breaks off, or two at once, leave no half of one.
+        # Fetch into a separate folder first, so that a failed fetch, or two at once, never leave an incomplete folder.
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as partial:
             pom, jars = Path(partial, "pom.xml"), Path(partial, "jars")
             pom.write_text(_POM.format(version=version), encoding="utf-8")
@@ -412,8 +412,8 @@ class DevelopmentBroker:
                 [*java, *storage], stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False
             ).returncode:
                 raise self._failure()
-            # It outlives neither this process, however that ends, nor an interrupt from the terminal: the application, which
-            # gets that too, commits first.
+            # The broker ends with this process, however that ends. An interrupt from the terminal does not reach it,
+            # since the application gets the same interrupt and has to commit first.
             with_parent = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
             line = [*with_parent, *java, "kafka.Kafka", str(properties)]
             self._process = subprocess.Popen(
@@ -423,7 +423,7 @@ class DevelopmentBroker:
         self._wait_until_ready(self._process, stop_requested)
 
     def close(self) -> None:
-        """End the process in order; by force when it takes too long."""
+        """Stop the process cleanly, or kill it if that takes too long."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -445,7 +445,9 @@ class DevelopmentBroker:
     def _failure(self) -> TransportError:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         said = next((line for line in reversed(lines) if "Exception" in line or "ERROR" in line), "")
-        return TransportError(f"the broker did not start: {said.strip() or 'it says nothing'} (its log: {self._log})")
+        return TransportError(
+            f"the broker did not start: {said.strip() or 'it printed nothing'} (its log: {self._log})"
+        )
 
 
 def _cache() -> Path:
@@ -453,7 +455,7 @@ def _cache() -> Path:
 
 
 def free_port(wanted: int) -> int:
-    """Return a port that nothing listens on: the wanted one, which stays the same over runs, if possible."""
+    """Return a port that nothing listens on: if possible the wanted one, so that it stays the same between runs."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

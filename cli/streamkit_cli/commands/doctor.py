@@ -181,7 +181,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def extras() -> list[Extra]:
-    """Return the extras that the installed distribution declares, without that of its own development."""
+    """Return the extras that the installed distribution declares, without the one for its own development."""
     found: dict[str, dict[str, str | None]] = {}
     for extra, name, nested in _optional(DISTRIBUTION):
         if extra == _DEVELOPMENT:

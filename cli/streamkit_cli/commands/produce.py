@@ -1,4 +1,4 @@
-"""`streamkit produce` writes given records to topics, `streamkit generate` invented ones."""
+"""`streamkit produce` writes records from stdin to topics; `streamkit generate` writes generated ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def produce(
     refuse_stdin(file)
     plan = load_plan(file, settings, env_file)
     if lines and topic is None:
-        raise UsageError("--lines needs a TOPIC: plain lines name none")
+        raise UsageError("--lines needs a TOPIC, since plain lines do not name one")
     only = find_topic(plan, topic) if topic is not None else None
     with opened(plan) as transport:
         targets = TopicTargets(plan, transport, only)
@@ -78,7 +78,7 @@ def produce(
             producer.flush()
         except SerdeError as error:
             producer.flush()
-            raise SerdeError(f"{error}; the {written} records before it are written") from None
+            raise SerdeError(f"{error}; the {written} records before it have been written") from None
         finally:
             producer.close()
     if sys.stderr.isatty():
@@ -143,7 +143,7 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="TOPIC=PLACE",
-        help="A sample of files or of a table as in submit, which Spark reads, in place of the generators. Repeatable.",
+        help="Use a sample of files or of a table, as in submit, instead of the generators; needs Spark. Repeatable.",
         autocompletion=topics,
     ),
 ]
@@ -209,7 +209,7 @@ def _put(plan: Plan, records: Iterator[dict[str, Json]], pace: float | None, std
 
 
 def per_second(rate: str) -> float:
-    """Return the records a second of `N/s`, `N/m` or `N/h`. Raises UsageError."""
+    """Return the number of records per second of a rate `N/s`, `N/m` or `N/h`. Raises UsageError."""
     number, slash, unit = rate.partition("/")
     seconds = {"s": 1, "m": 60, "h": 3600}.get(unit)
     try:
@@ -224,7 +224,7 @@ def per_second(rate: str) -> float:
 def _paced(
     records: Iterator[dict[str, Json]], per_second: float | None, stop_requested: Event
 ) -> Iterator[list[dict[str, Json]]]:
-    """Yield records in batches, no more of them than the rate allows by then, until the end or a signal."""
+    """Yield records in batches, at most as many as the rate allows so far, until the end or a signal."""
     begin, made = time.monotonic(), 0
     while not stop_requested.is_set():
         due = BATCH if per_second is None else min(int((time.monotonic() - begin) * per_second) + 1 - made, BATCH)

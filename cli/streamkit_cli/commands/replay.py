@@ -119,7 +119,7 @@ NAMES = (
 SHOWN = 50
 """Rows of the table; the totals below it count all letters."""
 UNBOUNDED = 1_000_000
-"""Characters of a line if the output is no terminal, so that no cell is cut."""
+"""Characters of a line if the output is not a terminal, so that no cell is cut."""
 
 
 class LetterFilter:

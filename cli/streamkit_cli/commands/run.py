@@ -602,7 +602,7 @@ def serving(plan: Plan, http: HttpOptions) -> Iterator[tuple[Plan, Callable[[App
 
 
 def shifted(arguments: list[str], number: int) -> list[str]:
-    """Return the command line of instance `number`, counted from 1: each one has a port of its own, one up.
+    """Return the command line of instance `number`, counted from 1: each one has its own port, counted up from the first.
 
     >>> shifted(["run", "--http", "127.0.0.1:8080", "--http=:0"], 3)
     ['run', '--http', '127.0.0.1:8082', '--http=:0']

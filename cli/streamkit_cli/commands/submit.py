@@ -1,4 +1,4 @@
-"""`streamkit submit`: history through a topology, as a batch job on Spark."""
+"""`streamkit submit`: runs a topology over historical records, as a batch job on Spark."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _run(plan: Plan, options: JobOptions, cluster: Cluster, form: Format) -> int
 
 
 def one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
-    """Raise UsageError if an option has none of the known values."""
+    """Raise UsageError if the value of an option is not one of the known values."""
     if value not in known:
         raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
 
@@ -273,7 +273,7 @@ def cluster_of(
     archives: str | None,
     before: Cluster | None = None,
 ) -> Cluster:
-    """Return where a job runs, from the options, which override those before. Raises UsageError."""
+    """Return where a job runs; the options override `before`. Raises UsageError."""
     from streamkit.runtime.spark.spark_session import Cluster
 
     before = before or Cluster()

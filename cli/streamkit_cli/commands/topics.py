@@ -69,7 +69,7 @@ def _kind(topic: ExternalTopic, letters: set[str]) -> str:
 
 
 def _rows(plan: Plan, existing: dict[str, TopicInfo]) -> list[dict[str, Json]]:
-    """Return the topics of a plan; partitions None: not there; declared None: the file doesn't say."""
+    """Return the topics of a plan; partitions None: the topic does not exist; declared None: the file does not declare it."""
     from streamkit.runtime.execution.dead_letters import dead_letter_topics
 
     letters = set(dead_letter_topics(plan))

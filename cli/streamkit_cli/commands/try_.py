@@ -76,7 +76,7 @@ def try_(
         refuse_stdin(file)
     check_sample_options(records, limit, conf)
     places = list(filter(is_place, records))
-    # All places are one sample, where the first of them stands.
+    # All places together are one sample, at the position of the first of them.
     sources = [(input_name(path), input_lines(path)) for path in records if not is_place(path)]
     before = records.index(places[0]) if places else 0
     with user_output() as stdout, user_log():
@@ -259,7 +259,7 @@ class TraceText:
         """The first node of each step that the record visited."""
 
     def write(self, place: str, record: Mapping[str, Json], visits: Sequence[Visit], output: Sequence[Json]) -> None:
-        """Write the tree of an input record; `place`: where it was read. The output stands in the tree."""
+        """Write the tree of an input record; `place`: where it was read. The tree contains the output."""
         self._nodes = {}
         sys.stdout.write(f"{place}  {_text(record)}\n")
         for visit in visits:
@@ -338,7 +338,7 @@ class TraceJson:
     def write(self, place: str, record: Mapping[str, Json], visits: Sequence[Visit], output: Sequence[Json]) -> None:
         """Write the object of an input record."""
         steps = [self._visit(visit) for visit in visits]
-        # An input line may hold NaN and infinities, which JSON does not have: they become text, as in keys and values.
+        # An input line may contain NaN and infinities, which JSON does not have: they become text, as in keys and values.
         given = json.loads(json.dumps(record), parse_constant=str)
         sys.stdout.write(
             json_line({**self._facts, "place": place, "record": given, "steps": steps, "output": list(output)})

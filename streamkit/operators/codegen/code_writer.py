@@ -114,13 +114,13 @@ class CodeWriter(Statements, Protocol):
         """Return the piece of a context like the current one, with other headers."""
 
     def empty_context(self) -> Code:
-        """Return the context of code without a record of its own: no headers, no topic, partition and offset -1."""
+        """Return the context of code that has no record: no headers, no topic, partition and offset -1."""
 
     def with_record(self, record: RecordVariables) -> AbstractContextManager[None]:
         """Make another record the current one while the block is written."""
 
     def separate_budget(self) -> AbstractContextManager[None]:
-        """Write the work for an earlier record, with a budget of its own."""
+        """Write the work for an earlier record, with a separate budget."""
 
     # -- Failing, dropping and forwarding --
 
@@ -240,7 +240,7 @@ class Slot:
     shown: Code | None = None
 
     def copy(self) -> Slot:
-        """Return a copy with variables of its own; the notes of the first pass are shared."""
+        """Return a copy with its own variables; the notes of the first pass are shared."""
         return replace(self)
 
     def is_none(self) -> Code:

@@ -172,7 +172,7 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
 
 
 def _row(gen: CodeWriter, getter: Getter) -> RecordVariables:
-    # A lookup has no record of its own, and so neither headers nor topic, partition and offset.
+    # A lookup has no record, and therefore no headers, topic, partition or offset.
     key = Slot(raw=KEY, serde=key_serde_of(gen, getter), never_none=True)
     return RecordVariables(key, Slot(VALUE, never_none=True), TIME, gen.empty_context())
 

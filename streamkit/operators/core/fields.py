@@ -174,7 +174,7 @@ class Field:
 
 
 CALL_KEYS = ("call", "with", "batch", "as")
-"""The keys of a call of Python; in a step whose main field is an expression they stand for it."""
+"""The keys of a Python call; in a step whose main field is an expression they replace it."""
 COLUMN_FORMS = ("arrow", "pandas", "numpy")
 """The libraries whose columns a function over batches may take."""
 WITH = Field("with", Arguments(), "Arguments of the callable by name.")

@@ -28,7 +28,7 @@ UpstreamT = TypeVar("UpstreamT", bound="Upstream")
 
 
 class BuildError(StreamkitError):
-    """A mistake of the user in a step (TopologyException); without problems if a mistake elsewhere is the cause."""
+    """A user's mistake in a step (TopologyException); it has no problems if the cause is a mistake elsewhere."""
 
     def __init__(self, position: Position | None = None, message: str = ""):
         self.problems = [Problem(position, message)] if position is not None else []
@@ -45,7 +45,7 @@ class Example:
     files: Mapping[str, str] = field(default_factory=dict)
     """The Python modules beside the file: their text by name, such as `words.py`."""
     title: str = ""
-    """A sentence above the example; a step's first one needs none."""
+    """A sentence above the example; the first example of a step needs none."""
 
 
 class Operator(ABC, Generic[UpstreamT]):
@@ -58,11 +58,11 @@ class Operator(ABC, Generic[UpstreamT]):
     main: ClassVar[str | None] = None
     """The field that a plain value after the step's name fills, if any."""
     fields: ClassVar[tuple[Field, ...]] = ()
-    """All options but `on_error`, which every step takes. `name` is listed if the DSL call takes one."""
+    """All options but `on_error`, which every step takes. `name` is among them if the DSL call takes one."""
     is_extension: ClassVar[bool] = False
-    """Whether the step is streamkit's own: the DSL of Kafka Streams has none like it."""
+    """Whether the step is streamkit's own: the DSL of Kafka Streams has no equivalent."""
     accepts: ClassVar[tuple[str, ...]] = ("stream",)
-    """The kinds of upstream that the step stands on: `kind` of the classes in `upstream`."""
+    """The kinds of upstream that the step accepts: `kind` of the classes in `upstream`."""
     summary: ClassVar[str]
     """A paragraph of Markdown for the language reference."""
     example: ClassVar[Example]
@@ -96,7 +96,7 @@ AnyOperator: TypeAlias = Operator[Any]
 
 @frozen
 class StoreDefaults:
-    """Whether stores are in memory if their steps do not set it.
+    """Whether stores are in memory if their steps do not specify it.
 
     in_memory: for stores that Java makes with the builder's settings; supplied_in_memory: for those that only
     dsl.store.suppliers.class decides about, because Java makes their Materialized without the builder (KTableImpl.filter
@@ -127,18 +127,18 @@ class Context(Protocol):
         """Return a serde of the language by its name or mapping."""
 
     def custom_store(self, name: str, step: Step) -> StoreDef | str:
-        """Return the definition of one of the file's `stores`, or the name itself if a step materializes it."""
+        """Return the definition of one of the file's `stores`, or the name itself if a step creates the store."""
 
     def build_branch(self, upstream: Stream, branch: BranchSpec) -> Upstream | None:
         """Build the steps and ends below a branch; return the upstream that `P.BRANCH` names, None after a mistake."""
 
 
-# The serdes of a stream or table, even if merged streams have different ones.
+# The serdes of a stream or table; merged streams may have different ones.
 
 
 @frozen
 class Disagreement:
-    """The different serdes of streams that were merged; an error only if one serde is needed."""
+    """The different serdes of streams that were merged; an error only if a single serde is needed."""
 
     serdes: tuple[Serde, ...]
 
@@ -158,7 +158,7 @@ def common_serde(*serdes: AnySerde) -> AnySerde:
 
 
 def required_serde(serde: AnySerde, what: str, step: Step, purpose: str) -> Serde:
-    """Return the serde. Raises BuildError if merged streams disagree on it.
+    """Return the serde. Raises BuildError if merged streams have different ones.
 
     what: "key" or "value"; purpose: the part that needs it, as in "the repartition topic".
     """
@@ -172,18 +172,18 @@ def required_serde(serde: AnySerde, what: str, step: Step, purpose: str) -> Serd
 
 
 def serde_or_none(serde: AnySerde) -> Serde | None:
-    """Return a serde for the Plan; None if merged streams disagree and no step needed it."""
+    """Return a serde for the Plan; None if merged streams have different ones, which no step has needed."""
     return None if isinstance(serde, Disagreement) else serde
 
 
 def check_key_serdes(step: Step, one: AnySerde, other: AnySerde, position: Position | None = None) -> None:
-    """Raise BuildError if two serdes, by their names, encode the same key differently."""
+    """Raise BuildError if two serdes encode the same key differently, judging by their names."""
     if isinstance(one, Disagreement) or isinstance(other, Disagreement):
         return
     if isinstance(one.spec, str) and isinstance(other.spec, str) and one.spec != other.spec:
         raise BuildError(
             position or step.at("with"),
-            f"{step.operator}: the keys don't meet: their serde is {one.spec} here and {other.spec} there",
+            f"{step.operator}: the keys never match: their serde is {one.spec} here and {other.spec} there",
         )
 
 
@@ -199,7 +199,7 @@ class Types:
 
 
 def common_types(types: list[Types]) -> Types:
-    """Return the types of keys and values that have one of several types."""
+    """Return the union of several types of keys and values."""
     return Types(one_of(each.key for each in types), one_of(each.value for each in types))
 
 
@@ -220,12 +220,12 @@ class TypeInference:
 
     @property
     def aggregated_key(self) -> Type:
-        """The type of the keys of an aggregation's result: with their windows if its upstream has windows."""
+        """The type of the keys of an aggregation's result, which include the window if the upstream has windows."""
         on_window = self.upstream.kind in ("windowed_stream", "windowed_cogroup")
         return WindowedKey(self.upstream_types.key) if on_window else self.upstream_types.key
 
     def option_type(self, option: str, **names: Type) -> Type:
-        """Return the type of an option's expression, ANY if it is absent; `names` bind more than key and value."""
+        """Return the type of an option's expression, ANY if it is absent; `names`: the types of names other than key and value."""
         return self.type_of(self.step.get(option), **names)
 
     def type_of(self, expression: object, **names: Type) -> Type:
@@ -248,7 +248,7 @@ class TypeInference:
         return _either(type_, self.result, "value_serde")
 
     def encoded_type(self, type_: Type) -> Type:
-        """Return the type of a value that the serde of the result has encoded; other values have failed there."""
+        """Return the type of a value that the result's serde has encoded, which rules out all values that can't be encoded."""
         takes = getattr(getattr(self.result, "value_serde", None), "takes", None)
         return one_of(takes) if type_ is ANY and takes else self.stored_type(type_)
 
@@ -277,7 +277,7 @@ def _is_headers(value: tuple[object, ...]) -> bool:
     return all(isinstance(part, tuple) and len(part) == 2 for part in value)
 
 
-# The objects of the DSL that steps stand on: streams, tables, groups and windows.
+# The objects of the DSL that steps build on: streams, tables, groups and windows.
 
 
 class StreamChanges(TypedDict, total=False):
@@ -350,7 +350,7 @@ class SourceWork(TableWork):
         return self.store.history
 
     def definition(self) -> StoreDef | None:
-        """Return the store's definition, or None if no step needs the store."""
+        """Return the store's definition; None if no step needs the store."""
         return self.store if self.materialized else None
 
     def definitions(self) -> list[StoreDef]:
@@ -377,7 +377,7 @@ class AggregateWork(TableWork):
 
 
 class DerivedWork(TableWork):
-    """A table that is computed row by row from another one; it has a store only if its step names one.
+    """A table that is computed row by row from another one; it has a store only if the step names one.
 
     For KTableFilter, KTableMapValues and KTableTransformValues.
     """
@@ -440,7 +440,7 @@ class GlobalTable:
 
 @dataclass(eq=False)
 class TopicStore:
-    """A store of the file that a topic's records are written to; no step stands on it."""
+    """A store of the file to which a topic's records are written; no step builds on it."""
 
     kind: ClassVar[str] = "topic_store"
     label: ClassVar[str] = "a store that is kept from a topic"
@@ -512,7 +512,7 @@ class WindowedCogroup:
 
 @dataclass(eq=False)
 class Branches:
-    """The result of a branch step: the streams of its branches, and none of its own."""
+    """The result of a branch step: the streams of its branches; it is not a stream itself."""
 
     kind: ClassVar[str] = "branches"
     label: ClassVar[str] = "a set of branches"

@@ -152,7 +152,7 @@ ForwardChange: TypeAlias = Callable[[Key, Value, Value, int, RecordContext, bool
 """(key, new value, old value, timestamp, context, whether it is the latest): forwards a change of a table."""
 
 Lookup: TypeAlias = Callable[[bytes], tuple[Value, int] | None]
-"""(key bytes) to the value and timestamp of a table's row, None if there is no row."""
+"""(key bytes) to the value and timestamp of a table's row; None without a row."""
 
 Joiner: TypeAlias = Callable[[Key, Value, Value], Value]
 """(key, left, right) to the joined value."""

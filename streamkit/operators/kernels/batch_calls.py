@@ -197,7 +197,7 @@ def maker(form: str) -> Callable[[list[Value]], Columns]:
 
 
 def results_of(found: Value) -> list[Value]:
-    """Return a function's results, one for each record. Raises StreamkitError for an object that is no list or columns.
+    """Return a function's results, one for each record. Raises StreamkitError for an object that is neither a list nor columns.
 
     >>> results_of({"a": [1, 2], "b": [3, 4]})
     [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
@@ -225,7 +225,7 @@ def results_of(found: Value) -> list[Value]:
 
 
 def _fields(values: list[Value]) -> dict[str, list[Value]] | None:
-    """Return the fields of objects as columns, None if a field is absent; None for values that are no objects."""
+    """Return the fields of objects as columns, None if a field is absent; None for values that are not objects."""
     names = list(values[0]) if isinstance(values[0], dict) else []
     if names and all(type(value) is dict and len(value) == len(names) for value in values):
         try:

@@ -51,7 +51,7 @@ JoinForward: TypeAlias = Callable[[Key, Value, Value, int, FullContext], None]
 
 
 class LookupOptions(NamedTuple):
-    """How functions are called; times in milliseconds. batch: arguments of one call, 0 for a single one that is no list."""
+    """How functions are called; times in milliseconds. batch: the number of arguments of a call, 0 for a single one that is not in a list."""
 
     concurrency: int
     timeout: int
@@ -212,7 +212,7 @@ class Lookup(UserCode):
         limit = asyncio.timeout(self._options.timeout / 1000)
         try:
             async with limit:
-                # In a task of its own, so that a function that cancels its task cancels this call alone.
+                # In a separate task, so that a function that cancels its task cancels only this call.
                 return await asyncio.ensure_future(self._called(argument))
         except Exception as error:
             if limit.expired():
@@ -325,7 +325,7 @@ def cache_key(argument: Value) -> tuple[object, ...] | None:
     """Return what equal arguments have in common, by their types too; None for those that the cache does not keep.
 
     These are arguments of more than LARGEST_KEY / 2 parts, or with a part of another type than JSON's, tuples and bytes: equality and
-    text of such objects need not tell them apart.
+    text of such objects may not distinguish them.
 
     >>> cache_key(1) == cache_key(True), cache_key({"a": 1}) == cache_key({"a": 1})
     (False, True)
@@ -340,7 +340,7 @@ def cache_key(argument: Value) -> tuple[object, ...] | None:
         if kind in _PLAIN:
             parts.append(part)
         elif kind is float:
-            # The text tells 0.0 from -0.0, and is the same for all NaN.
+            # The text distinguishes 0.0 from -0.0, and is the same for all NaN.
             parts.append(repr(part))
         elif kind is dict or kind is list or kind is tuple:
             parts.append(len(part))
@@ -437,7 +437,7 @@ class DaemonThreads(Executor):
                 self._spare += 1
 
 
-# One event loop for each stream thread, in a thread of its own, for the coroutines of the user's functions.
+# One event loop for each stream thread, in a separate thread, for the coroutines of the user's functions.
 
 LOOK_SECONDS = 0.05
 """How often a waiting thread checks whether the loop still runs and whether it shall stop."""

@@ -382,7 +382,7 @@ def _refuse_forward(k: Key, v: Value, t: int, c: RecordContext) -> None:
 
 
 class GlobalProcessorContext(ProcessorContext):
-    """A context without timers and stream time, and without a commit of its own: every process reads all partitions."""
+    """A context without timers, stream time and commits: every process reads all partitions."""
 
     def schedule(
         self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None

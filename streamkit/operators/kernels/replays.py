@@ -48,7 +48,7 @@ class Failed:
         self._tracebacks = TakenTracebacks(error)
 
     def with_traceback(self) -> Exception:
-        """Return the error with the traceback of the call, whatever has raised the same object since."""
+        """Return the error with the traceback of the call, even if the same object has been raised again since."""
         self._tracebacks.restore()
         return self.error
 

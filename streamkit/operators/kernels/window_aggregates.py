@@ -85,7 +85,7 @@ class TimeWindowAggregate(Volatile):
         new = work.add(k, v, old, t, c)
         if work.changes_only and new is old:
             return
-        # A tombstone has the time of the current record in the changelog, whatever time is forwarded.
+        # A tombstone has the time of the current record in the changelog, regardless of the forwarded time.
         store.put(kb, start, new, t if new is None else time, c)
         if not work.cached and not work.final:
             key = WindowedKey(k, start, start + work.size)

@@ -236,7 +236,7 @@ def shorten(value: Value, longest: int = _LONGEST) -> str:
         except UnicodeDecodeError:
             text = repr(head)
     else:
-        # `one_line` joins blanks, so more text is needed than is shown.
+        # `one_line` collapses white space, so it needs more text than it shows.
         text = shown(value, 4 * longest)
     text = one_line(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -48,7 +48,7 @@ class QueueServices:
 class UnreadRecord(NamedTuple):
     """A record without a valid timestamp. `record`: passed to the handler; None if the topic's policy alone decides.
 
-    `place`: the number of records that the queue got before it. Offsets tell no place: a batch job may sort records by key.
+    `place`: the number of records that the queue received before it. Offsets do not give this position: a batch job may sort records by key.
     """
 
     place: int

@@ -113,7 +113,7 @@ class DirectoryStores:
 
 
 def cache_budget(max_bytes: int) -> CacheBudget | None:
-    """Return a cache budget, None if there is no cache at all (statestore.cache.max.bytes = 0)."""
+    """Return a cache budget; None without a cache (statestore.cache.max.bytes = 0)."""
     return CacheBudget(max_bytes) if max_bytes > 0 else None
 
 

@@ -131,7 +131,7 @@ class ProgramServices:
         self._count(self._policy.processing(node, error, record))
 
     def skips_failures(self, node: int) -> bool:
-        """Return whether records at which a node fails are dropped."""
+        """Return whether a record is dropped if a node fails on it."""
         return self._policy.skips_failures(node)
 
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
@@ -155,7 +155,7 @@ class ProgramServices:
     ) -> Punctuator:
         """Call back at "stream_time" or "wall_clock" intervals (StreamTask.schedule). Raises ProcessingError.
 
-        `start`: a time (ms) with which all calls are aligned; no call is earlier (KIP-1146).
+        `start`: a time (ms); calls come at this time and at whole intervals after it, never before it (KIP-1146).
         """
         if interval_ms < 1:
             raise ProcessingError(f"schedule: the interval is {interval_ms} ms; expected at least 1 ms")
@@ -207,7 +207,7 @@ class ProgramServices:
 
     def fire(self, punctuator: Punctuator, time: int) -> None:
         self.leave_record()
-        # Records that a callback forwarded continue even if it fails afterwards, as without steps that hold records back.
+        # Records that a callback has forwarded are processed even if it fails later, as they are without steps that hold records.
         for call in (partial(punctuator.callback, time), self._bound.flush):
             try:
                 call()
@@ -309,7 +309,7 @@ class Task(ProgramServices):
         return self._bound.extractors.get(topic)
 
     def add_input(self, partition: TopicPartition) -> None:
-        """Add an input partition, of a new topic that matches a pattern."""
+        """Add an input partition of a new topic that matches a pattern."""
         if partition not in self._group.queues:
             self._group.add_queue(self._queue(partition))
             self._added[partition] = 0
@@ -465,7 +465,7 @@ class Task(ProgramServices):
         plan = self._environment.plan
         for name in self.spec.sub_topology.stores:
             definition = plan.stores[name]
-            # A store that is restored from its source topic has no changelog of its own.
+            # A store that is restored from its source topic has no separate changelog.
             changelog = None if definition.source_topic is not None else plan.changelog_name(name)
             self.stores[name] = self._environment.open_store(self.spec, name, StoreServices(self, changelog))
 

@@ -188,7 +188,7 @@ class Application(InstanceMetadataReader):
         stop_requested = stop or threading.Event()
         restore_signals = catch_signals(stop_requested) if stop is None else lambda: None
         try:
-            # A run until idle must end at some point; a service waits, as in Java.
+            # A run until idle must end eventually; a service waits, as in Java.
             self.start(stop_requested, forever=not until_idle)
             try:
                 if until_idle and self._going:

@@ -59,7 +59,7 @@ class Committer:
         may_lose = shared.transport.marks_commits
         self._own = OwnTransactions(shared, transactional_id) if transactional_id is not None and may_lose else None
         self._unsettled = self._own is not None
-        """Whether brokers may have lost the end of the last transaction: it was no commit, or a broker was lost since it began."""
+        """Whether brokers may have lost the end of the last transaction: it was not committed, or a broker was lost since it began."""
         self._sent = False
         """Whether rows were sent in the current transaction."""
         self.postponed = False
@@ -261,7 +261,7 @@ class Committer:
             self._replace_producer()
 
     def close(self) -> None:
-        """Close the clients, whatever fails; the output of an open transaction is aborted."""
+        """Close all clients, even if one fails to close; the output of an open transaction is aborted."""
         if not self.is_open:
             return
         with closing(self.consumer), nullcontext() if self._admin is None else closing(self._admin):

@@ -54,7 +54,7 @@ class StateUpdater:
         self._roles: dict[TaskId, int] = {}
         """The role of each task as of the beginning of the round (LocalTask.roles)."""
         self._bounds_at = 0
-        """When the bounds of changelogs may be looked up again after a failed look."""
+        """The time before which the bounds of changelogs are not looked up again after a failed look-up."""
         # Changelogs that the consumer reads, and partitions whose records are discarded, because they were returned or are read
         # again.
         self._reading: dict[TopicPartition, Changelog] = {}
@@ -205,7 +205,7 @@ class StateUpdater:
         if failure is not None:
             raise failure
         if not self._bounds_at:
-            # All requests of this round succeeded, and no look is put off.
+            # All requests of this round succeeded, and no look-up is postponed.
             self._timeout.note_progress()
         self._checkpoint()
         self._log_progress()
@@ -216,14 +216,14 @@ class StateUpdater:
         return self._tasks.get(task.id) is task and self._roles.get(task.id) == task.roles
 
     def _waits(self, task: LocalTask) -> bool:
-        """Whether an active task is held up by the last error: by a failed look at bounds only those whose bounds are unknown."""
+        """Whether the last error delays an active task. A failed look-up of bounds delays only tasks whose bounds are unknown."""
         return task.active and (not self._bounds_at or _is_fresh(task))
 
     def _try_bounds(self, tasks: list[LocalTask]) -> TransportError | None:
-        """Look up bounds; return the error of a failed look, which must not stop the tasks whose bounds are known.
+        """Look up bounds; return the error of a failed look-up, which must not stop the tasks whose bounds are known.
 
-        After one, at least as much time goes to these tasks as the look has taken, and the next look is for one task only:
-        a partition without a leader must not hold up the others.
+        After a failure, these tasks run for at least as long as the look-up took, and the next look-up is for one task
+        only: a partition without a leader must not delay the others.
         """
         began = self._shared.elapsed()
         if began < self._bounds_at:
@@ -238,7 +238,7 @@ class StateUpdater:
             with self._lock:
                 for task in tasks:
                     if _is_fresh(task) and self._is_here(task):
-                        # The next look is for another one.
+                        # The next look-up is for another task.
                         self._tasks[task.id] = self._tasks.pop(task.id)
                         break
             return error
@@ -272,7 +272,7 @@ class StateUpdater:
         for task in fresh:
             try:
                 # A bulk load reopens the files of a store: no query may read it meanwhile. A standby that has become active
-                # since has another end: what its previous owner has written last.
+                # since has another end: the last record that its previous owner wrote.
                 with self._lock:
                     if not self._is_here(task):
                         continue
@@ -341,7 +341,7 @@ class StateUpdater:
             try:
                 self._start_positions.set_start(task)
             except (RetriableTransportError, UnreachableError):
-                # Perhaps for this task only, as if its committed offset is part of a lost transaction: the others come first next.
+                # The error may concern this task only, for example a committed offset in a lost transaction: the others go first next time.
                 with self._lock:
                     if self._tasks.get(task.id) is task:
                         self._tasks[task.id] = self._tasks.pop(task.id)

@@ -416,7 +416,7 @@ class StreamThread:
             steps.append(partial(self._publish, now=True))
         steps += [partial(self._tasks.close, clean=clean, wait=self._patience()), self._committer.close]
         for step in steps:
-            # Each of them, whatever fails: tasks that stay open would never run anywhere else.
+            # Close each of them, even if one fails: a task that stays open would never run anywhere else.
             try:
                 step()
             except BaseException as error:

@@ -413,7 +413,7 @@ class Instance:
     """For each stateful task of which the instance has state: its lag in changelog records; 0 for tasks that it runs."""
     tags: Mapping[str, str] = field(default_factory=dict)
     able: frozenset[TaskId] | None = None
-    """The tasks that it can run; None: all. Instances of another version may lack some."""
+    """The tasks that it can run; None: all. Instances of another version may not have all of them."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One step. count: of records, offsets or directories, None if it has none; reason: why it is refused."""
+    """One step. count: the number of records, offsets or directories, None if nothing is counted; reason: why it is refused."""
 
     kind: str
     """drain, delete, copy, offsets or directories."""
@@ -142,7 +142,7 @@ class Migrator:
         return {group: members for group, members in found.items() if members}
 
     def _drain(self) -> None:
-        """Let the old version read the repartition topics that the new one does not read, to their ends."""
+        """Run the old version until it has read every repartition topic that the new one does not read."""
         with closing(self._transport.admin()) as admin:
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
             unread = _Comparison(self.old, self.new, log, self._renames).unread()
@@ -185,7 +185,9 @@ def _check_one_log(old: Plan, new: Plan) -> None:
     places = [(address(plan), plan.config.state_dir if address(plan) == "embedded" else "") for plan in (old, new)]
     if places[0] != places[1]:
         shown = [" in ".join(filter(None, place)) for place in places]
-        raise UsageError(f"both versions need one log: {old.file} names {shown[0]}, {new.file} names {shown[1]}")
+        raise UsageError(
+            f"both versions must use the same log: {old.file} names {shown[0]}, {new.file} names {shown[1]}"
+        )
 
 
 class _Comparison:
@@ -227,7 +229,7 @@ class _Comparison:
         return {name: self._on_log.unread[name] for name in (*names, *self.recreated()) if name in self._on_log.unread}
 
     def recreated(self) -> list[str]:
-        """Return the existing repartition topics that need another number of partitions."""
+        """Return the existing repartition topics whose number of partitions must change."""
         return [
             topic.name
             for topic in self._layout.repartitions
@@ -355,7 +357,7 @@ class OffsetMove:
     stores: Mapping[str, str]
 
     def pending(self, log: LogAccess) -> Offsets:
-        """Return the offsets to commit for the new group. Raises MigrationError if it has others."""
+        """Return the offsets to commit for the new group. Raises MigrationError if it has other offsets."""
         inputs, internals = self._read(log, self.inputs), self._read(log, self.internals)
         # A new repartition topic is read from its beginning; stream time and the times of stores continue.
         begun = {
@@ -371,7 +373,7 @@ class OffsetMove:
         return {**found, **self._of_inputs(log, inputs, present)}
 
     def _of_inputs(self, log: LogAccess, inputs: Offsets, present: Offsets) -> Offsets:
-        """Return the offsets of inputs for another group, unless it has them or has continued from them."""
+        """Return the offsets of inputs to copy to another group: none if it already has them, or has moved past them."""
         entry, offsets = log.journal.get(OFFSETS), _offsets(inputs)
         is_own = entry is not None and entry.form == self.form
         if entry is not None and is_own and entry.done and entry.source_ends == offsets:
@@ -409,13 +411,13 @@ class OffsetMove:
             return consumer.committed([place for place in places if place.topic in existing])
 
     def is_done(self, log: LogAccess) -> bool:
-        """Return whether nothing is pending and the journal has that. Raises MigrationError if the new group has other offsets."""
+        """Return whether nothing is pending and the journal records it. Raises MigrationError if the new group has other offsets."""
         entry = log.journal.get(OFFSETS)
         is_open = entry is not None and not entry.done and entry.form == self.form
         return not is_open and not self.pending(log)
 
     def begin(self, log: LogAccess) -> None:
-        """Note that another group has no offsets yet, so that its application does not start. Raises TransportError."""
+        """Record in the journal that the new group has no offsets yet, which keeps its application from starting. Raises TransportError."""
         entry = log.journal.get(OFFSETS)
         if self.old_group != self.new_group and (entry is None or entry.form != self.form):
             log.journal.put(OFFSETS, Entry(False, self.old_group, self.form))
@@ -474,7 +476,7 @@ def move(directory: Path, moves: Mapping[str, str]) -> None:
                 (directory / name).rename(between)
         for target in dict.fromkeys(moves.values()):
             if (directory / target).exists():
-                (directory / target).rmdir()  # an empty one, by `find_moves`
+                (directory / target).rmdir()  # `find_moves` has checked that it is empty
             (directory / f"{_MOVING}{target}").rename(directory / target)
 
 

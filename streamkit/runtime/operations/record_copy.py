@@ -313,7 +313,7 @@ class Replacement:
         return first, Copy(self._staging.name, self.target, RowConversion(), self.form, replaces=replaces)
 
     def _check_form(self, log: LogAccess) -> None:
-        """Raise MigrationError if only the second topic is known to be complete and it has rows of another form."""
+        """Raise MigrationError if only the second topic is known to be complete and its rows have another form."""
         staged, entry = log.journal.get(self._staging.name), log.journal.get(self.source)
         is_other = staged is not None and staged.done and staged.form != self.form
         is_open = (entry is not None and not entry.done) or not log.partitions(self.source)

@@ -44,7 +44,7 @@ class Telemetry:
         names = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": application}
         resource = Resource.create({**names, "service.instance.id": instance})
         self._application = application
-        # `close` ends the exporters; at the end of the process the SDK would wait for a collector again.
+        # `close` stops the exporters; otherwise the SDK would wait for the collector again when the process ends.
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._traces.get_tracer(SCOPE)
@@ -68,7 +68,7 @@ class Telemetry:
         return TaskTracing(lambda parent: _SdkSpan(self._tracer, name, parent, attributes), topics, joins)
 
     def close(self) -> None:
-        """Export what is left, and stop the exporters; returns after 2 s although a collector does not respond."""
+        """Export what is left, and stop the exporters; returns after 2 s even if the collector does not respond."""
         ends = [
             Thread(target=end, name="otel-end", daemon=True) for end in (self._traces.shutdown, self._metrics.shutdown)
         ]
@@ -105,7 +105,7 @@ class _SdkSpan(Span):
         return self._context
 
     def link(self, context: TraceContext) -> None:
-        # The SDK keeps the last ones; the first ones cost less.
+        # The SDK would drop the first links in favour of later ones; keeping the first ones costs less.
         if self._links < _MOST_LINKS:
             self._links += 1
             self._span.add_link(_sdk_context(context))

@@ -44,7 +44,7 @@ class TaskTracing:
     """The traces of one task; used by the thread that owns it."""
 
     def __init__(self, start: StartSpan, inputs: Sequence[str], joins: bool):
-        """inputs: the topics that the task reads; joins: whether records of one input can meet those of another one."""
+        """inputs: the topics that the task reads; joins: whether records of one input can be joined with those of another one."""
         self._start = start
         self._others = {topic: [other for other in inputs if other != topic] for topic in inputs} if joins else {}
         self._last: dict[str, dict[bytes, bytes]] = {topic: {} for topic in self._others}

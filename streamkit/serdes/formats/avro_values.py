@@ -31,7 +31,7 @@ from streamkit.record import Value
 from streamkit.serdes.plain import Document, shown
 
 DATE, DECIMAL = "streamkit-date", "streamkit-decimal"
-"""Logical types that become text, under names of streamkit's own, since fastavro's converters belong to the process."""
+"""Logical types that become text. Their names are streamkit's own, since fastavro's converters apply to the whole process."""
 _RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
 _BEYOND_FLOAT = float(2**128 - 2**103)
 """The least number that becomes infinite in 32 bits."""
@@ -123,7 +123,7 @@ class AvroValues:
         return self._names[key]
 
     def _resolved(self, schema: Document) -> tuple[str, Document]:
-        """Return the type of a schema, and the schema of the name that it may be."""
+        """Return the type of a schema, and the schema itself, looked up if it is a name."""
         while not isinstance(schema, list):
             kind = schema if isinstance(schema, str) else schema["type"]
             if isinstance(kind, str) and kind in _EXPECTED:
@@ -165,7 +165,7 @@ class AvroValues:
         tests = [_is_mapping(value)]
         absent = symbol("_absent")
         for field in schema["fields"]:
-            # An absent field without a default is null, which fastavro reports if null fits.
+            # fastavro reads an absent field without a default as null, and reports it unless null fits.
             name = literal(field["name"])
             found = method(value, "get", name, absent) if "default" in field else method(value, "get", name)
             known = compare(assigned("f", found), "is", absent)
@@ -173,7 +173,7 @@ class AvroValues:
         return all_of(*tests)
 
     def _union(self, schema: Document, value: Code, strict: bool) -> Code:
-        """Return the test of a union, of which fastavro writes the first type that it takes, or the record with most fields."""
+        """Return the test of a union. fastavro writes the first type that accepts the value, or the record with the most fields."""
         kinds = [self._resolved(each)[0] for each in schema]
         tests = [self._test(each, value, strict) for each in schema]
         # Beside null, no other type takes a value that this one takes.
@@ -215,14 +215,14 @@ class AvroValues:
 
 
 def _key(schema: Document) -> object:
-    """Return what a schema's test is known by: the name of a record, else the schema itself, which its owner keeps."""
+    """Return the key of a schema's test: the name of a record, else the schema itself, which its owner keeps alive."""
     if isinstance(schema, str):
         return schema
     return schema["name"] if isinstance(schema, dict) and "name" in schema else id(schema)
 
 
 def _logical(kind: str, schema: Document) -> str | None:
-    """Return DATE or DECIMAL if fastavro converts the values of a schema."""
+    """Return DATE or DECIMAL if fastavro converts the schema's values."""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     return logical if (logical, kind) in ((DATE, "int"), (DECIMAL, "bytes"), (DECIMAL, "fixed")) else None
 

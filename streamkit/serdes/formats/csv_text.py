@@ -16,7 +16,7 @@ from streamkit.serdes.size import check_value
 
 OPTIONS = ("fields", "delimiter", "quote", "header", "null")
 
-# The library reads columns of 128 KiB unless told otherwise, but writes longer ones. The size of a record is limited elsewhere.
+# By default the library reads columns of up to 128 KiB, but writes longer ones. Other code limits the size of a record.
 csv.field_size_limit(2**31 - 1)
 
 

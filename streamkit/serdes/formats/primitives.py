@@ -131,7 +131,7 @@ class BytesSerde(Serde):
 
 
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-"""The texts that stand for NaN and infinities in JSON, as Jackson writes them."""
+"""The texts for NaN and infinities in JSON, as Jackson writes them."""
 
 
 def _text_of(value: float) -> str:

@@ -79,7 +79,7 @@ class ProtobufSchema(Schema):
 
         def add(source: str) -> None:
             for name in _IMPORT.findall(source):
-                # The compiler reports missing files: it can tell an import from a comment.
+                # The compiler reports missing files, because it can distinguish an import from a comment.
                 if name not in found and not name.startswith(_BUNDLED) and (path.parent / name).is_file():
                     imported = read_file(cls.form, name, str(path.parent))[1]
                     add(imported)

@@ -61,7 +61,7 @@ def unfinished(layout: str) -> str:
 class AgedMap(BytesMap):
     """Rows that begin with their timestamp (8 bytes) on a map, with an index by the time at which each may be due.
 
-    A row is due at the first tick at or after its timestamp plus `ttl` (ms). It has an entry in the index that is no later.
+    A row is due at the first tick at or after its timestamp plus `ttl` (ms). It has an entry in the index that is not later.
     A write with a later timestamp does not move the entry: when it is taken the row is not due yet, and gets a new entry. So
     most writes need no write to the index. Entries without a row, or of a row that has another entry, are skipped. The index
     can be written again from the rows. Uncommitted entries are in this object; those of a map on disk are in that map,
@@ -83,7 +83,7 @@ class AgedMap(BytesMap):
         self._next = self._written = _LAST
         """The time of the first entry after those that `due` returned, and the lowest time that was written since."""
         self._known: dict[bytes, int | None] = {}
-        """Timestamps of rows that were read and not written since; None: there is no row."""
+        """Timestamps of rows that were read and not written since; None: the row does not exist."""
         self.defers = False
         """Whether `put_many` leaves the index alone until the end of a load."""
 

@@ -10,7 +10,7 @@ from threading import Lock
 from streamkit.state.engines.overlay import OverlayMap
 
 _WRITE_BUFFER_BYTES = 2 << 20
-"""While a full buffer is written to a file a second one takes writes. 4 MB, LevelDB's default, are no faster."""
+"""While a full buffer is written to a file a second one takes writes. 4 MB, LevelDB's default, is not faster."""
 _BLOCK_CACHE_BYTES = 1 << 20
 """For blocks that are not read in place: of files that were written compressed, and beyond the 1,000 files that LevelDB maps."""
 _SAMPLE = 2_000
@@ -42,7 +42,7 @@ class LevelMap(OverlayMap):
         return get
 
     def _scan(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        # Backwards, plyvel loses a row that stands at the very start: the caller checks that bound.
+        # In reverse, plyvel loses a row at the very start: the caller checks that bound.
         scan: Iterator[tuple[bytes, bytes]] = self._db.iterator(
             start=None if reverse else low, stop=stop, reverse=reverse, verify_checksums=True
         )

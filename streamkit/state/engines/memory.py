@@ -13,8 +13,8 @@ from streamkit.state.definitions import BytesMap
 class KeyOrder:
     """The keys of a dict in byte order, sorted on first use and updated from the keys that changed.
 
-    The owner of the dict calls `touch` for every key that appears or disappears; in most stores no
-    range is ever read; for them `active` stays False and nothing is done.
+    The owner of the dict calls `touch` for every key that appears or disappears. Most stores never read a
+    range; then `active` stays False, and `touch` need not be called.
     """
 
     __slots__ = ("_data", "_keys", "_touched", "active")

@@ -182,7 +182,7 @@ class OverlayMap(BytesMap):
             return sum(_size_of(entry) for entry in entries)
 
     def rows_estimate(self) -> int | None:
-        """Return about how many entries the files have. Raises StateError, as if they are closed."""
+        """Return about how many entries the files have. Raises StateError, for example if they are closed."""
         with self._translated():
             return max(0, self._estimate() - (self._row[1] is not None))
 

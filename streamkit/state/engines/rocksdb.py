@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 """Shared by all stores of the process."""
 _WRITE_BUFFER_BYTES = 4 * 1024 * 1024
-"""Of each store, which has two while a full one is written to a file. 16 MB are no faster, and take hours to fill."""
+"""The size for each store, which has two while a full one is written to a file. 16 MB is not faster, and takes hours to fill."""
 _LOADING_BUFFER_BYTES = 16 * 1024 * 1024
 _OPEN_FILES = 1000
 _BLOOM_BITS = 10

@@ -12,12 +12,12 @@ from streamkit.state.engines.memory import KeyOrder
 from streamkit.state.layouts import pack_long, unpack_long
 
 MAX_BYTES = 64 << 20
-"""The most bytes that the rows of one store take here; above it the oldest keys are dropped, and read again when needed."""
+"""The maximum number of bytes that the rows of one store use here. Above it the oldest keys are dropped, and read again when needed."""
 ROW_BYTES, KEY_BYTES = 120, 400
-"""Bytes of Python's objects beside those of a value and of a key: headers, slots of lists, an entry of the dict."""
+"""Overhead in bytes of the Python objects for a value and a key: object headers, list slots, a dict entry."""
 _TRIM_FROM = 32
 _LARGE = 4
-"""A key whose rows take more than a fourth of MAX_BYTES is not kept again: its rows are read by time."""
+"""A key is not kept again if its rows took more than a fourth of MAX_BYTES: each fetch reads only rows from its time on."""
 
 R = TypeVar("R")
 Load = Callable[[bytes, int], Iterable[tuple[bytes, bytes]]]
@@ -26,7 +26,7 @@ Load = Callable[[bytes, int], Iterable[tuple[bytes, bytes]]]
 class RowsOfKeys(ABC, Generic[R]):
     """The rows of keys; either all rows of a key that have not expired are kept, or none.
 
-    `load` reads a key's rows from a time (ms) on as (suffix, data), in order; `first_alive` returns the time before which
+    `load` reads a key's rows as (suffix, data), in order, starting at a time (ms); `first_alive` returns the time before which
     rows have expired; `complete`: the map is empty now.
     """
 
@@ -81,7 +81,7 @@ class RowsOfKeys(ABC, Generic[R]):
         return rows
 
     def _loaded(self, key: bytes, time: int) -> Iterable[tuple[bytes, bytes]]:
-        """Return the rows of a key in the map; those of a large key from a time on."""
+        """Return the rows of a key in the map; for a large key only those from `time` on."""
         return self._load(key, time if key in self._large else 0)
 
     def _drop(self, key: bytes) -> int:
@@ -92,7 +92,7 @@ class RowsOfKeys(ABC, Generic[R]):
     def _evict(self) -> None:
         """Drop the keys that were added first, until half of MAX_BYTES is free."""
         self._complete = False
-        # A copy: the first key of a dictionary is found behind the places of all that were dropped before it.
+        # Iterate over a copy: finding the first key of a dict means skipping the slots of all keys deleted before it.
         for key in list(self._keys):
             if self._bytes <= MAX_BYTES // 2:
                 break
@@ -149,7 +149,7 @@ class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
         return suffixes[low:high], values[low:high]
 
     def _stored(self, key: bytes, first: bytes) -> tuple[list[bytes], list[bytes]]:
-        """Read the rows of a key from the map and keep them; of a large key read those from suffix `first` on."""
+        """Read the rows of a key from the map and keep them; for a large key read only those from suffix `first` on."""
         found = list(self._loaded(key, unpack_long(first)[0]))
         return self._kept(key, ([suffix for suffix, _ in found], [data for _, data in found]))
 
@@ -179,7 +179,7 @@ class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
 
 
 class KeyedOrder(KeyOrder):
-    """The keys of a dict whose keys end in a suffix of `length` bytes, in order for each of the keys before it."""
+    """Sorts the keys of a dict by the part before their suffix of `length` bytes, then by the suffix."""
 
     __slots__ = ("_length", "_suffixes")
 
@@ -236,7 +236,7 @@ SUFFIX = Struct(">qi")
 
 _unpack = SUFFIX.unpack
 _ROW_BYTES = 190
-"""Bytes of Python's objects for a row beside those of its value: a tuple, two numbers, the value's header, a slot of a list."""
+"""Overhead in bytes of the Python objects for a row: a tuple, two integers, the value's header, a list slot."""
 _TRIM_EACH = 16
 """How many rows of a key are added between two searches for expired ones."""
 
@@ -295,7 +295,7 @@ class JoinRows(RowsOfKeys[list[JoinRow]]):
                 self._drop_first(rows, alive)
 
     def _insert(self, rows: list[JoinRow], row: JoinRow) -> None:
-        """Add a late row, or set one again that the map has already."""
+        """Insert a late row, or replace a row that is already present."""
         self._remove(rows, row[0], row[1])
         rows.insert(bisect_left(rows, row), row)
 

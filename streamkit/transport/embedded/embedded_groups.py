@@ -385,6 +385,6 @@ class _HeartbeatThread:
                         )
                     expire(execute, self._group)
             except TransportError:
-                # The error may be gone at the next heartbeat; otherwise the member's own calls report it.
+                # The error may not recur at the next heartbeat; if it does, the member's own calls report it.
                 continue
         database.close()

@@ -287,7 +287,7 @@ class KafkaConsumer(Consumer):
         self._paused_in_client.clear()
 
     def _ends_now(self, partitions: Iterable[TopicPartition], new_client: bool) -> dict[TopicPartition, int]:
-        """Return the ends of partitions, without those whose ends can't be had at once. `new_client`: ask with a new one."""
+        """Return the ends of partitions, without those whose ends are not available at once. `new_client`: request them with a new client."""
         wanted = [KafkaPartition(p.topic, p.partition, LATEST) for p in partitions]
         if not new_client:
             return _ends_from(self._client, wanted)
@@ -407,7 +407,7 @@ class KafkaConsumer(Consumer):
 class Standstill:
     """Finds partitions that a client has ceased to fetch.
 
-    It compares positions and ends in the log every FETCH_CHECK_SECONDS. A partition stands still if its position is the same
+    It compares positions and ends in the log every FETCH_CHECK_SECONDS. A partition is stuck if its position is the same
     in three looks while there were records after it in the last two. After each find the pause is doubled, as a client may
     need long for a part of the log that contains only aborted records. A client that does not read may get no response to
     the request for the ends either: after BLIND_LOOKS without one, a new client asks. Not at once, because brokers that are
@@ -428,7 +428,7 @@ class Standstill:
         positions: Mapping[TopicPartition, int],
         ends: Callable[[Iterable[TopicPartition], bool], Mapping[TopicPartition, int]],
     ) -> set[TopicPartition]:
-        """Return the partitions of `positions` that stand still.
+        """Return the partitions of `positions` that are stuck.
 
         `ends` looks up the ends of those that may, with a new client if its second argument is true.
         """

@@ -360,7 +360,7 @@ def _heartbeat(settings: Mapping[str, str]) -> int:
 
 
 # Committed offsets with their metadata, through kafka-python.
-# confluent-kafka can't read metadata: it treats the metadata of another client as a C string, and reads memory after its end up
+# confluent-kafka can't read metadata: it treats the metadata of another client as a C string, and reads memory beyond its end up
 # to a zero byte. It writes such a byte after its own metadata, which is removed here.
 
 

@@ -180,7 +180,7 @@ class KafkaProducer(Producer):
 
     def flush(self) -> None:
         self._finish_sending()
-        # The queue is empty after delivery.timeout.ms at the latest, when undelivered rows fail.
+        # The queue is empty within delivery.timeout.ms, after which undelivered rows fail.
         while self._run_callbacks(self._client.flush, 1.0):
             self._raise_failure()
         self._raise_failure()

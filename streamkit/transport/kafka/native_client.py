@@ -33,7 +33,7 @@ _NOT_BUILT = "it was not built; building it at installation needs a C compiler a
 
 
 class _Use:
-    """Whether new clients are created with the extension, which ends at the first failure."""
+    """Whether new clients are created with the extension; after the first failure they are not."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -164,7 +164,7 @@ def _open_transactions(
     admin: KafkaAdminClient, partitions: Sequence[TopicPartition]
 ) -> list[tuple[OpenTransaction, ProducerState]]:
     # In this order: if the coordinator does not know a transaction whose records were seen before, its end is lost, or it is
-    # ending at this moment. In the latter case it is gone at the next check.
+    # ending at this moment. In the latter case it no longer exists at the next check.
     producers = _open_producers(admin, partitions)
     if not producers:
         return []

@@ -129,7 +129,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from generate' -l count -d 'The
 complete -c streamkit -n '__fish_seen_subcommand_from generate' -l seed -d 'A different number gives different records'
 complete -c streamkit -n '__fish_seen_subcommand_from generate' -l start -d 'The time of the first records'
 complete -c streamkit -n '__fish_seen_subcommand_from generate' -l stdout -d 'Print JSON Lines, as produce and try read them'
-complete -c streamkit -n '__fish_seen_subcommand_from generate' -l input -d 'A sample of files or of a table as in submit, which Spark reads, in place of the generators'
+complete -c streamkit -n '__fish_seen_subcommand_from generate' -l input -d 'Use a sample of files or of a table, as in submit, instead of the generators'
 complete -c streamkit -n '__fish_seen_subcommand_from generate' -l limit -d 'At most so many records of each topic of --input TOPIC=PLACE, which is read no further'
 complete -c streamkit -n '__fish_seen_subcommand_from generate' -l conf -d 'A setting of Spark, which reads TOPIC=PLACE'
 complete -c streamkit -n '__fish_seen_subcommand_from generate' -l set -d 'Override a config value of the file'

@@ -317,7 +317,7 @@ def _put_and_forward(
     new, old, time = change
     put_time = time
     if processor.aggregation.kind != "count" and gen.stores[processor.store].type != "versioned":
-        # A deletion has the time of the current record in store and changelog, whatever time is forwarded. A
+        # A deletion has the time of the current record in store and changelog, regardless of the forwarded time. A
         # versioned store takes the time of the aggregate.
         put_time = gen.var("at")
         gen.assign(put_time, either(is_none(new), gen.record.time, time))

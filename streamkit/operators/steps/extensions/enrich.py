@@ -32,7 +32,7 @@ RESULT = symbol("r")
 
 @frozen
 class CallOptions:
-    """How the function is called; times in milliseconds. batch 0: with one argument that is no list."""
+    """How the function is called; times in milliseconds. batch 0: with one argument that is not in a list."""
 
     concurrency: int
     timeout: int

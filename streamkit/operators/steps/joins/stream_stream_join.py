@@ -264,7 +264,7 @@ class JoinStores:
     """The options of a join's stores. common: for all of them, with the prefix of their names; sides: for one side each;
     in_memory: the default of stores without a `type`.
 
-    The options of a side stand for a WindowBytesStoreSupplier: such a store always has a changelog.
+    The options of a side correspond to a WindowBytesStoreSupplier: such a store always has a changelog.
     """
 
     step: Step

@@ -67,7 +67,9 @@ class MapOperator(Operator[Stream]):
             yield Problem(step.position, "map: expected `key`, `value` or both")
         for side in ("key", "value"):
             if f"{side}_serde" in step.options and side not in step.options:
-                yield Problem(step.at(f"{side}_serde"), f"map: `{side}_serde` needs `{side}`, which is what it is for")
+                yield Problem(
+                    step.at(f"{side}_serde"), f"map: `{side}_serde` needs `{side}`: it is the serde of that expression"
+                )
 
     def types(self, inference: TypeInference) -> Types:
         key = inference.option_type("key") if "key" in inference.step.options else inference.upstream_types.key

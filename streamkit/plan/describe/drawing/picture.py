@@ -152,7 +152,7 @@ def _ranks(nodes: list[str], edges: list[_Edge], last: frozenset[str]) -> dict[s
 
 
 def _with_lanes(sizes: Mapping[str, Size], edges: list[_Edge], ranks: dict[str, int]) -> _Graph:
-    """Add a lane to every layer that an edge passes, so that the edge has a place of its own there."""
+    """Add a lane to every layer that an edge passes, so that the edge has a separate place there."""
     graph = _Graph(dict(sizes.items()))
     graph.layers = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     for node in sizes:

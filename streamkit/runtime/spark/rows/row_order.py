@@ -1,4 +1,4 @@
-"""What orders the rows of an input that have no place in a file: a column of whole numbers, or of times."""
+"""The order of input rows that have no position in a file: by a column of whole numbers or of times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RowOrder:
 
     column: Column
     kind: str
-    """Its type, as Spark writes it."""
+    """The name of its type in Spark."""
     is_time: bool
 
     @property
@@ -57,7 +57,7 @@ class RowOrder:
 
 
 def row_order(frame: DataFrame, place: Place, order: str, setting: str) -> RowOrder:
-    """Return what orders the rows of an input. Raises TransportError for a column without order."""
+    """Return the order of an input's rows. Raises TransportError for a column without order."""
     column = expression(place, frame.columns, setting, order)
     kind = frame.select(column).dtypes[0][1]
     if kind not in (*WHOLE, *TIMES, "date"):
