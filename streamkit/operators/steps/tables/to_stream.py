@@ -50,7 +50,9 @@ class ToStreamOperator(Operator[Table]):
 
     def check(self, step: Step) -> Iterable[Problem]:
         if "key_serde" in step.options and "key" not in step.options:
-            yield Problem(step.at("key_serde"), "to_stream: `key_serde` needs `key`: it is the serde of that expression")
+            yield Problem(
+                step.at("key_serde"), "to_stream: `key_serde` needs `key`: it is the serde of that expression"
+            )
 
     def types(self, inference: TypeInference) -> Types:
         return (
