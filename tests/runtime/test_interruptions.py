@@ -505,6 +505,39 @@ def test_tasks_that_are_lost_while_others_are_created_are_closed_before_the_next
     assert not made.thread._tasks.tasks()
 
 
+def test_tasks_that_are_lost_during_a_failed_commit_do_not_come_back(tmp_path, monkeypatch) -> None:
+    """The assignment that failed is tried again, but not if the group has gone on without this member since."""
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=2)
+    made.thread.assign([TaskId(0, 0)])
+    made.round()
+
+    def fails(active: Any, standby: Any) -> None:
+        monkeypatch.undo()
+        made.thread.lose()
+        raise UnreachableError("no broker answers")
+
+    monkeypatch.setattr(made.thread._tasks, "change_to", fails)
+    made.thread.assign([TaskId(0, 1)])
+    with pytest.raises(UnreachableError):
+        made.thread._take_assignment()
+    made.thread._take_assignment()
+    assert made.thread.settled()
+    assert not made.thread._tasks.tasks()
+    assert made.thread.assignment == ([], [])
+
+
+def test_a_thread_that_replaces_one_that_was_fenced_waits_for_the_group(tmp_path, monkeypatch) -> None:
+    """Others may own the tasks that the fenced thread has closed; the group does not know yet that it has."""
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=2)
+    threads = stream_thread.Threads(made.shared, "process", 0, 0)
+    (dead,) = threads.add()
+    dead.assign([TaskId(0, 0)], [TaskId(0, 1)])
+    dead.lost.set()
+    fresh = threads.replace(dead)
+    assert fresh.assignment == ([], [TaskId(0, 1)])
+    assert fresh.lost.is_set()
+
+
 # -- What the log rejects --
 
 

@@ -113,7 +113,8 @@ class StreamThread:
         """Make the thread close all active tasks without a commit: others own them now (TaskManager.handleLostAll)."""
         with self._lock:
             self._lose = True
-            self._assigned = None
+            # A thread that replaces this one must not take them either.
+            self._assigned, self._last_assignment = None, ([], self._last_assignment[1])
             self._settled.clear()
             self.idle = False
 
@@ -271,8 +272,10 @@ class StreamThread:
         return coordinator is not None and coordinator.group_metadata() is not None
 
     def _close_active(self) -> None:
-        self._committer.restart()
-        self._tasks.lose_all()
+        try:
+            self._committer.restart()
+        finally:
+            self._tasks.lose_all()
 
     def _reset_out_of_range(self) -> None:
         """Reset the positions that were out of range. Raises TransportError; the next round then tries the rest again."""
@@ -382,9 +385,10 @@ class StreamThread:
                 self._change_to(*wanted)
                 self._publish(now=True)
             except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError):
-                # The next round retries, unless there is a newer assignment.
+                # The next round retries, unless there is a newer assignment, or others own these tasks by now.
                 with self._lock:
-                    self._assigned = wanted if self._assigned is None else self._assigned
+                    if self._assigned is None and not self._lose:
+                        self._assigned = wanted
                 raise
         with self._lock:
             # What was lost meanwhile is not closed yet: the member must not join a generation that would accept its commits.
@@ -606,7 +610,12 @@ class Threads:
         with self._lock:
             self.all = [each for each in self.all if each is not dead]
             fresh = self._make()
-            fresh.assign(*dead.assignment)
+            active, standby = dead.assignment
+            if dead.lost.is_set():
+                # It has closed its tasks, and the group does not know that yet.
+                active = []
+                fresh.lost.set()
+            fresh.assign(active, standby)
         return fresh
 
     def alive(self) -> list[StreamThread]:
