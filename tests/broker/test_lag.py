@@ -14,6 +14,7 @@ from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import is_behind
 from streamkit.runtime.local.internal_topics import prepare_topics
+from streamkit.runtime.operations.group_lag import has_records
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.support import App, Log, application, until
 from tests.cli.support import assert_one_clear_line, streamkit
@@ -94,6 +95,18 @@ def test_a_commit_whose_records_are_not_shown_yet_is_no_end(kafka: Log, tmp_path
         producer.commit({}, None)
     until(lambda: not is_behind(shared, at_end()), "the records of the transaction are shown")
     assert is_behind(shared, dict.fromkeys(inputs, 0))
+
+
+def test_records_that_are_read_and_deleted_during_the_check_were_there(log: Log) -> None:
+    place = TopicPartition("purged", 0)
+    log.create("purged", 1)
+    log.write(("purged", None, b"a", 1, None, 0) for _ in range(3))
+    with closing(log.transport.admin()) as admin:
+        admin.delete_records({place: 2})
+    with closing(log.transport.consumer(None)) as consumer:
+        assert has_records(consumer, {place: 0}, {place: 3})
+        assert has_records(consumer, {place: 2}, {place: 3})
+        assert not has_records(consumer, {place: 3}, {place: 3})
 
 
 def test_markers_of_many_producers_after_a_commit_are_no_records(kafka: Log, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class StartPositions:
             partitions = [at for at, position in named.items() if position == name]
             if partitions:
                 start_positions.update(offsets_of(partitions))
-        task.at_end = [at for at, position in named.items() if position == LATEST]
+        task.at_end = [at for at, position in named.items() if position != EARLIEST]
         task.start_positions = start_positions
 
     def close(self) -> None:

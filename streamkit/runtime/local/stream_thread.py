@@ -297,6 +297,10 @@ class StreamThread:
         log.warning("%s; continuing from %s", lost, where)
         consumer.remove([partition])
         consumer.add({partition: start})
+        if position != EARLIEST:
+            for local_task in self._tasks.running.values():
+                if partition in local_task.task.inputs:
+                    local_task.at_end.append(partition)
 
     def _process(self, polled_at: int) -> bool:
         """Process, punctuate and commit until no record is left; return whether there was any work."""

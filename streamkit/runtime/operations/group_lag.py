@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
+from streamkit.errors import OffsetOutOfRangeError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import source_topics, task_inputs, tasks_of
 from streamkit.record import TaskId, TopicPartition
@@ -164,7 +165,11 @@ def has_records(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: 
     consumer.assign(starts)
     deadline = monotonic() + _IDLE_S
     while monotonic() < deadline:
-        if consumer.poll(1, _POLL_MS):
+        try:
+            if consumer.poll(1, _POLL_MS):
+                return True
+        except OffsetOutOfRangeError:
+            # Since `starts` were read, records have been read, committed and deleted.
             return True
         if all(consumer.position(place) >= ends[place] for place in starts):
             return False
