@@ -325,6 +325,14 @@ def test_a_member_of_another_version_gets_only_what_it_reads():
     assert {task for task in said["new"].mine.active if task[0] == 1} == set(CHANGELOGS)
 
 
+def test_a_member_without_threads_gives_its_tasks_up():
+    idle = member(Subscription(threads=0, offset_sums=dict.fromkeys(CHANGELOGS, RUNNING)), TOPICS.tasks())
+    said = decided(leader(standbys=1), {"idle": idle, "running": member(Subscription())})
+    assert said["idle"].mine == InstanceMetadata("")
+    assert sorted(said["running"].mine.active) == sorted(TOPICS.tasks())
+    assert decided(leader(), {"idle": idle})["idle"].mine == InstanceMetadata("")
+
+
 def test_members_that_say_nothing_are_members():
     assert decode_subscription(b"") == Subscription()
     assert decode_assignment(b"").mine == InstanceMetadata("")
@@ -335,7 +343,7 @@ def test_members_that_say_nothing_are_members():
     st.builds(
         Subscription,
         st.text(),
-        st.integers(1, 9),
+        st.integers(0, 9),
         st.text(),
         st.dictionaries(st.text(), st.text()),
         st.dictionaries(st.builds(TaskId, st.integers(0, 9), st.integers(0, 99)), st.integers(-2, 2**62)),

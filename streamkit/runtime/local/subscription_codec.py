@@ -26,6 +26,7 @@ class Subscription:
 
     process: str = ""
     threads: int = 1
+    """0: the member runs no task."""
     server: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
@@ -76,7 +77,7 @@ def decode_subscription(data: bytes) -> Subscription:
     found = _unpack(data)
     return Subscription(
         found.get("process", ""),
-        max(1, found.get("threads", 1)),
+        found.get("threads", 1),
         found.get("server", ""),
         found.get("tags", {}),
         {TaskId(sub, partition): offset for sub, partition, offset in found.get("sums", ())},

@@ -89,12 +89,14 @@ class Leader:
     def _instance(
         self, member: Member, subscription: Subscription, tasks: Sequence[TaskId], totals: Mapping[TaskId, int] | None
     ) -> Instance:
-        owned = {task for task in tasks if member.owned.issuperset(self._topics.partitions_of(task))}
-        able = {task for task in tasks if member.topics.issuperset(self._topics.inputs[task.sub_topology])}
+        # A member whose last thread was removed would keep its tasks, and not run them.
+        candidates = tasks if subscription.threads else ()
+        owned = {task for task in candidates if member.owned.issuperset(self._topics.partitions_of(task))}
+        able = {task for task in candidates if member.topics.issuperset(self._topics.inputs[task.sub_topology])}
         lags = {task: _lag(offset, totals, task) for task, offset in subscription.offset_sums.items()}
         known = {task: lag for task, lag in lags.items() if lag is not None and task in self._changelogs}
         return Instance(
-            subscription.threads,
+            max(1, subscription.threads),
             frozenset(owned),
             known,
             subscription.tags,
