@@ -76,6 +76,28 @@ def test_a_client_that_answers_nothing_is_replaced_too(broker, monkeypatch: pyte
 
 
 @BOTH
+def test_partitions_are_looked_at_although_every_poll_is_full(transport, topic, monkeypatch) -> None:
+    looks: list[Mapping[TopicPartition, int]] = []
+
+    class Seen(Standstill):
+        def look(self, now, positions, ends):  # type: ignore[no-untyped-def]
+            looks.append(positions)
+            return super().look(now, positions, ends)
+
+    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(kafka_consumer, "Standstill", Seen)
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    consumer.add({TopicPartition(topic, 0): 0})
+    produce(transport, numbered(topic, 0, 5000))
+    read(consumer, 1, limit=1)
+    for _ in attempts(lambda: "a look"):
+        if looks:
+            break
+        assert len(consumer.poll(1, 5000)) == 1
+    consumer.close()
+
+
+@BOTH
 def test_a_partition_that_the_application_pauses_is_no_reason(transport, topic, monkeypatch) -> None:
     looks: list[Mapping[TopicPartition, int]] = []
 

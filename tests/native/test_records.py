@@ -10,7 +10,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import kafka
 import pytest
@@ -275,6 +275,72 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(record.getMessage())
+
+
+class _LateCancel:
+    """A client and its link while the end of an earlier assignment cancels a forwarding: which queue gets what comes next."""
+
+    def __init__(self, place: TopicPartition) -> None:
+        self._place = place
+        self._forwarded = False
+        self._came = [(3, 6), (0, 3)]
+        self._queues: dict[bool, list[range]] = {False: [], True: []}
+
+    def _arrive(self) -> None:
+        if self._came:
+            self._queues[self._forwarded].append(range(*self._came.pop()))
+
+    def consume(self, count: int, seconds: float) -> list[_Waiting]:
+        found = [_Waiting(self._place, offset) for each in self._queues[False] for offset in each]
+        self._queues[False].clear()
+        self._arrive()
+        return found
+
+    def forward(self, topic: str, partition: int) -> None:
+        self._forwarded = True
+
+    def take(self, count: int, wait_ms: int) -> tuple[list[Any], list[Any]]:
+        self._arrive()
+        offsets = [offset for each in self._queues[True] for offset in each]
+        self._queues[True].clear()
+        none = [None] * len(offsets)
+        return ([(*self._place, none, none, [1] * len(offsets), none, offsets, None)] if offsets else []), []
+
+
+class _Waiting(NamedTuple):
+    """A message in the client's queue."""
+
+    place: TopicPartition
+    at: int
+
+    def topic(self) -> str:
+        return self.place.topic
+
+    def partition(self) -> int:
+        return self.place.partition
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> None:
+        pass
+
+    value = headers = error = key
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1
+
+
+def test_records_keep_their_order_although_a_forwarding_is_cancelled() -> None:
+    late: Any = _LateCancel(TopicPartition("words", 0))
+    reader = NativeReader(late, late)
+    reader.forward([TopicPartition("words", 0)])
+    late._forwarded = False
+    found: list[int] = []
+    while len(found) < 6:
+        batches, _ = reader.take(100, 0)
+        found += [offset for batch in batches for offset in batch.offsets]
+    assert found == list(range(6))
 
 
 def test_other_threads_run_while_a_link_waits(transport: KafkaTransport) -> None:

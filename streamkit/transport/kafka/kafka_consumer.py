@@ -132,7 +132,8 @@ class KafkaConsumer(Consumer):
             if ready:
                 return ready
         now = monotonic()
-        if self._drained and now >= self._standstill.due:
+        # A client that has records for each poll may have ceased to fetch one of its partitions too.
+        if now >= self._standstill.due + (0 if self._drained else 2 * FETCH_CHECK_SECONDS):
             self._check_fetching(now)
         deadline = now + timeout_ms / 1000
         while True:
@@ -490,7 +491,9 @@ class NativeReader:
         self._consume = cast("Callable[[int, float], list[ConsumedMessage]]", client.consume)
         self._link = link
         self._unproven: set[TopicPartition] = set()
-        """Partitions without a record or an end so far: the end of an earlier assignment may still cancel their forwarding."""
+        """Partitions without a record or an end from the link so far: the end of an earlier assignment may still cancel their
+        forwarding.
+        """
 
     def forward(self, partitions: Sequence[TopicPartition]) -> None:
         """Forward partitions before they are assigned, so that librdkafka keeps the forwarding."""
@@ -506,12 +509,13 @@ class NativeReader:
         """Return available records and events; wait for the first one of either. Raises KafkaException."""
         end = monotonic() + seconds
         while True:
+            # First, so that later records of a partition do not come before those that wait in the client's queue.
+            for partition in self._unproven:
+                self._link.forward(*partition)
             # Runs callbacks. A record is here only if it came before its partition was forwarded.
             messages = self._consume(min(MAX_CLIENT_EVENTS, max_records), 0)
             if messages:
-                return self._proven(split(messages))
-            for partition in self._unproven:
-                self._link.forward(*partition)
+                return split(messages)
             left = max(end - monotonic(), 0)
             groups, events = self._link.take(max_records, round(min(left, SLICE_SECONDS) * 1000))
             if groups or events:
