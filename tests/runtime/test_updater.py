@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -174,13 +174,17 @@ def test_no_query_reads_a_store_whose_load_begins(log, tmp_path, monkeypatch):
     """Its files are opened again, which an engine may refuse while another thread reads."""
     read = []
 
-    def begin_load(changelog: Changelog, executor: Executor) -> None:
+    def query() -> bool:
         (thread,) = restarted.application.threads
         try:
             with thread.updater.entered(0):
-                read.append(True)
+                return True
         except StateError:
-            read.append(False)
+            return False
+
+    def begin_load(changelog: Changelog, executor: Executor) -> None:
+        with ThreadPoolExecutor(1) as other:
+            read.append(other.submit(query).result())
 
     with Started(log, tmp_path / "state"):
         send(log, 1)

@@ -45,7 +45,8 @@ class StateUpdater:
         self._settings = shared.settings
         self._timeout = TaskTimeout(shared.settings.task_timeout_ms, shared.elapsed)
         self._start_positions = StartPositions(shared, name)
-        self._lock = threading.Lock()
+        # Listeners of restores are called with it, and may read the status, which needs it.
+        self._lock = threading.RLock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._tasks: dict[TaskId, LocalTask] = {}
@@ -173,7 +174,7 @@ class StateUpdater:
                 # The consumer's positions may be past records that were not applied.
                 self._discarded.update(self._reading)
             try:
-                self._timeout.note_error(error, [task.name for task in self._tasks.values() if self._waits(task)])
+                self._timeout.note_error(error, [task.name for task in list(self._tasks.values()) if self._waits(task)])
             except Exception as final:
                 self._fail_all(final)
             return False
