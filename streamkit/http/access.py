@@ -69,7 +69,9 @@ class Access:
             return Refusal(400, f"the header Host is {host!r}; expected HOST or HOST:PORT")
         name = request.url.hostname or ""
         if self.hosts is not None and name not in self.hosts and not is_local(name):
-            return Refusal(403, f"{name} is not a name of this server; --http-hosts lists further names that it accepts")
+            return Refusal(
+                403, f"{name} is not a name of this server; --http-hosts lists further names that it accepts"
+            )
         foreign = _of_another_site(request, is_open)
         if foreign is not None:
             return Refusal(403, foreign)
