@@ -83,8 +83,8 @@ _FIELDS_AND_KEYS = (
         "get",
         ("value", "path", "default"),
         get,
-        "The part of a value at a path such as `a.b.0.c`: fields of objects and places of lists, from 0. Where a part is absent "
-        "or null it gives `default`, None where that is absent. A list is a path too, for names with dots.",
+        "The part of a value at a path such as `a.b.0.c`: fields of objects and indices of lists, from 0. If a part is absent "
+        "or null, the result is `default`, which is None unless given. For names with dots, the path is a list.",
         (
             ("get({'a': {'b': [1, 2]}}, 'a.b.1')", "2"),
             ("get({'a': None}, 'a.b.c', 0)", "0"),
@@ -256,7 +256,7 @@ _NUMBERS = (
         "round_to",
         ("number", "decimals", "mode"),
         round_to,
-        "The number rounded to so many decimals, 0 where absent; to tens, hundreds, … with negative ones. The mode is "
+        "The number rounded to a number of decimals, by default 0; negative ones round to tens, hundreds, …. The mode is "
         "`half_even` (as `round`), `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. It works on the decimal digits "
         "that a number shows, so that 2.675 rounds half up to 2.68. Whole numbers stay whole.",
         (
@@ -528,7 +528,7 @@ _TEXTS = (
         "url_decode",
         ("text",),
         url_decode,
-        "The text with each `%XX` as the character that it stands for; what is not UTF-8 becomes `\\ufffd`.",
+        "The text with each `%XX` decoded; bytes that are not UTF-8 become `\\ufffd`.",
         (("url_decode('a%20b')", "'a b'"),),
         kind="str",
         type=TEXT,

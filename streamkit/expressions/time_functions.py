@@ -363,7 +363,7 @@ ENTRIES = (
         "parse_time",
         ("text", "default"),
         parse_time,
-        "The time of an ISO 8601 text, UTC where it names no zone, cut off to milliseconds. Other values are an error, or give "
+        "The time of an ISO 8601 text, cut off to milliseconds; in UTC if it has no zone. Other values are an error, or give "
         "`default`.",
         (("parse_time('2025-01-31T09:00:00+01:00')", "1738310400000"), ("parse_time('soon', 0)", "0")),
         optional=1,
@@ -388,8 +388,8 @@ ENTRIES = (
         "strptime",
         ("text", "format", "zone", "default"),
         strptime,
-        "The time of a text of a [format](expressions.md#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is of the zone, "
-        "which is UTC where it is absent. Other values are an error, or give `default`.",
+        "The time of a text of a [format](expressions.md#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is in the zone, "
+        "by default UTC. Other values are an error, or give `default`.",
         (
             ("strptime('31.01.2025 09:00', '%d.%m.%Y %H:%M', 'Europe/Zurich')", "1738310400000"),
             ("strptime('Jan 31, 2025', '%b %d, %Y')", "1738281600000"),
@@ -450,7 +450,7 @@ ENTRIES = (
         "truncate_time",
         ("time", "duration"),
         truncate_time,
-        "The last multiple of a duration since the epoch that is no later than a time: where its tumbling window begins.",
+        "The last multiple of a duration since the epoch that is not after a time: the start of its tumbling window.",
         (("format_time(truncate_time(1738312345678, '1h'))", "'2025-01-31T08:00:00.000Z'"),),
         kind="int",
         type=INTEGER,

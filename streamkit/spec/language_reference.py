@@ -103,7 +103,7 @@ def describe_operator(operator: AnyOperator) -> str:
     if operator.main:
         parts[-1] += f" `{operator.name}: X` is short for `{operator.name}: {{{operator.main}: X}}`."
     if operator.is_extension:
-        parts[-1] += " A step of streamkit's own, which Kafka Streams does not have."
+        parts[-1] += " Only in streamkit, not in Kafka Streams."
     if operator.fields:
         rows = [
             f"| `{field.name}` | {describe_kind(field.kind)} | {_default(field)} | {cell(field.doc)} |"
@@ -145,7 +145,7 @@ def _shown(example: Example) -> str:
     parts.append(block("yaml", example.topology))
     for name, text in example.files.items():
         parts += [f"`{name}`:", block("python", text)]
-    parts += ["In and out:", block("json", example.input), block("json", example.output)]
+    parts += ["Input and output:", block("json", example.input), block("json", example.output)]
     return "\n\n".join(parts)
 
 

@@ -1,1 +1,1 @@
-"""Steps of streamkit's own, which the DSL of Kafka Streams does not have."""
+"""Steps that exist only in streamkit, not in the DSL of Kafka Streams."""

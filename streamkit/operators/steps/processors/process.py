@@ -97,8 +97,8 @@ class ProcessOperator(Operator[Stream | Table]):
         NAME,
     )
     summary = (
-        "Hands each record to a Python class, made once a task, or to a function. It may use stores, punctuators and "
-        "headers, and forwards any number of records with any keys; the keys count as changed."
+        "Passes each record to a Python class, which is instantiated once per task, or to a function. It can use stores, "
+        "punctuators and headers, and forward any number of records with any keys; the keys count as changed."
     )
     prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
     fixed_key: ClassVar[bool] = False
@@ -145,12 +145,12 @@ class ProcessValuesOperator(ProcessOperator):
     )
     accepts = ("stream", "table")
     summary = (
-        "Like `process`, but keys stay as they are: forwarding another key is an error, and what follows does not "
-        "repartition.\n\nOn a table it is `transformValues`: a class with `transform(self, key, value)` and, if it likes, "
+        "Like `process`, but keys do not change: forwarding another key is an error, and later steps do not "
+        "repartition.\n\nOn a table it corresponds to `transformValues`: a class with `transform(self, key, value)` and optionally "
         "`init(self, context)` and `close(self)`, or a function `(key, value)` or `(key, value, context)`, returns the row's "
-        "new value. It is asked for deleted rows too, with the value None, and None deletes; its context has all but "
-        "`forward`. `store` materializes the result. Without one, values are computed again wherever they are needed: old "
-        "values for what follows, and by an instance of its own what a join looks up, also for rows that are not there."
+        "new value. It is also called for deleted rows, with the value None; returning None deletes the row. Its context has "
+        "everything except `forward`. `store` materializes the result. Without it, values are computed again whenever they are "
+        "needed: old values for later steps, and, by a separate instance, the values that a join looks up, even for missing rows."
     )
     prefix = "KSTREAM-PROCESSVALUES-"
     fixed_key = True
