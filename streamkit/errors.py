@@ -192,6 +192,14 @@ class InstanceGoneError(StoreUnavailableError):
     """No answer comes from the address of an instance."""
 
 
+class UntranslatableError(StreamkitError):
+    """Steps that a query of SQL does not give exactly; the text is the reason."""
+
+
+class InexactError(StreamkitError):
+    """A row for which a query of SQL may not give what the steps give; the text is the reason."""
+
+
 class TransportError(StreamkitError):
     """The log could not be read or written."""
 

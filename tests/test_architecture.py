@@ -95,6 +95,7 @@ SPARK = (
     "workers",
     "spark_session",
     "rows",
+    "sql",
     "job",
     "tables",
     "checkpoint",

@@ -82,6 +82,7 @@ outputs:
   copies:
 checkpoint: state
 emit: updates
+engine: python
 from: -7d
 until: 1700000000000
 on_data_loss: warn
@@ -122,6 +123,7 @@ archives: [env.tar.gz#environment]
             "copies": None,
         },
         emit="updates",
+        engine="python",
         range=Range("-7d", "1700000000000", True),
         shadow="-again",
         checkpoint=str(folder / "state"),

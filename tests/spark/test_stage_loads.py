@@ -67,7 +67,8 @@ def test_one_task_reads_everything(lake: Path, tmp_path: Path) -> None:
         "orders: one task reads all its records unless they name partitions; `partitions: N` in its entry of topics, or a column partition, spreads them "
         "over N tasks",
     )
-    first, second, behind, third, *_ = found.describe()
+    first, second, reason, behind, third, *_ = found.describe()
+    assert reason == "  not sql: orders is read record by record, not from columns"
     assert first.startswith("stage 1: sub-topology 0, 1 task: orders -> ")
     assert second == "  engine python; its one task reads all records: at most 15"
     assert behind.startswith("stage 2: ")

@@ -58,6 +58,14 @@ Emit = Annotated[
     str | None,
     typer.Option("--emit", metavar="updates|final", help="Every update, or the last of each key (default for tables)."),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="auto|python",
+        help="auto (default): stages run as Spark SQL if that gives exactly what their steps give; python: none does.",
+    ),
+]
 From = Annotated[
     str | None,
     typer.Option(
@@ -143,6 +151,7 @@ def submit(
     inputs: Inputs = None,
     outputs: Outputs = None,
     emit: Emit = None,
+    engine: Engine = None,
     start: From = None,
     end: Until = None,
     on_data_loss: DataLoss = None,
@@ -170,12 +179,13 @@ def submit(
         streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out
         streamkit submit job.yaml --master 'local[*]'
     """
-    from streamkit.runtime.spark.job_options import FINAL, UPDATES
+    from streamkit.runtime.spark.job_options import ENGINES, FINAL, UPDATES
     from streamkit.runtime.spark.submission.job_file import ON_DATA_LOSS
     from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
     from streamkit.runtime.spark.submission.submit_job import check, uses_log
 
     one_of("--emit", emit, (None, UPDATES, FINAL))
+    one_of("--engine", engine, (None, *ENGINES))
     one_of("--on-data-loss", on_data_loss, (None, *ON_DATA_LOSS))
     job = _load(file, settings, env_file)
     plan, before = job.plan, job.options
@@ -190,6 +200,7 @@ def submit(
             tolerate_loss=before.range.tolerate_loss if on_data_loss is None else on_data_loss == "warn",
         ),
         emit=emit or before.emit,
+        engine=engine or before.engine,
         overwrite=overwrite or before.overwrite,
         shadow=before.shadow if shadow is None else shadow,
         compare=before.compare if compare is None else tuple(find_topic(plan, name).name for name in compare),
@@ -235,9 +246,10 @@ def _check_incremental(options: JobOptions, dry_run: bool) -> None:
 
 def _show_stages(plan: Plan, options: JobOptions, form: Format) -> None:
     from streamkit.runtime.spark.job import try_tasks
-    from streamkit.runtime.spark.submission.submit_job import declared_counts, prepare
+    from streamkit.runtime.spark.submission.submit_job import declared_counts, known_columns, prepare
 
-    prepared = prepare(plan, options, declared_counts(plan, options.inputs), creates=False)
+    counts, columns = declared_counts(plan, options.inputs), known_columns(options.inputs)
+    prepared = prepare(plan, options, counts, columns=columns, creates=False)
     try_tasks(prepared.job)
     warnings, lines = [*plan.config.warnings, *prepared.warnings], prepared.describe()
     if form is Format.json:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from streamkit.errors import UsageError
@@ -20,8 +21,12 @@ from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout, lay_out
 from streamkit.record import TopicPartition
-from streamkit.runtime.spark.job_options import JSON_LINES, REST, UPDATES, JobOptions
+from streamkit.runtime.spark.job_options import AUTO, JSON_LINES, PYTHON, REST, UPDATES, JobOptions
+from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.rows.output_columns import layout_of
 from streamkit.runtime.spark.spark_session import share, translated
+from streamkit.runtime.spark.sql.sources import InputColumns
+from streamkit.runtime.spark.sql.stages import SQL, Choice, Outputs, choose_engines
 from streamkit.runtime.spark.stage_plan import (
     Stage,
     expressions_of,
@@ -57,6 +62,9 @@ class Inputs(Protocol):
 
     def frame(self, topic: str) -> DataFrame:
         """Return the records of a topic as rows, which may lack constant columns (arrow_rows.with_all_columns)."""
+
+    def opened(self, topic: str) -> OpenedInput:
+        """Return the one input of a topic, for a stage that runs as a query."""
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
         """Return the output of a stage that reads only this topic, if its tasks can read their partitions; else None."""
@@ -103,8 +111,11 @@ class Job:
         options: JobOptions,
         ends: Mapping[TopicPartition, int] | None = None,
         kept: Kept | None = None,
+        columns: Mapping[str, Sequence[InputColumns] | None] = MappingProxyType({}),
     ):
         refuse_clocks(plan)
+        self._source_plan = plan
+        self._columns = columns
         self._kept_state = kept
         self._ends = ends if options.write_state else None
         self.counts = dict(counts)
@@ -123,6 +134,8 @@ class Job:
         self._routing = [stage for stage in self.stages if any(map(has_routes, self._subs(stage)))]
         """The stages in which records choose their topics."""
         self._written = dict.fromkeys(topic for stage in self.stages for topic in stage.outputs)
+        self.engines = self._engines()
+        """The engine of each stage, by its number."""
 
     @property
     def pickled(self) -> bytes:
@@ -133,6 +146,51 @@ class Job:
     def external_outputs(self) -> tuple[str, ...]:
         """The external topics that the job writes, those of routes left out."""
         return tuple(topic for topic in self._written if topic not in self._internal())
+
+    def in_python(self) -> Job:
+        """Return the same job with all stages in Python."""
+        options = replace(self.options, engine=PYTHON)
+        return Job(self._source_plan, self.counts, options, self._ends, self._kept_state)
+
+    def _engines(self) -> dict[int, Choice]:
+        reason = self._only_python()
+        if reason is not None:
+            return {stage.number: Choice(PYTHON, reason) for stage in self.stages}
+        refusals = {topic: found for topic in self.external_outputs if (found := self._only_rows(topic)) is not None}
+        places = {topic: place for topic, place in self.options.outputs.items() if place and topic not in refusals}
+        layouts = {topic: layout_of(self.plan, topic, place) for topic, place in places.items()}
+        columns = {topic: each for topic, each in self._columns.items() if topic not in self._written}
+        return choose_engines(self.plan, self.stages, columns, Outputs(layouts, refusals))
+
+    def _only_python(self) -> str | None:
+        """Return why no stage of the job is a query; None if one may be."""
+        options = self.options
+        if options.engine != AUTO:
+            return f"--engine {options.engine}"
+        reasons = {
+            "the job keeps the state of stores": options.write_state
+            or self._kept_state is not None
+            or options.state_only,
+            "the job compares its records with those of the log": bool(options.compare),
+            "the job writes every update": options.emit == UPDATES,
+            "records choose their topics": bool(self._routing) or REST in options.outputs,
+            "max.request.size limits the records between steps": self.plan.config.max_request_size is not None,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def _only_rows(self, topic: str) -> str | None:
+        """Return why the records of an output are made by Python; None if a query may write it."""
+        place = self.options.outputs.get(topic)
+        if place is None:
+            return f"{topic} goes to the log" if topic in self._output_names() else f"{topic} is not written"
+        if place.format == JSON_LINES or place.layout.as_log or place.is_table:
+            form = (
+                "lines of JSON" if place.format == JSON_LINES else "a table" if place.is_table else "bytes of the log"
+            )
+            return f"the output {topic} is {form}; format=parquet has columns"
+        if topic not in self._final_topics():
+            return f"the output {topic} is a stream, whose records have an order"
+        return None
 
     def pieces(self, stage: Stage) -> int:
         """Return how many Spark tasks a partition of a stage is cut into, by key; 1 if it can't be cut."""
@@ -174,6 +232,11 @@ class Job:
         rows = _Rows({topic: [] for topic in names})
         global_tables = self._global_tables(spark, inputs)
         for stage in self.stages:
+            choice = self.engines[stage.number]
+            if choice.engine == SQL:
+                for topic, query in choice.queries.items():
+                    rows.written[topic].append(query.frame(inputs.opened(query.topic)))
+                continue
             work = self._work(stage, global_tables)
             before = None if self._kept_state is None else inputs.state(self._stores(stage))
             is_direct = self.pieces(stage) == 1 and before is None

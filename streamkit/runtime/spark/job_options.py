@@ -77,6 +77,9 @@ UNKNOWN = "format not known yet"
 REST = "*"
 """Stands for the topics that have no output of their own."""
 UPDATES, FINAL = "updates", "final"
+AUTO, PYTHON = "auto", "python"
+ENGINES = (AUTO, PYTHON)
+"""Which engine runs the stages: SQL if that is exact, or Python."""
 MERGE, APPEND, OVERWRITE = "merge", "append", "overwrite"
 MODES = (MERGE, APPEND, OVERWRITE)
 """How records reach the rows that a table has."""
@@ -219,6 +222,8 @@ class JobOptions:
     """Whether a run with a checkpoint may read its inputs in another way than the runs before."""
     parallelism: int = 1
     """The least number of Spark tasks of a stage that can be cut by key."""
+    engine: str = AUTO
+    """Of ENGINES."""
     state_only: bool = False
     """Whether no topic is written, since only the stores of a checkpoint are wanted."""
 

@@ -41,15 +41,19 @@ class Stage:
     cyclic: bool = False
     """Whether its sub-topologies read what they write, so that their tasks share one Spark task and a log in it."""
 
-    def describe(self, pieces: int = 1) -> str:
-        """Return a line that describes the stage; `pieces`: how many Spark tasks each partition is cut into."""
+    def describe(self, pieces: int = 1, is_query: bool = False) -> str:
+        """Return a line that describes the stage; `pieces`: how many Spark tasks each partition is cut into.
+
+        is_query: whether its tasks are those that Spark gives a query.
+        """
         noun = "sub-topology" if len(self.subs) == 1 else "sub-topologies"
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
         loop = " (a cycle: one task for all partitions)" if self.cyclic else ""
         if pieces > 1:
             loop = f", each cut into {pieces} by key"
         reads, writes = ", ".join(self.inputs) or "nothing", ", ".join(self.outputs) or "nothing"
-        return f"stage {self.number}: {noun} {', '.join(map(str, self.subs))}, {tasks}{loop}: {reads} -> {writes}"
+        how = "" if is_query else f", {tasks}{loop}"
+        return f"stage {self.number}: {noun} {', '.join(map(str, self.subs))}{how}: {reads} -> {writes}"
 
 
 def make_stages(plan: Plan, layout: Layout) -> list[Stage]:

@@ -210,6 +210,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from submit' -l master -d 'loca
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l input -d 'Where a topic’s records are'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l output -d 'Where to write a topic'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l emit -d 'Every update, or the last of each key (default for tables)'
+complete -c streamkit -n '__fish_seen_subcommand_from submit' -l engine -d 'auto (default)'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l from -d 'earliest (default), committed, a time as in consume, or a JSON file of offsets'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l until -d 'latest (default), committed, a time as in consume, or a JSON file of offsets'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l on-data-loss -d 'What to do if retention has removed the beginning of the range'

@@ -643,6 +643,8 @@ def write_files(
         return
     if layout is None:
         rows = frame.select(*LOG_TYPES)
+    elif frame.columns == list(layout.types):  # a query made them
+        rows = frame
     else:
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
     options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}

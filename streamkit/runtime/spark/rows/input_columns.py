@@ -242,6 +242,17 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
     return plain.alias(part)
 
 
+def plain_field(frame: DataFrame, place: Place, path: Sequence[str], wanted: Type) -> Column:
+    """Return a field of a key or a value, by the names on the way to it, as plain data. Raises TransportError.
+
+    wanted: the type that the serde has there.
+    """
+    column, kind = quoted(path[0]), frame.schema[path[0]].dataType
+    for name in path[1:]:
+        column, kind = column.getField(name), kind[name].dataType  # type: ignore[index]  # a struct
+    return _Plain(place).of(column, kind, wanted, ".".join(path))[0]
+
+
 def _without_values(frame: DataFrame) -> frozenset[str]:
     """Return the paths of `types_of` that are null in all rows, for which Spark infers text."""
     return frozenset(path for path, kind in types_of(frame).items() if kind == "string" and not has_value(frame, path))

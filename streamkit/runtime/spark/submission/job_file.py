@@ -13,7 +13,9 @@ from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
 from streamkit.plan.lookup import find_topic
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job_options import (
+    AUTO,
     DELTA,
+    ENGINES,
     FINAL,
     ICEBERG,
     INPUT_SETTINGS,
@@ -41,7 +43,7 @@ from streamkit.spec.yaml_nodes import Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import BAD, Bad, Reader
 
 KEYS = (
-    "topology", "description", "set", "inputs", "outputs", "checkpoint", "emit", "from", "until", "on_data_loss", "overwrite",
+    "topology", "description", "set", "inputs", "outputs", "checkpoint", "emit", "engine", "from", "until", "on_data_loss", "overwrite",
     "shadow", "compare", "write_state", "parallelism", "master", "spark", "py_files", "archives",
 )  # fmt: skip
 ON_DATA_LOSS = ("error", "warn")
@@ -174,6 +176,7 @@ class _JobReader:
             inputs=self._inputs(keys),
             outputs=self._outputs(keys),
             emit=self._choice(keys, "emit", (UPDATES, FINAL)),
+            engine=self._choice(keys, "engine", ENGINES) or AUTO,
             range=Range(
                 self._position(keys, "from", Range().start),
                 self._position(keys, "until", Range().end),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streamkit.runtime.spark.job_options import (
     DECODED,
+    ENGINES,
     FINAL,
     INPUT_SETTINGS,
     MODES,
@@ -91,6 +92,7 @@ def build() -> Schema:
         },
         "checkpoint": {**TEXT, "description": "The directory of the state between runs."},
         "emit": {"enum": [UPDATES, FINAL], "description": "Every update, or the last of each key."},
+        "engine": {"enum": list(ENGINES), "description": "Stages as Spark SQL if that is exact, or all in Python."},
         "from": {**SQL, "description": "earliest, committed, a time as in consume, or a JSON file of offsets."},
         "until": {**SQL, "description": "latest, committed, a time as in consume, or a JSON file of offsets."},
         "on_data_loss": {"enum": list(ON_DATA_LOSS), "description": "Where retention has removed the beginning."},

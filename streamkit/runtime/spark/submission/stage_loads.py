@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from glob import glob, has_magic
 
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, TABLE, Place
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, PYTHON, TABLE, Place
 from streamkit.runtime.spark.rows.log_rows import LogRange
+from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.stage_plan import Stage
 
 
@@ -18,22 +19,25 @@ def load_of(
     ranges: Mapping[str, tuple[LogRange, ...]],
     partitions: Mapping[str, int],
     pieces: int = 1,
+    engine: str = PYTHON,
 ) -> str:
-    """Return a line about the engine of a stage and the records of its largest task.
+    """Return what is known of the records of a stage's largest task.
 
     inputs, ranges: the places and the ranges of the log of topics from outside; partitions: of all topics; pieces: into how
-    many Spark tasks each partition is cut.
+    many Spark tasks each partition is cut. The tasks of a stage with another engine than Python are not those of partitions.
     """
     outside = [topic for topic in stage.inputs if topic in inputs or topic in ranges]
+    if not outside and engine == SQL:
+        return "a part of the query of the stage before"
     if not outside:
-        return "engine python; largest task: not known before the stages that write its topics have run"
+        return "largest task: not known before the stages that write its topics have run"
     is_one = (stage.cyclic or stage.tasks <= 1) and pieces == 1
     total, largest = 0, 0
     spread = pieces > 1
     for topic in outside:
         counts = _counts(inputs.get(topic), ranges.get(topic, ()))
         if counts is None:
-            return f"engine python; largest task: only Spark can tell how many records {topic} has"
+            return f"largest task: only Spark can tell how many records {topic} has"
         total += sum(counts)
         if topic in ranges:
             largest += -(-max(counts, default=0) // pieces)
@@ -41,11 +45,13 @@ def load_of(
             spread = not is_one
             largest += -(-sum(counts) // (max(1, partitions.get(topic, 1)) * pieces))
     others = "" if len(outside) == len(stage.inputs) else ", and those of the stages before"
+    if engine == SQL:
+        return f"its tasks read at most {total:,} records{others}"
     if is_one:
-        return f"engine python; its one task reads all records: at most {total:,}{others}"
+        return f"its one task reads all records: at most {total:,}{others}"
     how = "about" if spread else "at most"
     even = ", if keys spread evenly" if spread else ""
-    return f"engine python; largest task: {how} {largest:,} of {total:,} records{even}{others}"
+    return f"largest task: {how} {largest:,} of {total:,} records{even}{others}"
 
 
 def _counts(places: tuple[Place, ...] | None, ranges: tuple[LogRange, ...]) -> list[int] | None:
@@ -95,7 +101,7 @@ def most_records(place: Place) -> int | None:
     """
     if not place.is_local or place.format == TABLE:
         return None
-    files = list(_files(place.path))
+    files = local_files(place)
     try:
         if place.format == PARQUET:
             from pyarrow.parquet import read_metadata
@@ -116,8 +122,12 @@ def most_records(place: Place) -> int | None:
         return None  # what is wrong with a file is an error of the job
 
 
+def local_files(place: Place) -> list[str]:
+    """Return the files of a place of this machine, those that Spark passes over left out; none of another place."""
+    return list(_files(place.path)) if place.is_local else []
+
+
 def _files(path: str) -> Iterator[str]:
-    """Yield the files of a path, those that Spark passes over left out."""
     for start in glob(path) if has_magic(path) else [path]:
         if not os.path.isdir(start):
             yield start

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from streamkit.errors import TopicError, TransportError, UsageError
+from streamkit.errors import InexactError, TopicError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
+    AUTO,
     JSON_LINES,
     REST,
     UNKNOWN,
@@ -46,9 +47,11 @@ from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout,
 from streamkit.runtime.spark.rows.positions import same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
 from streamkit.runtime.spark.spark_session import classic_context, describe_job, translated
+from streamkit.runtime.spark.sql.sources import InputColumns, columns_of_files
+from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.stage_plan import has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.ranges import find_ranges
-from streamkit.runtime.spark.submission.stage_loads import load_of, one_task_warnings
+from streamkit.runtime.spark.submission.stage_loads import load_of, local_files, one_task_warnings
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
 from streamkit.runtime.spark.tables.table_target import TableTarget, check_target, targets_of
 from streamkit.runtime.spark.tables.table_writing import rows_for, write_table
@@ -85,14 +88,25 @@ class Prepared:
         whole = set(global_topics(self.job.plan))
         return any(each.stop > each.start for each in self.ranges if each.place.topic not in whole)
 
+    def engines(self) -> list[str]:
+        """Return a line for each stage about its engine; none if the user chose it."""
+        if self.job.options.engine != AUTO:
+            return []
+        return [
+            f"stage {number}: engine {choice.engine}{choice.reason and f', not {SQL}: {choice.reason}'}"
+            for number, choice in self.job.engines.items()
+        ]
+
     def describe(self) -> list[str]:
         """Return the lines of a description: the stages with what their tasks read, and the inputs."""
         ranges = {topic: self.of(topic) for topic in self.job.sources() if topic not in self.job.options.inputs}
         lines = []
         for stage in self.job.stages:
-            pieces = self.job.pieces(stage)
-            lines.append(stage.describe(pieces))
-            lines.append(f"  {load_of(stage, self.job.options.inputs, ranges, self.job.partitions, pieces)}")
+            pieces, choice = self.job.pieces(stage), self.job.engines[stage.number]
+            lines.append(stage.describe(pieces, choice.engine == SQL))
+            load = load_of(stage, self.job.options.inputs, ranges, self.job.partitions, pieces, choice.engine)
+            lines.append(f"  engine {choice.engine}; {load}")
+            lines += [f"  not {SQL}: {choice.reason}"] if choice.reason else []
         for topic in self.job.sources():
             for place in self.job.options.inputs.get(topic, ()):
                 lines.append(f"{topic}: {place.path} ({place.format})")
@@ -105,11 +119,18 @@ class Prepared:
 
 
 def prepare(
-    plan: Plan, options: JobOptions, file_counts: Mapping[str, int], kept: Kept | None = None, *, creates: bool = True
+    plan: Plan,
+    options: JobOptions,
+    file_counts: Mapping[str, int],
+    kept: Kept | None = None,
+    columns: Mapping[str, Sequence[InputColumns] | None] = MappingProxyType({}),
+    *,
+    creates: bool = True,
 ) -> Prepared:
     """Return the job of a plan; file_counts: the partitions of topics that are read from files. Uses the log, not Spark.
 
-    kept: what an incremental job continues from. creates False: an embedded log that does not exist counts as an empty one.
+    kept: what an incremental job continues from. columns: of inputs, if they are known. creates False: an embedded log that
+    does not exist counts as an empty one.
     Raises StreamkitError of many kinds.
     """
     address = Address.of(plan, creates=creates)
@@ -133,9 +154,10 @@ def prepare(
         raise UsageError("--from and --until select records of the log, and every input is read from files")
     counts.update(_undetermined(plan, counts))
     ends = {each.place: each.stop for each in ranges}
-    job = Job(plan, counts, options, ends, kept)
+    job = Job(plan, counts, options, ends, kept, columns)
     if kept is None or not kept.tasks:  # later runs keep the partitions of the first
-        cut = {topic: job.pieces(stage) for stage in job.stages for topic in stage.inputs}
+        by_task = [stage for stage in job.stages if job.engines[stage.number].engine != SQL]
+        cut = {topic: job.pieces(stage) for stage in by_task for topic in stage.inputs}
         warnings += one_task_warnings(plan, cut, options.inputs, counts, is_read=creates)
     return Prepared(job, address, tuple(ranges), tuple(warnings))
 
@@ -169,10 +191,10 @@ def submit(
             for topic, places in options.inputs.items()
         }
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
-        prepared = prepare(plan, options, counts)
+        prepared = prepare(plan, options, counts, columns=columns_of(opened))
         try_tasks(prepared.job)
-        for warning in (*plan.config.warnings, *prepared.warnings):
-            report(warning)
+        for line in (*plan.config.warnings, *prepared.warnings, *prepared.engines()):
+            report(line)
         if not options.inputs and not prepared.has_records():
             chosen = options.range
             report(f"there are no records to read: --from {chosen.start}, --until {chosen.end}")
@@ -181,11 +203,51 @@ def submit(
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")
             check_seedable(plan, prepared.address, prepared.job.layout)
         outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
-        write_outputs(spark, prepared, outputs, report)
+        outputs = _written_outputs(spark, prepared, opened, outputs, report)
         if options.write_state:
             describe_job(spark, f"streamkit {plan.application}: state")
             _write_state(plan, prepared, outputs, report)
         return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
+
+
+def _written_outputs(
+    spark: SparkSession,
+    prepared: Prepared,
+    opened: Mapping[str, Sequence[OpenedInput]],
+    outputs: dict[str, DataFrame],
+    report: Report,
+) -> dict[str, DataFrame]:
+    """Write the outputs, and return them. From the first row on for which a query is not exact, Python makes them."""
+    for topic in outputs:
+        try:
+            with translated():
+                write_outputs(spark, prepared, {topic: outputs[topic]}, report)
+        except InexactError as reason:
+            report(f"all stages run in Python after all: {reason}")
+            prepared = replace(prepared, job=prepared.job.in_python())
+            outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
+            write_outputs(spark, prepared, {topic: outputs[topic]}, report, is_second=True)
+    return outputs
+
+
+def columns_of(opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, Sequence[InputColumns]]:
+    """Return the columns of the inputs that have some."""
+    return {
+        topic: [InputColumns.of(each) for each in inputs]
+        for topic, inputs in opened.items()
+        if not any(each.place.has_lines for each in inputs)
+    }
+
+
+def known_columns(inputs: Mapping[str, tuple[Place, ...]]) -> dict[str, Sequence[InputColumns] | None]:
+    """Return the columns of inputs as their files tell them without Spark; None if they do not."""
+    found: dict[str, Sequence[InputColumns] | None] = {}
+    for topic, places in inputs.items():
+        if not any(place.has_lines for place in places):
+            columns = [columns_of_files(place, local_files(place)) for place in places]
+            known = [each for each in columns if each is not None]
+            found[topic] = known if len(known) == len(columns) else None
+    return found
 
 
 def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:
@@ -314,6 +376,11 @@ class JobInputs:
         """Return None: the job begins without state."""
         return None
 
+    def opened(self, topic: str) -> OpenedInput:
+        """Return the one input of a topic."""
+        (found,) = self._files[topic]
+        return found
+
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
         """Return the output of a stage that reads only this topic from the log and needs no order by key; else None."""
         if topic in self._files:
@@ -330,8 +397,12 @@ def write_outputs(
     outputs: Mapping[str, DataFrame],
     report: Report,
     staged: Mapping[str, Place] = MappingProxyType({}),
+    is_second: bool = False,
 ) -> None:
-    """Write the outputs to their places, all but those of state. `staged`: other places in files, which are new."""
+    """Write the outputs to their places, all but those of state. `staged`: other places in files, which are new.
+
+    is_second: whether an attempt failed, of which Spark may have left an empty directory.
+    """
     job, options = prepared.job, prepared.job.options
     compared_only = set(options.compare) - set(options.outputs)
     layouts = layouts_of(job.plan, options)
@@ -349,7 +420,8 @@ def write_outputs(
                 _write_rows(spark, targets[topic], rows, report)
             continue
         if place is not None:
-            write_files(frame, place, job.pickled, options.overwrite or _is_leftover(place), layouts.get(topic))
+            replaces = options.overwrite or is_second or _is_leftover(place)
+            write_files(frame, place, job.pickled, replaces, layouts.get(topic))
             final = options.outputs.get(topic) or place
             report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
             continue

@@ -1,0 +1,238 @@
+"""The records of an input as typed columns: a column for each field that the steps of a job read, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamkit.errors import UntranslatableError
+from streamkit.expressions.types import ANY
+from streamkit.runtime.spark.job_options import EVERY, PARQUET, Parts, Place
+from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput
+from streamkit.runtime.spark.rows.input_columns import HIDDEN, WHOLE, milliseconds, plain_field, plain_part
+from streamkit.runtime.spark.rows.output_columns import ticked
+from streamkit.runtime.spark.rows.positions import ROW
+from streamkit.runtime.spark.sql.terms import BOOLEAN, INTEGER, NUMBER, OBJECT, SERDE_KINDS, TEXT, Guard, Term
+from streamkit.serdes.serde import Serde
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+LATEST = ((1 << 63) - 1) // 1000
+"""The last millisecond that a column of times holds."""
+LONGEST = 1 << 16
+"""Bytes of text that no limit of a record's size refuses, whatever the step makes of it."""
+TIME = "timestamp"
+_PLACED = "place in the order"
+_WIDE = {INTEGER: "bigint", NUMBER: "double"}
+_TIMES_IN_OBJECTS = ("date", "timestamp", "timestamp_ntz")
+_OF_TIMES = ("timestamp", "timestamp_ntz", "date", *WHOLE)
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class InputColumns:
+    """What is known of an input before it is read. schema: of its rows; has_key: whether it names a key; order: of its rows."""
+
+    schema: StructType
+    has_key: bool
+    order: str
+
+    @classmethod
+    def of(cls, opened: OpenedInput) -> InputColumns:
+        """Return what is known of an opened input."""
+        return cls(opened.frame.schema, opened.place.columns.key is not None, opened.order)
+
+
+class SqlSource:
+    """The records of one input as columns. Raises UntranslatableError for an input whose rows only Python makes records of."""
+
+    def __init__(self, topic: str, columns: InputColumns, serdes: tuple[Serde, Serde]):
+        self.topic = topic
+        self._columns = columns
+        self._serdes = dict(zip(("key", "value"), serdes, strict=True))
+        self._leaves: dict[Path, str] = {}
+        """The kinds of the columns that steps read, by the path to their field."""
+        names = [each.name for each in columns.schema.fields if not each.name.startswith(HIDDEN)]
+        for name in ("headers", "partition", "offset"):
+            if name in names:
+                raise UntranslatableError(f"the records of {topic} have a column {name}")
+        if columns.order not in (FILES, NUMBERS, TIMES_OF_ROWS):
+            raise UntranslatableError(f"the records of {topic} have offsets")
+        if not {"value", "timestamp"}.issubset(names):
+            raise UntranslatableError(f"the records of {topic} have no column for their value or their timestamp")
+        kind = columns.schema["timestamp"].dataType.simpleString()
+        if kind not in _OF_TIMES:
+            raise UntranslatableError(f"the timestamps of {topic} are of type {kind}")
+        self.key = self._part("key") if "key" in names else Term("null", "NULL", nullable=True)
+        self.value = self._part("value")
+        self.time = Term(INTEGER, ticked(TIME))
+
+    def _part(self, part: str) -> Term:
+        """Return the key or the value. Raises UntranslatableError."""
+        field, serde = self._columns.schema[part], self._serdes[part]
+        kind = _kind(field.dataType, 1)
+        known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
+        if kind is None or kind not in known or (serde.spec == "json" and kind == TEXT):
+            word = field.dataType.simpleString() if kind != OBJECT else "a struct"
+            raise UntranslatableError(f"the {part} of {self.topic} is {word} for the serde {serde.spec}")
+        return self._term((part,), field.dataType, field.nullable, kind)
+
+    def _term(self, path: Path, kind: DataType, nullable: bool, word: str) -> Term:
+        fields = _Fields(self, path, kind) if word == OBJECT else {}
+        return Term(word, ticked(_name(path)), nullable, fields=fields)
+
+    def field(self, path: Path, kind: DataType, nullable: bool) -> Term | None:
+        """Return a field; None for one of a type whose values SQL does not treat as Python does."""
+        word = _kind(kind, len(path))
+        if word is None:
+            return None
+        self._leaves[path] = word
+        return self._term(path, kind, nullable, word)
+
+    def guards(self) -> list[Guard]:
+        """Return what holds of each row that a task can read, and that no limit of a record's size refuses."""
+        found = [
+            Guard(f"({ticked(TIME)} BETWEEN 0 AND {LATEST})", f"a timestamp of {self.topic} is before 1970 or too late")
+        ]
+        if self._columns.order != FILES:
+            found.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
+        if self._columns.has_key:
+            found.append(Guard(f"({ticked('key')} IS NOT NULL)", f"a key of {self.topic} is null"))
+        for path in self._paths():
+            if self._kind_of(path) == TEXT:
+                column = ticked(_name(path))
+                fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {LONGEST})"
+                reason = f"{_name(path)} of {self.topic} is no UTF-8, or a long text"
+                found.append(Guard(f"({column} IS NULL OR {fits})", reason))
+            elif self._kind_of(path) == NUMBER:
+                column = ticked(_name(path))
+                fits = f"abs({column}) < CAST('Infinity' AS DOUBLE)"
+                found.append(
+                    Guard(f"({column} IS NULL OR {fits})", f"{_name(path)} of {self.topic} is NaN or infinite")
+                )
+        return found
+
+    def frame(self, opened: OpenedInput) -> DataFrame:
+        """Return the columns that steps read, under the names that terms have. Raises TransportError as the Python engine."""
+        frame, place = opened.frame, opened.place
+        # The types of all columns must fit, those that no step reads too.
+        for part, serde in self._serdes.items():
+            if part in frame.columns:
+                plain_part(frame, place, part, serde)
+        from pyspark.sql import functions as sf
+
+        columns = []
+        for path in self._paths():
+            column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
+            # All numbers have 64 bits, so that no arithmetic ends at fewer.
+            wide = _WIDE.get(self._kind_of(path) or "")
+            column = column if wide is None else column.cast(wide)
+            columns.append(column.alias(_name(path)))
+        time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
+        placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
+        return frame.select(*columns, time, *placed)
+
+    def _paths(self) -> list[Path]:
+        """Return the paths of all columns: those of fields, the key, and the value if it is no object."""
+        parts = [(part,) for part in ("key", "value") if part in self._columns.schema.names]
+        return list(dict.fromkeys((*parts, *self._leaves)))
+
+    def _kind_of(self, path: Path) -> str | None:
+        return self._leaves.get(path) or _kind(self._columns.schema[path[0]].dataType, 1)
+
+
+class _Fields(Mapping[str, Term]):
+    """The fields of an object of an input, which note those that are asked for."""
+
+    def __init__(self, source: SqlSource, path: Path, kind: DataType):
+        from pyspark.sql.types import StructType
+
+        assert isinstance(kind, StructType)
+        self._source = source
+        self._path = path
+        lower = [each.name.lower() for each in kind.fields]
+        # Spark does not tell names apart that differ in their case alone.
+        self._fields = {each.name: each for each in kind.fields if lower.count(each.name.lower()) == 1}
+
+    def __getitem__(self, name: str) -> Term:
+        field = self._fields[name]
+        found = self._source.field((*self._path, name), field.dataType, field.nullable)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def _kind(kind: DataType, depth: int) -> str | None:
+    """Return the kind of the plain data that a column of a type becomes; None if SQL does not treat it as Python does."""
+    from pyspark.sql import types
+
+    name = kind.simpleString()
+    if isinstance(kind, types.StructType):
+        return OBJECT if kind.fields else None
+    if name == "string" or name.startswith(("char(", "varchar(")) or (depth > 1 and name in _TIMES_IN_OBJECTS):
+        return TEXT
+    if name in WHOLE:
+        return INTEGER
+    if name in ("float", "double"):
+        return NUMBER
+    return BOOLEAN if isinstance(kind, types.BooleanType) else None
+
+
+def _name(path: Path) -> str:
+    """Return the name of a column; a field whose name has a dot is another one than a field in an object.
+
+    >>> _name(("value", "a", "b")), _name(("value", "a.b"))
+    ('value.a.b', 'value.a\\\\.b')
+    """
+    return ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in path)
+
+
+def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
+    """Return what the footers of local Parquet files tell of an input; None if only Spark can tell its types."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_schema
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if place.format != PARQUET or place.order is not None or not files or any("=" in each for each in files):
+        return None
+    try:
+        rows = from_arrow_schema(pa.unify_schemas([read_schema(each) for each in files]))
+    except (pa.ArrowException, PySparkException, OSError):
+        return None
+    return _chosen(place, rows)
+
+
+def _chosen(place: Place, rows: StructType) -> InputColumns | None:
+    from pyspark.sql.types import StructType
+
+    fields = {each.name: each for each in rows.fields}
+    found = StructType()
+    for part in ("key", "value", "timestamp", "headers", "partition", "offset"):
+        written: Parts | None = getattr(place.columns, part)
+        if written == EVERY:
+            written = tuple(fields)
+        if isinstance(written, str) and written not in fields and "," in written:
+            written = tuple(each.strip() for each in written.split(","))
+        names = (part,) if written is None else (written,) if isinstance(written, str) else tuple(written)
+        if written is None and part not in fields:
+            continue
+        if not fields.keys() >= set(names) or isinstance(written, Mapping):
+            return None
+        if isinstance(written, tuple):
+            found = found.add(part, StructType([fields[name] for name in names]), False)
+        else:
+            found = found.add(part, fields[names[0]].dataType, True)
+    return InputColumns(found, place.columns.key is not None, FILES)
+
+
+__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files"]

@@ -1,0 +1,262 @@
+"""Which stages of a job run as queries of Spark SQL: those that give, row by row, what the steps give in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from streamkit.errors import UntranslatableError
+from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.plain_nodes import PassThrough, RepartitionFilter, TablePassThrough
+from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate
+from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
+from streamkit.operators.steps.stateless.select_key import SelectKey
+from streamkit.operators.steps.tables.to_stream import ToStream
+from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
+from streamkit.runtime.records import RecordJson
+from streamkit.runtime.spark.job_options import PYTHON
+from streamkit.runtime.spark.rows.output_columns import OutputLayout
+from streamkit.runtime.spark.sql.aggregates import aggregate
+from streamkit.runtime.spark.sql.expressions import translate, translate_condition
+from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, query_of
+from streamkit.runtime.spark.sql.sources import InputColumns, SqlSource
+from streamkit.runtime.spark.sql.terms import NOTHING, SERDE_KINDS, Term
+from streamkit.runtime.spark.stage_plan import Stage, where
+from streamkit.serdes.serde import Serde
+
+SQL = "sql"
+UNKNOWN = f"{SQL} or {PYTHON}"
+"""The engine of a stage that the types of its input decide, which only Spark can tell."""
+_Rows: TypeAlias = Records | Groups
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine of a stage. reason: why it is not SQL."""
+
+    engine: str
+    reason: str = ""
+    queries: Mapping[str, Query] = field(default_factory=dict)
+    """By topic, of the outputs that a stage of SQL writes."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a job writes. layouts: of outputs with columns, in files, that get the last record of each key.
+
+    refusals: by topic, why another output is written by Python.
+    """
+
+    layouts: Mapping[str, OutputLayout]
+    refusals: Mapping[str, str]
+
+
+def choose_engines(
+    plan: Plan, stages: Sequence[Stage], inputs: Mapping[str, Sequence[InputColumns] | None], outputs: Outputs
+) -> dict[int, Choice]:
+    """Return the engine of each stage by its number.
+
+    inputs: the columns of topics that are read from places with columns, by their names on the log; None for what is not known yet.
+    """
+    compiler = _Compiler(plan, inputs, outputs)
+    found = {stage.number: compiler.choice(stage) for stage in stages}
+    changed = True
+    while changed:
+        changed = False
+        for stage in stages:
+            reason = None if found[stage.number].engine == PYTHON else _other_in_python(stage, stages, found)
+            if reason is not None:
+                found[stage.number], changed = Choice(PYTHON, reason), True
+    return found
+
+
+def _other_in_python(stage: Stage, stages: Sequence[Stage], found: Mapping[int, Choice]) -> str | None:
+    """Return which stage in Python reads what a stage writes, if one does: it reads records as they are on the log."""
+    for other in stages:
+        topics = set(stage.outputs).intersection(other.inputs)
+        if other is not stage and topics and found[other.number].engine == PYTHON:
+            return f"stage {other.number}, which reads {min(topics)}, runs in Python"
+    return None
+
+
+class _Compiler:
+    """Compiles the stages of a job in their order."""
+
+    def __init__(self, plan: Plan, inputs: Mapping[str, Sequence[InputColumns] | None], outputs: Outputs):
+        self._plan = plan
+        self._inputs = inputs
+        self._outputs = outputs
+        self._form = RecordJson(plan)
+        self._between: dict[str, Records] = {}
+        """The records of topics between stages."""
+        self._writers: dict[str, int] = {}
+        """The stages in Python that write topics, by topic."""
+        self._unknown = {topic for topic, columns in inputs.items() if columns is None}
+
+    def choice(self, stage: Stage) -> Choice:
+        """Return the engine of a stage."""
+        refused = [self._outputs.refusals[topic] for topic in self._sinks(stage) if topic in self._outputs.refusals]
+        if refused:
+            self._writers |= dict.fromkeys(stage.outputs, stage.number)
+            return Choice(PYTHON, refused[0])
+        unknown = [topic for topic in stage.inputs if topic in self._unknown]
+        if unknown:
+            self._unknown.update(stage.outputs)
+            return Choice(UNKNOWN, f"the types of the columns of {unknown[0]} decide, which only Spark can tell")
+        try:
+            return Choice(SQL, queries=self._compiled(stage))
+        except UntranslatableError as reason:
+            self._writers |= dict.fromkeys(stage.outputs, stage.number)
+            return Choice(PYTHON, str(reason))
+
+    def _sinks(self, stage: Stage) -> list[str]:
+        return [topic for sub in self._plan.sub_topologies if sub.id in stage.subs for topic in sub.sink_topics]
+
+    def _compiled(self, stage: Stage) -> dict[str, Query]:
+        if stage.cyclic or len(stage.inputs) != 1:
+            raise UntranslatableError("it merges the records of several topics by their times")
+        (index,) = stage.subs
+        sub = next(each for each in self._plan.sub_topologies if each.id == index)
+        (topic,) = stage.inputs
+        walk = _Walk(self._plan, sub)
+        for node in sub.nodes.values():
+            if isinstance(node, SourceNode):
+                walk.from_source(node, self._records(topic))
+        missing = walk.left()
+        if missing is not None:
+            raise UntranslatableError(missing)
+        self._between |= walk.between
+        return {name: self._query(name, rows) for name, rows in walk.written.items()}
+
+    def _records(self, topic: str) -> Records:
+        """Return the records that a stage reads."""
+        if topic in self._between:
+            return self._between[topic]
+        columns = self._inputs.get(topic)
+        if topic in self._writers:
+            raise UntranslatableError(f"stage {self._writers[topic]}, which writes {topic}, runs in Python")
+        if columns is None:
+            raise UntranslatableError(f"{topic} is read record by record, not from columns")
+        if len(columns) != 1:
+            raise UntranslatableError(f"{topic} is read from {len(columns)} inputs")
+        declared = self._plan.external_topics.get(topic)
+        if declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str):
+            raise UntranslatableError(f"topic {topic} has an expression for its timestamps")
+        return Records.of(SqlSource(topic, columns[0], self._form.reading(topic)))
+
+    def _query(self, topic: str, rows: Groups) -> Query:
+        layout = self._outputs.layouts.get(topic)
+        if layout is None:
+            raise UntranslatableError(f"{topic} is not written")
+        return query_of(rows, layout)
+
+
+class _Walk:
+    """Follows the records of a sub-topology from its source to its sinks."""
+
+    def __init__(self, plan: Plan, sub: SubTopology):
+        self._plan = plan
+        self._sub = sub
+        self._seen: set[str] = set()
+        self.between: dict[str, Records] = {}
+        self.written: dict[str, Groups] = {}
+
+    def left(self) -> str | None:
+        """Return why a node was not reached, if one was not."""
+        others = [node for name, node in self._sub.nodes.items() if name not in self._seen]
+        return f"{where(self._plan, others[0])}: it has no records from the input" if others else None
+
+    def from_source(self, node: SourceNode, records: Records) -> None:
+        """Follow the records of a source. Raises UntranslatableError."""
+        if node.pattern is not None or node.value_kind != "plain":
+            raise UntranslatableError(f"{where(self._plan, node)}: it reads more than the records of one topic")
+        self._seen.add(node.name)
+        self._to_children(node.children, records)
+
+    def _to_children(self, names: Sequence[str], rows: _Rows) -> None:
+        for name in names:
+            self._follow(name, rows)
+
+    def _follow(self, name: str, rows: _Rows) -> None:
+        node = self._sub.nodes[name]
+        if name in self._seen:
+            raise UntranslatableError(f"{where(self._plan, node)}: it merges the records of several steps")
+        self._seen.add(name)
+        if isinstance(node, SinkNode):
+            self._write(node, rows)
+        elif isinstance(node, ProcessorNode):
+            self._to_children(node.children, self._processed(node, rows))
+
+    def _processed(self, node: ProcessorNode, rows: _Rows) -> _Rows:
+        """Return what a node makes of records or of the rows of a table."""
+        processor = node.processor
+        if isinstance(processor, PassThrough | TablePassThrough | ToStream):
+            return rows
+        if isinstance(rows, Groups):
+            return self._mapped(node, rows)
+        if isinstance(processor, Filter):
+            test = translate_condition(processor.predicate, rows.names)
+            return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
+        if isinstance(processor, MapValues):
+            value = translate(processor.value, rows.names)
+            return replace(rows.guarded(value), value=value.without_guards())
+        if isinstance(processor, SelectKey):
+            key = translate(processor.key, rows.names)
+            return replace(rows.guarded(key), key=key.without_guards())
+        if isinstance(processor, RepartitionFilter):
+            return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
+        if isinstance(processor, StreamAggregate):
+            return self._aggregated(node, processor, rows)
+        raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL that is exact")
+
+    def _mapped(self, node: ProcessorNode, groups: Groups) -> Groups:
+        """Return rows of a table with other values. Those before the last are mapped too, so that none may fail."""
+        processor = node.processor
+        is_plain = isinstance(processor, TableMapValues) and processor.store is None and not processor.send_old
+        if not (is_plain or isinstance(processor, MapValues)):
+            raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL for the rows of a table")
+        assert isinstance(processor, TableMapValues | MapValues)
+        value = translate(processor.value, groups.names)
+        if value.guards:
+            raise UntranslatableError(value.guards[0].reason)
+        if value.kind == NOTHING or value.nullable:
+            raise UntranslatableError(f"{where(self._plan, node)}: the value may be null, which deletes the row")
+        return replace(groups, value=value)
+
+    def _aggregated(self, node: ProcessorNode, processor: StreamAggregate, records: Records) -> Groups:
+        store = self._plan.stores[processor.store]
+        if processor.send_old or store.type != "timestamped_key_value" or store.ttl is not None:
+            raise UntranslatableError(
+                f"{where(self._plan, node)}: its table is read by other steps, or keeps more than its last rows"
+            )
+        self._check_serde(node, "key", store.key_serde, records.key)
+        groups = aggregate(processor.aggregation, records, where(self._plan, node))
+        self._check_serde(node, "value", store.value_serde, groups.value)
+        return groups
+
+    def _write(self, node: SinkNode, rows: _Rows) -> None:
+        if node.topic is None or node.partition is not None:
+            raise UntranslatableError(f"{where(self._plan, node)}: records choose their topics or their partitions")
+        self._check_serde(node, "key", node.key_serde, rows.key)
+        self._check_serde(node, "value", node.value_serde, rows.value)
+        if isinstance(rows, Records):
+            if not node.internal:
+                raise UntranslatableError(f"{node.topic} is a stream, whose records have an order")
+            self.between[self._plan.internal_name(node.topic)] = rows
+        elif node.internal or node.topic in self.written:
+            raise UntranslatableError(f"{where(self._plan, node)}: the changes of a table go on as records")
+        else:
+            self.written[node.topic] = rows
+
+    def _check_serde(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, term: Term) -> None:
+        """Raise UntranslatableError for a serde that does not write and read the values as they are."""
+        known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
+        if term.kind not in known:
+            raise UntranslatableError(
+                f"{where(self._plan, node)}: its {part} is {term.kind} for the serde {serde.spec}"
+            )
+
+
+__all__ = ["SQL", "UNKNOWN", "Choice", "Outputs", "choose_engines"]

@@ -1,0 +1,123 @@
+"""Typed SQL: values of records as text of Spark SQL, with the conditions under which it equals what a step makes in Python."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
+NOTHING, OBJECT = "null", "an object"
+COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean"}
+"""The types of columns that hold scalars of these kinds."""
+SERDE_KINDS = {
+    "string": (TEXT,),
+    "long": (INTEGER,),
+    "json": (TEXT, INTEGER, BOOLEAN, NUMBER, NOTHING, OBJECT),
+}
+"""The kinds of values that a serde writes and reads again as they are."""
+_WHOLE = re.compile(r"CAST\('(-?\d+)' AS BIGINT\)")
+_LARGEST_EXACT = 1 << 53
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition that a row must meet, or the query ends. reason: what a row is that does not meet it."""
+
+    sql: str
+    reason: str
+
+    def under(self, condition: str) -> Guard:
+        """Return the guard for rows alone that meet a condition."""
+        return replace(self, sql=f"(({condition}) IS NOT TRUE OR {self.sql})")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A condition that a row must meet, or it is left out."""
+
+    sql: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value. sql: always in brackets, or one word; fields: of an object.
+
+    guards: what must hold if the value is used, each only if those before it hold.
+    """
+
+    kind: str
+    sql: str
+    nullable: bool = False
+    guards: tuple[Guard, ...] = ()
+    fields: Mapping[str, Term] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> str:
+        """The condition that Python takes the value for true; never null if the guards hold."""
+        if self.kind == NOTHING:
+            return "false"
+        if self.kind == OBJECT:
+            # Of an object that is not null only its fields tell, and all have some.
+            return f"({self.sql} IS NOT NULL)" if self.nullable else "true"
+        if self.kind == BOOLEAN:
+            return f"({self.sql} IS TRUE)" if self.nullable else self.sql
+        zero = {INTEGER: "0L", NUMBER: "0D"}.get(self.kind, "''")
+        return f"(({self.sql} <> {zero}) IS TRUE)"
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the value is a constant that a double holds as it is."""
+        found = _WHOLE.fullmatch(self.sql)
+        return found is not None and abs(int(found[1])) <= _LARGEST_EXACT
+
+    @property
+    def is_null(self) -> str:
+        """The condition that the value is None."""
+        if self.kind == NOTHING:
+            return "true"
+        return f"({self.sql} IS NULL)" if self.nullable else "false"
+
+    def without_guards(self) -> Term:
+        """Return the value once its guards are known to hold."""
+        return replace(self, guards=())
+
+
+def literal(value: str | float | None) -> Term | None:
+    """Return a constant; None for one that no column can hold."""
+    if value is None:
+        return Term(NOTHING, "NULL", nullable=True)
+    if isinstance(value, bool):
+        return Term(BOOLEAN, str(value).lower())
+    if isinstance(value, int):
+        return Term(INTEGER, f"CAST('{value}' AS BIGINT)") if _LOWEST <= value <= _HIGHEST else None
+    if isinstance(value, float):
+        return Term(NUMBER, f"CAST('{value!r}' AS DOUBLE)") if math.isfinite(value) else None
+    try:
+        return Term(TEXT, quoted_text(value))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as SQL. As bytes, since how a literal escapes characters depends on the session.
+
+    >>> quoted_text("it's")
+    "CAST(X'69742773' AS STRING)"
+    """
+    return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
+
+
+def chosen_rows(tests: Sequence[Guard | Keep], failure: Callable[[str], str]) -> str:
+    """Return the condition that rows meet which pass tests, in their order; a guard that does not hold raises an error.
+
+    failure: makes the text of that error of the guard's reason.
+    """
+    branches = [
+        f"WHEN {each.sql} IS NOT TRUE THEN "
+        + ("false" if isinstance(each, Keep) else f"CAST(raise_error({quoted_text(failure(each.reason))}) AS BOOLEAN)")
+        for each in tests
+    ]
+    return f"CASE {' '.join(branches)} ELSE true END" if branches else "true"

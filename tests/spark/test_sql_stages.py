@@ -1,0 +1,279 @@
+"""Stages as queries of Spark SQL: the engine of each stage, and outputs that equal those of `try`, row by row."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from streamkit.errors import StreamkitError
+from streamkit.plan import load
+from streamkit.runtime.spark.job_options import UPDATES, JobOptions
+from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
+from streamkit.runtime.spark.submission.submit_job import declared_counts, known_columns, prepare, submit
+from tests.spark.support import tried
+
+CASES = int(os.environ.get("STREAMKIT_SQL_CASES", "1"))
+"""The random topologies of a run."""
+PIPELINES = 4
+MINUTE = 60_000
+HEAD = """\
+streamkit: 1
+application: queries
+topics:
+  orders: {value: json, partitions: 2}
+"""
+COLUMNS = pa.schema(
+    [
+        ("user", pa.string()),
+        ("item", pa.string()),
+        ("amount", pa.int64()),
+        ("small", pa.int32()),
+        ("paid", pa.bool_()),
+        ("price", pa.float64()),
+        ("at", pa.int64()),
+    ]
+)
+TEXTS = ("", "a", "A", "b", "é", "\uffff", "\U0001f600", "it's", "a\0b")
+READ = "key=user,value=*,timestamp=at"
+
+
+def order(draw: random.Random) -> dict[str, Any]:
+    """A row; the items and amounts of a few are null, and several have the same time."""
+    return {
+        "user": draw.choice(TEXTS),
+        "item": draw.choice((None, *TEXTS)),
+        "amount": draw.choice((None, 0, 1, -1, 7, 1 << 40, -(1 << 40), (1 << 62) - 1, -(1 << 61))),
+        "small": draw.choice((0, 3, -(1 << 31), (1 << 31) - 1)),
+        "paid": draw.choice((None, True, False)),
+        "price": draw.choice((None, 0.0, -0.0, 1.5, 1e300)),
+        "at": MINUTE + draw.randrange(50),
+    }
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows, COLUMNS), path, row_group_size=37)
+
+
+def as_records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records that a job makes of rows."""
+    return [{"topic": "orders", "key": row["user"], "value": row, "timestamp": row["at"]} for row in rows]
+
+
+def pipeline(draw: random.Random) -> list[str]:
+    """The steps of a pipeline that ends in a table."""
+    steps = draw.sample(
+        [
+            "filter: value.amount is not None and value.amount > -5",
+            "filter_not: value.item in ['a', None] and not value.paid",
+            "filter: value.paid or value.small >= 3",
+            "filter: value.item != 'b' and value.price is not None and value.price < 2",
+        ],
+        draw.randrange(3),
+    )
+    group = draw.choice(
+        [
+            "group_by_key",
+            "group_by: value.item",
+            "group_by: \"f'{key}/{value.small}'\"",
+            "group_by: {key: value.small, key_serde: long}",
+        ]
+    )
+    fold = draw.choice(
+        [
+            ["count"],
+            [
+                "count",
+                "map_values: {value: \"{'n': value, 'many': value > 2, 'text': f'{value}'}\", value_serde: json}",
+            ],
+            ["aggregate: {initial: 5, add: aggregate + value.small, value_serde: long}"],
+            [
+                "aggregate: {initial: \"{'n': 0, 'low': 4, 'high': ''}\", add: \"{'n': aggregate.n + 1, 'low': min(aggregate.low, "
+                "value.small), 'high': max(value.item if value.item is not None else '', aggregate.high)}\"}"
+            ],
+            [
+                "aggregate: {initial: \"{'n': 0, 'low': 4}\", add: \"{'n': 1 + aggregate['n'], 'low': min(aggregate.low, value.small)}\"}"
+            ],
+        ]
+    )
+    if draw.random() < 0.3:
+        steps.append("map_values: value.small")
+        group = "group_by_key"
+        fold = [f"reduce: {draw.choice(('aggregate + value', 'min(aggregate, value)', 'max(value, aggregate)'))}"]
+    return [*steps, group, *fold, "to_stream"]
+
+
+def topology(pipelines: Mapping[str, list[str]]) -> str:
+    """A file with pipelines over the same input, each to a topic of its own."""
+    topics, parts = [], ["pipelines:"]
+    for name, steps in pipelines.items():
+        key = "long" if any("long}" in each for each in steps if each.startswith("group_by")) else "string"
+        value = "long" if steps[-2] == "count" or "value_serde: long" in steps[-2] else "json"
+        topics.append(f"  {name}: {{key: {key}, value: {value}}}")
+        parts += [
+            f"  {name}:",
+            "    stream: orders",
+            "    steps:",
+            *(f"      - {step}" for step in steps),
+            f"    to: {name}",
+        ]
+    return "\n".join([HEAD + "\n".join(topics), *parts, ""])
+
+
+class Job:
+    """A topology over a table, and its outputs as columns."""
+
+    def __init__(self, folder: Path, pipelines: Mapping[str, list[str]], rows: list[dict[str, Any]], config: str = ""):
+        self.path = folder / "topology.yaml"
+        self.path.write_text(topology(pipelines) + config, encoding="utf-8")
+        self.plan = load(self.path)
+        self.rows = rows
+        write_table(folder / "orders.parquet", rows)
+        self.folder = folder
+        self.topics = list(pipelines)
+        self.lines: list[str] = []
+
+    def options(self, read: str = READ, **options: Any) -> JobOptions:
+        """The options of the job, whose outputs are Parquet; values without a type of their own are whole numbers."""
+        places = [f"{topic}={self.folder}/{topic}.parquet{self._types(topic)}" for topic in self.topics]
+        inputs = inputs_of(self.plan, [f"orders={self.folder}/orders.parquet,{read}"])
+        return JobOptions(inputs, outputs_of(self.plan, places), **options)
+
+    def _types(self, topic: str) -> str:
+        steps = self.path.read_text().split(f"  {topic}:\n")[1].split("    to:")[0]
+        if "'high'" in steps:
+            return ",value=n bigint,low bigint,high string"
+        return ",value=n bigint,low bigint" if "'low'" in steps else ",value=bigint" if "reduce" in steps else ""
+
+    def engines(self, **options: Any) -> list[str]:
+        """The engine of each stage, as --dry-run tells it."""
+        chosen = self.options(**options)
+        counts = declared_counts(self.plan, chosen.inputs)
+        prepared = prepare(self.plan, chosen, counts, columns=known_columns(chosen.inputs), creates=False)
+        return [line.strip() for line in prepared.describe() if line.startswith(("  engine", "  not sql"))]
+
+    def run(self, spark: Any, **options: Any) -> None:
+        """Run the job."""
+        submit(self.plan, self.options(overwrite=True, **options), spark, self.lines.append)
+
+    def written(self, topic: str) -> list[dict[str, Any]]:
+        """The rows of an output."""
+        return sorted(pyarrow.parquet.read_table(self.folder / f"{topic}.parquet").to_pylist(), key=repr)
+
+    def expected(self, topic: str) -> list[dict[str, Any]]:
+        """The rows of an output by `try`: the last record of each key."""
+        last = {record["key"]: record for record in tried(self.path, as_records(self.rows)) if record["topic"] == topic}
+        return sorted(map(as_row, last.values()), key=repr)
+
+
+def as_row(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as columns."""
+    value = record["value"]
+    values = {f"value_{name}": each for name, each in value.items()} if isinstance(value, dict) else {"value": value}
+    time = datetime.fromtimestamp(record["timestamp"] / 1000, UTC).replace(tzinfo=None)
+    return {"key": record["key"], **values, "deleted": value is None, "timestamp": time, "headers": None}
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_queries_write_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    pipelines = {f"out{number}": pipeline(draw) for number in range(PIPELINES)}
+    job = Job(tmp_path, pipelines, [order(draw) for _ in range(200)])
+    job.run(spark)
+    compiled = sum(", not sql" not in line for line in job.lines if line.startswith("stage "))
+    stages = sum(line.startswith("stage ") for line in job.lines)
+    shown = f"seed {seed}: {compiled} of {stages} stages compiled"
+    print(shown)
+    assert compiled == stages, shown
+    for topic in job.topics:
+        assert job.written(topic) == job.expected(topic), pipelines[topic]
+    assert not [line for line in job.lines if "after all" in line]
+
+
+EXACT = ["filter: value.small > 0", "group_by: value.item", "count", "to_stream"]
+
+
+def test_a_dry_run_names_the_engine_of_each_stage(tmp_path: Path) -> None:
+    rows = [order(random.Random(0)) for _ in range(9)]
+    job = Job(tmp_path, {"out": EXACT}, rows)
+    assert job.engines() == [
+        "engine sql; its tasks read at most 9 records",
+        "engine sql; a part of the query of the stage before",
+    ]
+    assert job.engines(engine="python")[1::2] == ["not sql: --engine python"] * 2
+    assert job.engines(emit=UPDATES)[1::2] == ["not sql: the job writes every update"] * 2
+    unknown = job.engines(read="key=lower(user),value=*,timestamp=at")
+    assert unknown[0].startswith("engine sql or python; ")
+    assert unknown[1] == "not sql: the types of the columns of orders decide, which only Spark can tell"
+
+
+def test_a_stage_in_python_is_one_with_the_reason(tmp_path: Path) -> None:
+    rows = [order(random.Random(0)) for _ in range(9)]
+    steps = ["filter: value.price * 2 > 1", "group_by: value.item", "count", "to_stream"]
+    job = Job(tmp_path, {"out": steps}, rows)
+    line = next(number for number, text in enumerate(job.path.read_text().splitlines(), 1) if "value.price" in text)
+    reason = (
+        f"{job.path}:{line}: value.price * 2: an operator of a number and a whole number that SQL does not have exactly"
+    )
+    assert job.engines() == [
+        "engine python; largest task: about 5 of 9 records, if keys spread evenly",
+        f"not sql: {reason}",
+        "engine python; largest task: not known before the stages that write its topics have run",
+        "not sql: stage 1, which writes queries-KSTREAM-AGGREGATE-STATE-STORE-0000000003-repartition, runs in Python",
+    ]
+
+
+def test_a_row_that_fails_is_left_to_python(spark: Any, tmp_path: Path) -> None:
+    rows = [order(random.Random(at)) | {"amount": None if at == 11 else at % 6} for at in range(20)]
+    steps = ["filter: value.amount > 3", "group_by_key", "count", "to_stream"]
+    job = Job(tmp_path, {"out": steps}, rows, "config: {processing.exception.handler: continue}\n")
+    job.run(spark)
+    line = next(number for number, text in enumerate(job.path.read_text().splitlines(), 1) if "value.amount" in text)
+    reason = f"{job.path}:{line}: value.amount > 3: an operand is null"
+    assert job.lines[-2] == f"all stages run in Python after all: {reason}"
+    assert job.written("out") == job.expected("out")
+
+
+def test_a_sum_that_fails_on_the_way_fails(spark: Any, tmp_path: Path) -> None:
+    """The last sums fit 64 bits, whatever their order, and the second one does not."""
+    rows = [order(random.Random(0)) | {"user": "a", "amount": amount} for amount in ((1 << 63) - 1, 1, -5)]
+    steps = ["group_by_key", "aggregate: {initial: 0, add: aggregate + value.amount, value_serde: long}", "to_stream"]
+    job = Job(tmp_path, {"out": steps}, rows)
+    with pytest.raises(StreamkitError, match="9223372036854775808"):
+        job.run(spark)
+    assert job.lines[-1].endswith("aggregate + value.amount: a sum may have over 64 bits on the way")
+    assert not (tmp_path / "out.parquet" / "_SUCCESS").exists()
+
+
+def test_a_timestamp_that_a_task_refuses_fails(spark: Any, tmp_path: Path) -> None:
+    rows = [order(random.Random(0)) | {"at": at} for at in (1, -1)]
+    job = Job(tmp_path, {"out": ["group_by_key", "count", "to_stream"]}, rows)
+    with pytest.raises(StreamkitError, match="negative"):
+        job.run(spark)
+    assert job.lines[-1].endswith("a timestamp of orders is before 1970 or too late")
+
+
+def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamkit.runtime.spark.rows import files
+
+    plans = []
+    write = files.arranged
+    monkeypatch.setattr(files, "arranged", lambda rows, place: plans.append(rows) or write(rows, place))
+    job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
+    job.run(spark)
+    text = plans[0]._jdf.queryExecution().executedPlan().toString()
+    (columns,) = {
+        line.partition("ReadSchema: ")[2].strip() for line in text.splitlines() if "ReadSchema: " in line
+    } or {text}
+    assert "item:string" in columns
+    assert "small:int" in columns
+    assert "price" not in columns
+    assert "paid" not in columns
+    assert "Python" not in text
