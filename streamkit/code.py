@@ -211,12 +211,12 @@ def negated(piece: Code) -> Code:
 
 
 def all_of(*pieces: Code) -> Code:
-    """Return the pieces joined by `and`; a single one as it is."""
+    """Return the pieces joined by `and`; a single piece unchanged."""
     return _joined("and", AND, pieces)
 
 
 def any_of(*pieces: Code) -> Code:
-    """Return the pieces joined by `or`; a single one as it is."""
+    """Return the pieces joined by `or`; a single piece unchanged."""
     return _joined("or", OR, pieces)
 
 

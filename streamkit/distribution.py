@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 DISTRIBUTION = "streamkit-kafka"
-"""The name on package indexes; what is imported, and the command, are called streamkit."""
+"""The name on package indexes; the imported package and the command are called streamkit."""
 _EXTRAS = re.compile(r"\[([^\]]*)\]$")
 
 

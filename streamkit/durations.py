@@ -60,9 +60,9 @@ def instant(value: object) -> int:
             return parse(value)
         except ConfigError:
             pass
-        found = iso_time(value)
-        if found is not None:
-            return found
+        time = iso_time(value)
+        if time is not None:
+            return time
     raise SerdeError(f"must be {TIME_FORMS}")
 
 
@@ -73,10 +73,10 @@ def iso_time(text: str) -> int | None:
     (86400000, 1, None)
     """
     try:
-        found = datetime.datetime.fromisoformat(text)
+        moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
-    aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
     return (aware - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 

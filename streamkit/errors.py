@@ -25,7 +25,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake of a user in a file: what was expected, what came, and the nearest valid name in `message`."""
+    """One user's mistake in a file; `message` has what was expected, what was found, and the nearest valid name."""
 
     position: Position
     message: str
@@ -213,7 +213,7 @@ class UnreachableError(TransportError):
 
 
 class TopicError(TransportError):
-    """A topic is missing, or is not what the topology declares."""
+    """A topic is missing, or differs from its declaration in the topology."""
 
 
 class OffsetOutOfRangeError(TopicError):

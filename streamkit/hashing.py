@@ -41,7 +41,7 @@ def hash_order(names: Iterable[str], copied: bool = True, capacity: int | None =
 def bucket_order(items: list[T], hashes: list[int], capacity: int = 16) -> list[T]:
     """Return different items in the order of a Java HashMap to which they are added one by one.
 
-    hashes: hashCode() of each, as 32-bit numbers; capacity: that of the empty map.
+    hashes: hashCode() of each, as 32-bit numbers; capacity: the capacity of the empty map.
     """
     buckets = bucket_count(len(items), capacity)
     numbers = [((code & MASK) ^ ((code & MASK) >> 16)) & (buckets - 1) for code in hashes]

@@ -14,7 +14,7 @@ BOUNDS = tuple(sorted({round(2 ** (step / 4)) for step in range(121)}))
 COARSE = tuple(4**step for step in range(12))
 """The upper bounds (ms) of the histograms that are shown, up to 70 minutes; all of them are in BOUNDS."""
 SAMPLE_MS = 30_000
-"""The time of one sample. As in Java, min, max and average are those of the last two (`metrics.num.samples`)."""
+"""The time of one sample. As in Java, min, max and average cover the last two (`metrics.num.samples`)."""
 SAMPLES = 2
 LARGE, STEP = 256, 32
 """If a node has at least so many records in a round, every n-th one is a sample of all; in smaller rounds every record counts."""
@@ -122,7 +122,7 @@ class TaskLatency:
         return self._columns.setdefault(node, [])
 
     def record(self, clock: Callable[[], int]) -> None:
-        """Take the timestamps since the last call as those of records that were processed now (ms)."""
+        """Measure the timestamps collected since the last call; their records count as processed now (ms)."""
         for node, columns in self._columns.items():
             if columns:
                 times = columns[0] if len(columns) == 1 else [*chain.from_iterable(columns)]
@@ -154,7 +154,7 @@ class TaskLatency:
         )
 
     def _add(self, node: str, times: list[int], now: int, count: int) -> None:
-        """Keep the latencies of one round until they are read; those of large rounds of a part of the records."""
+        """Keep the latencies of one round until they are read; in large rounds, only the latencies of a sample."""
         if len(times) >= LARGE:
             times = times[::STEP]
         found = self._unsorted.get(node)
@@ -210,7 +210,7 @@ def _places(topics: Sequence[str], topic: str, count: int) -> Iterator[int]:
     elif count == len(topics):
         yield from range(0, count, STEP)
     else:
-        # Rows of several topics often alternate, so that equal steps could meet only those of one.
+        # Rows of several topics often alternate, so a fixed step could hit only rows of one topic.
         size, at, parts = len(topics), -1, count // STEP
         for part in range(parts):
             try:

@@ -90,7 +90,7 @@ class Subject:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """All steps, those of branches included."""
+        """All steps, including those of branches."""
         return [part for part in self.parts if isinstance(part, Step)]
 
     def is_own(self, position: Position | None) -> TypeGuard[Position]:
@@ -373,7 +373,7 @@ _STATE_RULES = (
 )
 
 
-# Rules about windows: those of keys in topics, and their grace.
+# Rules about windows: the windows of keys in topics, and their grace.
 
 _WINDOW_HEAD = "streamkit: 1\napplication: example\nconfig: {statestore.cache.max.bytes: 0}\n"
 _PIPELINE = """\

@@ -1,4 +1,4 @@
-"""Counters, added to once a batch or rarer (Kafka Streams' metric names, without its sensors), and dropped records."""
+"""Counters, added to once per batch or less often (Kafka Streams' metric names, without its sensors), and dropped records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TOPIC = re.compile(r"topic (\S+), partition [0-9]+, offset")
 
 @dataclass(frozen=True)
 class DroppedCount:
-    """The records that were dropped for one reason, those of them that became dead letters, and the last one."""
+    """The number of records dropped for one reason, how many of them became dead letters, and the last one."""
 
     reason: str
     dropped: int
@@ -81,7 +81,7 @@ class DropWarnings:
         self._waiting[task, count.reason] = before + dropped, count.message
 
     def write(self, now: int) -> None:
-        """Log what is due at a time (ms, monotonic)."""
+        """Log the lines that are due at a time (ms, monotonic)."""
         due = [key for key in self._waiting if key not in self._logged or now - self._logged[key] >= self.INTERVAL_MS]
         for key in due:
             dropped, message = self._waiting.pop(key)
@@ -119,7 +119,7 @@ class DroppedRecords:
         self._entries: dict[str, _Entry] = {}
 
     def add(self, reason: str, message: Callable[[], str] | str, *, dropped: int = 1, dead_letters: int = 0) -> None:
-        """Count records of a reason; `message`: that of the last one, or the function that returns it."""
+        """Count records of a reason; `message`: the message about the last one, or the function that returns it."""
         entry = self._entries.get(reason)
         if entry is None:
             entry = self._entries[reason] = _Entry()

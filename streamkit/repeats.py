@@ -40,9 +40,9 @@ class Repeats(logging.Handler):
 
     The same message from one line of code at one level (with an exception: of the same type and text too) is written
     `same` times within `seconds`. Further ones are counted; a line of the same level and logger reports the count at the
-    end of that time, and at the close. While a message goes on repeating, only these counts are written. Different
+    end of that time, and at the close. While a message keeps repeating, only these counts are written. Different
     messages from one line of code are all written, up to `distinct` of them; beyond that they are counted together, and
-    a tenth as many are written while that goes on. Critical records are always written.
+    a tenth as many are written while that continues. Critical records are always written.
 
     `clock`: seconds, monotonic.
     """

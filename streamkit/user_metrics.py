@@ -13,7 +13,7 @@ from streamkit.errors import StreamkitError
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 USER = "user"
-"""The group of the user's own metrics; other groups are those of steps."""
+"""The group of the user's own metrics; other groups belong to steps."""
 
 
 class UserCounter:

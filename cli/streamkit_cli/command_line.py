@@ -117,7 +117,7 @@ _BEGIN = "Input should be "
 
 
 class CommandGroup(TyperGroup):
-    """A group whose messages about values name what is expected and the value."""
+    """A group whose messages about wrong values name both the expected values and the given one."""
 
     def invoke(self, ctx: Any) -> object:  # The class of contexts differs between releases of Typer.
         """Run a command. Raises BadParameter."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REFRESHES_A_SECOND = 2
 _HEADS = 12
-"""Lines other than rows of tasks: titles, heads and the tables below."""
+"""The number of lines that are not rows of tasks: titles, headers and the tables below."""
 _STATES = {"RUNNING": "green", "ERROR": "red", "PENDING_ERROR": "red"}
 
 

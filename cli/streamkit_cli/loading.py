@@ -122,7 +122,7 @@ def wrong_settings() -> Iterator[None]:
 
 
 def environment(env_file: str | None) -> Mapping[str, str]:
-    """Return the variables that a topology may use: those of the process, over those of the file."""
+    """Return the variables that a topology may use; variables of the process override those of the file."""
     if env_file is None:
         return os.environ
     from streamkit.config import read_env_file

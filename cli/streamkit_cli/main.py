@@ -20,7 +20,7 @@ def main() -> None:
     from streamkit_cli.guard import call
 
     arguments = sys.argv[1:]
-    if arguments[:1] == ["validate"] and arguments[1:] and not any(each.startswith("-") for each in arguments):
+    if arguments[:1] == ["validate"] and arguments[1:] and not any(argument.startswith("-") for argument in arguments):
         # Editors run this command at each save, and the option parser would take half as long again.
         import gc
 
@@ -63,10 +63,10 @@ def foreign_package(path: list[str] | None = None) -> str | None:
         except OSError:
             continue
         for name in names:
-            found = _NAMED_STREAMKIT.fullmatch(name)
-            if found and not _is_ours(Path(folder, name)):
+            match = _NAMED_STREAMKIT.fullmatch(name)
+            if match and not _is_ours(Path(folder, name)):
                 return (
-                    f"another project's package, streamkit {found[1]}, is installed in {folder}, and its modules hide this project's; "
+                    f"another project's package, streamkit {match[1]}, is installed in {folder}, and its modules hide this project's; "
                     f"remove it ({sys.executable} -m pip uninstall streamkit), then install streamkit-kafka again"
                 )
     return None

@@ -20,7 +20,7 @@ def topics(incomplete: str) -> list[str]:
 
 
 def settings(incomplete: str) -> list[str]:
-    """Return the settings, those of the file first, each with its `=`."""
+    """Return the settings, each with its `=`; settings of the file come first."""
     from streamkit.config import SETTINGS
 
     return [f"{name}=" for name in _matching([*_keys("config"), *sorted(SETTINGS)], incomplete)]

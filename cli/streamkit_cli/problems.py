@@ -322,7 +322,7 @@ def _excerpt(problem: Problem, text: str) -> list[str]:
 
 
 def _names_of(rows: list[str], at: int) -> list[str]:
-    """Return the names in a row; of one without any, such as an item of a list, those of the row above that has some."""
+    """Return the names in a row; if it has none, as in an item of a list, the names of the nearest row above that has any."""
     while at > 0 and not _NAME.search(rows[at]):
         at -= 1
     return _NAME.findall(rows[at])

@@ -52,7 +52,7 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def json_line(record: Json) -> str:
-    """Return a value as one line of compact JSON, non-ASCII as it is."""
+    """Return a value as one line of compact JSON, without escaping non-ASCII characters."""
     import orjson
 
     try:
@@ -95,7 +95,7 @@ def value_of_line(line: str, serde: Serde) -> Json:
 
 
 def line_of_value(value: Json, raw: bytes | None) -> str:
-    """Return the plain line of a value in JSON form: text as it is, anything else as JSON; null for an absent one."""
+    """Return the plain line of a value in JSON form: text unchanged, anything else as JSON, null for an absent value."""
     if isinstance(value, str):
         return value + "\n"
     if isinstance(value, dict) and value.keys() == {"base64"} and raw is not None:

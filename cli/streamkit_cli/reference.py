@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ReferencePage:
-    """A page of the reference. kind: what it is about, such as `step`; summary: its first sentence; text: makes its Markdown."""
+    """A page of the reference. kind: the kind of its subject, such as `step`; summary: its first sentence; text: returns its Markdown."""
 
     kind: str
     name: str

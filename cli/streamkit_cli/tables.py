@@ -33,7 +33,7 @@ def is_coloured() -> bool:
 
 
 def red(text: str, colour: bool) -> str:
-    """Return a text in red, line by line, or as it is."""
+    """Return a text in red, line by line, or unchanged."""
     return "\n".join(f"\x1b[31m{line}\x1b[0m" for line in text.split("\n")) if colour else text
 
 

@@ -1,1 +1,1 @@
-"""streamkit from Python: `import streamkit` offers what is here, by name, on first use."""
+"""streamkit from Python: `import streamkit` offers the names of this package, and imports each on first use."""

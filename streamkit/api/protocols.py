@@ -61,7 +61,7 @@ class UserMetrics(Protocol):
 class ProcessorContext(Protocol):
     """The services of the task that a processor uses; times are milliseconds (ProcessorContext).
 
-    topic, partition, offset and headers are those of the record that is processed; in a timer they are None, -1, -1, [].
+    topic, partition, offset and headers belong to the current record; in a timer they are None, -1, -1, [].
     timestamp is that of the record, or of the timer.
     """
 
@@ -102,7 +102,7 @@ class ProcessorContext(Protocol):
         callback: Callable[[int], object],
         start: int | datetime | None = None,
     ) -> Timer:
-        """Call back at an interval ("10s", or milliseconds); what the callback returns or yields is forwarded.
+        """Call back at an interval ("10s", or milliseconds); records that the callback returns or yields are forwarded.
 
         `start`: a time (ms, or a datetime with a time zone) that all calls are aligned with (KIP-1146).
         """
@@ -124,7 +124,7 @@ class Processor(Protocol):
 class Lookup(Protocol):
     """A function, or a class with this method, for `enrich`; `async` or not.
 
-    A class is made once a task; `init(context)` and `close()` may be added, and may be async.
+    A class is created once per task; `init(context)` and `close()` may be added, and may be async.
     """
 
     def __call__(self, argument: Value) -> Value:
@@ -141,7 +141,7 @@ class Transformer(Protocol):
 class BatchFunction(Protocol):
     """A function, or a class with this method, for `{call: …, batch: N}` of `map_values`, `filter` and `flat_map_values`.
 
-    A class is made once a task; `init(context)` and `close()` may be added.
+    A class is created once per task; `init(context)` and `close()` may be added.
     """
 
     def __call__(self, keys: list[Key], values: Value) -> Value:
@@ -155,7 +155,7 @@ class BatchProcessor(Protocol):
     """A class for `process_values: {call: …, batch: N}`; `init(context)` and `close()` may be added."""
 
     def process(self, records: list[Record]) -> Sequence[Record | Iterable[Record] | Exception | None]:
-        """Return for each record what is forwarded for it; with `as`, the values' columns are a second argument."""
+        """Return, for each record, the records to forward; with `as`, the columns of the values are a second argument."""
 
 
 class Serde(Protocol):
@@ -187,7 +187,7 @@ class KeyValueStore(Protocol):
         """Return (key, value) from low to high."""
 
     def prefix(self, prefix: Key, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
-        """Return (key, value) of the keys whose bytes begin with those of `prefix`."""
+        """Return (key, value) of all keys whose bytes begin with the bytes of `prefix`."""
 
     def all(self, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
         """Return every (key, value)."""

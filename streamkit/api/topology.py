@@ -110,7 +110,7 @@ class Topology:
     ) -> list[Difference]:
         """Run the topology over history as one batch job on Spark; return the differences from topics in `compare`.
 
-        inputs, outputs: paths by topic (",format=parquet" may follow), of an input a list too; None, and what is not named: the
+        inputs, outputs: paths by topic (",format=parquet" may follow; an input may be a list); None, and every topic not named: the
         log. emit: "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
         """
         from streamkit.plan.lookup import find_topic

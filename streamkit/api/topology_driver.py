@@ -64,8 +64,8 @@ class TopologyDriver:
             raise UsageError(
                 f"nothing is written to a topic {topic!r}; the file has {', '.join(sorted(self._entries))}"
             )
-        found = list(self._unread.pop(name, ()))
-        return found
+        unread = list(self._unread.pop(name, ()))
+        return unread
 
     @property
     def stores(self) -> Mapping[str, list[tuple[Key, Value]]]:
@@ -104,11 +104,11 @@ class _Stores(dict[str, list[tuple[Key, Value]]]):
 
 
 def _headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Headers | None:
-    found: Headers = []
+    pairs: Headers = []
     for header in headers:
         try:
             name, value = header
         except (TypeError, ValueError):
             raise SerdeError(f"a header is a pair (name, bytes or text), not {header!r}") from None
-        found.append((name, value.encode() if isinstance(value, str) else value))
-    return found or None
+        pairs.append((name, value.encode() if isinstance(value, str) else value))
+    return pairs or None

@@ -756,7 +756,7 @@ def _side(new: Form, store: StoreForm) -> str:
     return "this_store" if same.index(store.name) == 0 else "other_store"
 
 
-# Matches the stores and topics of two versions: those of equal names, and those that are likely renamed.
+# Matches the stores and topics of two versions: by equal names, and by likely renames.
 
 StoreOrTopic = TypeVar("StoreOrTopic", StoreForm, TopicForm)
 _INDEX = re.compile(r"\d{10}")

@@ -20,7 +20,7 @@ class Verdict(StrEnum):
     RESTORE = "restore"
     """State is read from changelogs again."""
     LEFT_BEHIND = "records left behind"
-    """No consumer reads a repartition topic any more; what is unread in it is never processed."""
+    """No consumer reads a repartition topic any more; its unread records are never processed."""
     RENAMED = "renamed"
     """State starts empty, because its changelog has another name."""
     INCOMPATIBLE = "incompatible"

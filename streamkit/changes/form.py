@@ -123,7 +123,7 @@ class Form:
     externals: Mapping[str, ExternalForm] | None = None
     pipelines: Mapping[str, tuple[StepForm, ...]] | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Partition counts of internal topics and changelogs by their names without prefix, as far as they are known."""
+    """The known partition counts of internal topics and changelogs, by their names without prefix."""
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The settings of changelogs, by the same names."""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Form:
         return Position(self.label, 1, 1)
 
     def log_name(self, name: str) -> str:
-        """Return the name of an internal topic on the log, as far as it is known."""
+        """Return the name of an internal topic on the log, if it is known."""
         return f"{self.application}-{name}" if self.application else name
 
     def changelog(self, store: str) -> str:

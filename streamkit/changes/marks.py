@@ -51,7 +51,7 @@ def read_marks(plan: Plan) -> dict[str, Mark]:
 
 
 def write_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
-    """Write the marks of this version's changelogs; those of other stores stay.
+    """Write the marks of this version's changelogs; keep the marks of other stores.
 
     topic_ids: the ids of changelogs on the log, by name. Raises StateError.
     """

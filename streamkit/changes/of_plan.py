@@ -141,7 +141,7 @@ def _maker(sub_topology: SubTopology, store: str) -> ProcessorNode | None:
 
 
 def _rows(store: StoreDef, windows: Mapping[str, int]) -> RowForm:
-    # The rows of joins have the time of the record, and those of sessions both ends: they need no window size.
+    # Join rows contain the record's time, and session rows contain both ends, so neither needs a window size.
     size = windows.get("size", windows.get("difference", store.window_size)) if store.type == "window" else None
     return RowForm(
         # A changelog has the plain value, with and without timestamps in the store.

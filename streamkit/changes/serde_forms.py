@@ -105,7 +105,7 @@ def _has_same_bytes(old: Json, new: Json) -> bool:
 
 
 def _is_foreign(form: Json) -> bool:
-    """Return whether the bytes are those of a called serde or of a plugin, which cannot be compared."""
+    """Return whether the serde is a called one or a plugin's, whose bytes cannot be compared."""
     if not isinstance(form, dict):
         return form not in (*PRIMITIVES, *serdes.FORMATS)
     return not any(name in form for name in ("windowed", "session_windowed", "csv", *_SCHEMAS))

@@ -313,14 +313,14 @@ def _columns(gen: Generator) -> tuple[tuple[Code, ...], tuple[Code, ...]]:
 
     If no node reads offsets, the number of remaining timestamps gives the position of the current record.
     """
-    found = {"t": "timestamps", "kb": "keys", "vb": "values", "c": "headers"}
+    columns = {"t": "timestamps", "kb": "keys", "vb": "values", "c": "headers"}
     if gen.full_context:
         gen.assign(symbol("times"), NONE)
-        found["o"] = "offsets"
+        columns["o"] = "offsets"
     else:
         gen.assign(symbol("times"), call("iter", symbol("timestamps")))
-        found["t"] = "times"
-    return tuple(map(symbol, found)), tuple(map(symbol, found.values()))
+        columns["t"] = "times"
+    return tuple(map(symbol, columns)), tuple(map(symbol, columns.values()))
 
 
 def _set_place(gen: Generator) -> None:

@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 @dataclass
 class Program:
-    """Code of one sub-topology; executed once a process, bound once a task.
+    """Code of one sub-topology; executed once per process, bound once per task.
 
     `nodes`: plan nodes by the index that generated code passes to `on_error`.
     """

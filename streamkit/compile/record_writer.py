@@ -194,14 +194,14 @@ class StatementWriter:
         return self._names[identity]
 
     def prologue(self, key: tuple[object, ...], prefix: str, value: Code) -> Code:
-        """Return a variable that is set once a task, before the functions, to the result of `value`."""
+        """Return a variable that is set once per task, before the functions, to the result of `value`."""
         if key not in self._prologue:
             self._prologue[key] = self.var(prefix)
             self.prologue_lines.append(_assigned((self._prologue[key],), (value,)))
         return self._prologue[key]
 
     def named_prologue(self, name: str, value: Code) -> Code:
-        """Return a variable of a given name that is set once a task, before the functions, to the result of `value`."""
+        """Return a variable of a given name that is set once per task, before the functions, to the result of `value`."""
         key = ("named", name)
         if key not in self._prologue:
             self._prologue[key] = symbol(name)
@@ -209,7 +209,7 @@ class StatementWriter:
         return self._prologue[key]
 
     def instance(self, key: tuple[object, ...], prefix: str, value: Code) -> Code:
-        """Return a variable that is set once a task, after all functions are defined, to the result of `value`."""
+        """Return a variable that is set once per task, after all functions are defined, to the result of `value`."""
         if key not in self._prologue:
             self._prologue[key] = self.var(prefix)
             # A number in the key may be the identity of an object, which differs between processes.
@@ -219,7 +219,7 @@ class StatementWriter:
         return self._prologue[key]
 
     def epilogue(self, piece: Code) -> None:
-        """Write a piece that is evaluated once a task, after all functions are defined (each one once)."""
+        """Write a piece that is evaluated once per task, after all functions are defined (each one once)."""
         self._epilogue(piece.at(CONDITION))
 
     def _epilogue(self, line: str) -> None:
@@ -442,7 +442,7 @@ class RecordWriter(StatementWriter):
         return "Replays" in self.namespace
 
     def mixes_order(self, node: PlanNode) -> bool:
-        """Return whether records that a node holds back would change their order against those of other nodes."""
+        """Return whether holding records back at a node would change their order relative to records of other nodes."""
         return mixes_order(self.sub_topology, node.name)
 
     def reads_one_topic(self) -> bool:

@@ -156,7 +156,7 @@ class Config(ApplicationSettings, RegistrySettings):
                 )
 
     def without_effect(self) -> dict[str, str]:
-        """Return why settings change nothing, by name, for those that are set to something other than the default."""
+        """Return, for each setting that has no effect but differs from its default, the reason, by name."""
         return {
             name: reason
             for name, value in self._values.items()
@@ -292,7 +292,7 @@ _LIMITED = {
     "socket.timeout.ms": "socket.timeout.ms",
     "request.timeout.ms": "socket.timeout.ms",
 }
-"""The settings of librdkafka that `_clamp` limits, by the names of which they are made."""
+"""The settings of librdkafka that `_clamp` limits, by the names that they are derived from."""
 
 
 def _transaction_timeout(settings: Mapping[str, str]) -> int:

@@ -130,7 +130,7 @@ def _unique(problems: list[Problem]) -> list[Problem]:
 
 
 def _brackets(text: str) -> int:
-    # Brackets in literals count too: the bound is far above those of ordinary expressions.
+    # Brackets in literals count too: ordinary expressions stay far below the bound.
     depth = deepest = 0
     for character in text:
         if character in "([{":

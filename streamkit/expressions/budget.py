@@ -82,7 +82,7 @@ class Budget:
             self._patterns.clear()
 
     def pause(self) -> tuple[int, int]:
-        """Begin a record that was buffered; return the argument of `resume` to go on with the present one."""
+        """Begin a record that was buffered; return the argument of `resume` that continues the current one."""
         left = self.bytes, self.steps
         self.start()
         return left
@@ -121,7 +121,7 @@ class Budget:
             self._check()
 
     def item(self, value: T) -> T:
-        """Charge the size of a value that is made, and return it: what it holds as it is written out, and its own memory."""
+        """Charge the size of a new value, and return the value. The size is that of its contents as written, plus its own memory."""
         kind = value.__class__
         if kind is str or kind is bytes:
             # A cast would cost a call for each value.

@@ -68,27 +68,29 @@ def load_callable(ref: CallableRef) -> Callable[..., Value]:
     Raises TopologyError (StreamkitError if the reference has no position), which names the module, attribute or argument
     and the nearest valid name.
     """
-    found = load_object(ref)
-    if not callable(found):
-        raise _wrong(ref, f"{ref.module}:{ref.attribute} is a value of type {type(found).__name__} and can't be called")
+    loaded = load_object(ref)
+    if not callable(loaded):
+        raise _wrong(
+            ref, f"{ref.module}:{ref.attribute} is a value of type {type(loaded).__name__} and can't be called"
+        )
     if not ref.arguments:
-        return found
+        return loaded
 
     try:
-        return bound(found, {each.name: each.value for each in ref.arguments})
+        return bound(loaded, {each.name: each.value for each in ref.arguments})
     except Misfit as error:
         raise _wrong(ref, str(error)) from None
 
 
 def load_object(ref: CallableRef) -> object:
     """Return the object of a reference. Raises the errors of `load_callable`."""
-    found: object = _module(ref)
+    owner: object = _module(ref)
     for part in ref.attribute.split("."):
-        if part.startswith("_") or not hasattr(found, part):
-            public = [name for name in dir(found) if not name.startswith("_")]
+        if part.startswith("_") or not hasattr(owner, part):
+            public = [name for name in dir(owner) if not name.startswith("_")]
             raise _wrong(ref, f"module {ref.module!r} has no public {part!r}{did_you_mean(part, public)}")
-        found = getattr(found, part)
-    return found
+        owner = getattr(owner, part)
+    return owner
 
 
 def _wrong(ref: CallableRef, message: str) -> StreamkitError:
@@ -303,19 +305,19 @@ def _mistake(value: Value, annotation: str) -> str:
     choices = _alternatives(annotation)
     if not choices or (value is None and "None" in choices):
         return ""
-    wanted = [each for each in choices if each != "None"]
-    if wanted == ["timedelta"]:
+    type_names = [type_name for type_name in choices if type_name != "None"]
+    if type_names == ["timedelta"]:
         try:
             durations.parse(value)
         except ConfigError as error:
             return f"{str(error).removeprefix('must be ')}, not {value!r}"
         return ""
-    if not all(each in _TYPES for each in wanted):
+    if not all(type_name in _TYPES for type_name in type_names):
         return ""
-    for each in wanted:
-        if isinstance(value, _TYPES[each]) and (each == "bool" or not isinstance(value, bool)):
+    for type_name in type_names:
+        if isinstance(value, _TYPES[type_name]) and (type_name == "bool" or not isinstance(value, bool)):
             return ""
-    return f"{' or '.join(_WORDS[each] for each in wanted)}, not {value!r}"
+    return f"{' or '.join(_WORDS[type_name] for type_name in type_names)}, not {value!r}"
 
 
 def _alternatives(annotation: str) -> list[str]:
@@ -338,12 +340,12 @@ def _count(passed: Sequence[str]) -> str:
 def signature_of(function: Callable[..., Value]) -> Signature | None:
     """Return the signature of an object; None if Python does not know it, as with some functions written in C."""
     try:
-        found = inspect.signature(function)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return None
     parameters = tuple(
         Parameter(each.name, _KINDS[each.kind], each.default is each.empty, _annotation(each))
-        for each in found.parameters.values()
+        for each in signature.parameters.values()
     )
     return Signature(getattr(function, "__name__", str(function)), parameters, inspect.isclass(function))
 
@@ -373,10 +375,10 @@ def source_signature(folder: str, module: str, attribute: str) -> Signature | No
     if names is not None and attribute not in names:
         public = [name for name in names if not name.startswith("_")]
         raise Misfit(f"module {module!r} has no {attribute!r}{did_you_mean(attribute, public)}")
-    found = [node for node in tree.body if getattr(node, "name", None) == attribute]
-    if len(found) != 1 or getattr(found[0], "decorator_list", None):
+    definitions = [node for node in tree.body if getattr(node, "name", None) == attribute]
+    if len(definitions) != 1 or getattr(definitions[0], "decorator_list", None):
         return None
-    node = found[0]
+    node = definitions[0]
     if isinstance(node, _FunctionNode):
         return Signature(attribute, _parameters(node.args))
     if not isinstance(node, ast.ClassDef) or node.keywords:
@@ -402,8 +404,10 @@ def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -
 def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
     """Return the names of the methods that a function in a module beside the file calls; none if there is no such function."""
     tree = _tree(folder, module)
-    found = [node for node in tree.body if getattr(node, "name", None) == attribute] if tree is not None else []
-    calls = [node for each in found if isinstance(each, _FunctionNode) for node in ast.walk(each)]
+    definitions = [node for node in tree.body if getattr(node, "name", None) == attribute] if tree is not None else []
+    calls = [
+        node for definition in definitions if isinstance(definition, _FunctionNode) for node in ast.walk(definition)
+    ]
     return frozenset(
         node.func.attr for node in calls if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     )
@@ -443,20 +447,22 @@ def _top_names(tree: ast.Module) -> set[str] | None:
     return None if dynamic & (names | loaded) else names
 
 
-def _parameters(found: ast.arguments) -> tuple[Parameter, ...]:
-    positional = [*found.posonlyargs, *found.args]
-    without = len(positional) - len(found.defaults)
+def _parameters(arguments: ast.arguments) -> tuple[Parameter, ...]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    without = len(positional) - len(arguments.defaults)
     listed = [_parameter(each, POSITIONAL, at < without) for at, each in enumerate(positional)]
-    if found.vararg is not None:
-        listed.append(_parameter(found.vararg, ANY_POSITIONAL, False))
+    if arguments.vararg is not None:
+        listed.append(_parameter(arguments.vararg, ANY_POSITIONAL, False))
     listed += [
         _parameter(each, KEYWORD, default is None)
-        for each, default in zip(found.kwonlyargs, found.kw_defaults, strict=True)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    if found.kwarg is not None:
-        listed.append(_parameter(found.kwarg, ANY_KEYWORD, False))
+    if arguments.kwarg is not None:
+        listed.append(_parameter(arguments.kwarg, ANY_KEYWORD, False))
     return tuple(listed)
 
 
-def _parameter(found: ast.arg, kind: str, required: bool) -> Parameter:
-    return Parameter(found.arg, kind, required, "" if found.annotation is None else ast.unparse(found.annotation))
+def _parameter(argument: ast.arg, kind: str, required: bool) -> Parameter:
+    return Parameter(
+        argument.arg, kind, required, "" if argument.annotation is None else ast.unparse(argument.annotation)
+    )

@@ -1,4 +1,4 @@
-"""An entry of the library: a function with what the checks, the bounds and the reference need to know of it."""
+"""An entry of the library: a function with the facts that the checks, the bounds and the reference need."""
 
 from __future__ import annotations
 

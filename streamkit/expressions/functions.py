@@ -18,7 +18,7 @@ _DEEPEST = 50
 class Library(Mapping[str, Linked]):
     """All functions of a file, each checked once, on first use.
 
-    `problems` has those of all functions; expressions that use a function with problems report the same ones.
+    `problems` contains the problems of all functions; an expression that uses such a function reports them too.
     """
 
     def __init__(self, functions: Mapping[str, Function] | None = None, counts: bool = False):

@@ -69,7 +69,7 @@ class Reader:
         return found
 
     def read(self, node: ast.AST) -> Form:
-        """Return the form of a part of which only one item at a time is in memory."""
+        """Return the form of a part that has only one item in memory at a time."""
         self._lazy.add(id(node))
         return self.of(node)
 
@@ -155,7 +155,7 @@ class Reader:
         return total(HEADER, left, right)
 
     def _number(self, node: ast.BinOp, left: Form, right: Form) -> Form:
-        """Return the form of a number: those of the input have a character for each of their digits."""
+        """Return the form of a number; numbers in the input have one character per digit."""
         exponent = node.right.value if isinstance(node.right, ast.Constant) else None
         if isinstance(node.op, ast.Div) or isinstance(exponent, float):
             return NUMBER

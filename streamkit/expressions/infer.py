@@ -1,4 +1,4 @@
-"""Infers the type of an expression, as far as types are known, and reports fields that no value has.
+"""Infers the type of an expression from the known types, and reports fields that no value has.
 
 Where a type is not certain it is ANY, which has every field: a reported field fails for every record.
 """

@@ -11,7 +11,7 @@ _SPECIAL = frozenset(r"\.^$*+?{}[]|()")
 """Characters with a special meaning in a pattern."""
 
 KEPT = 128
-"""Patterns that stay compiled; each may take MEMORY, since RE2 remembers what it has computed."""
+"""The number of patterns that stay compiled; each may use MEMORY, since RE2 caches its states."""
 MEMORY = 3 << 19
 """Bytes of a compiled pattern, about: `\\pL{1,50}` takes most of them."""
 _COUNT = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")

@@ -155,7 +155,7 @@ NAMES = {
     "none": "None",
     "undefined": "None",
 }
-"""Names of constants in other languages, and those of expressions."""
+"""Names of constants in other languages, and their equivalents in expressions."""
 
 METHODS = {
     "charAt": "text[i]",

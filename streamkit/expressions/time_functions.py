@@ -1,4 +1,4 @@
-"""Times: milliseconds since the epoch; their texts and parts are those of UTC, or of a zone."""
+"""Times, in milliseconds since the epoch; their texts and parts are in UTC or in a zone."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TimeFormat:
     def read(self, text: str, zone: tzinfo) -> int | None:
         """Return the milliseconds since the epoch of a text; None if it has another form, or its day or time does not exist.
 
-        zone: that of texts without an offset. A time that the zone has twice is the earlier one.
+        zone: the time zone of texts without an offset. A time that occurs twice in the zone means the earlier one.
         """
         match = self.pattern.fullmatch(text)
         if match is None:

@@ -1,6 +1,6 @@
 """Translates syntax trees to Python source, with and without charges to a record's budget.
 
-A construct without a method is a problem: the translator lists what is allowed, not what is forbidden.
+A construct without a method is a problem: the translator lists the allowed constructs, not the forbidden ones.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Core:
         return piece
 
     def operations(self, node: ast.AST) -> int:
-        """Return how many operations a part has that take time, but for those of loops and lambdas in it."""
+        """Return the number of operations in a part that take time, without those in its loops and lambdas."""
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             return self.operations(node.generators[0].iter)
         if isinstance(node, ast.Lambda):

@@ -1,4 +1,4 @@
-"""The types of values as they are known before any record: those of schemas, as far as expressions need them.
+"""The types of values that are known before any record: the parts of schema types that expressions need.
 
 An unknown type is ANY, on which every operation is allowed. Types compare by identity, since they may contain themselves.
 """
@@ -15,7 +15,7 @@ class Type:
 
 
 class Record(Type):
-    """An object with named fields. closed: it has no other fields; name: that of the record in its schema."""
+    """An object with named fields. closed: it has no other fields; name: the name of the record in its schema."""
 
     def __init__(self, name: str, fields: Mapping[str, Type], closed: bool = True):
         self.name = name

@@ -1,4 +1,4 @@
-"""The kind of value of a part of an expression, as far as its syntax shows it."""
+"""The kind of value of a part of an expression, if its syntax determines it."""
 
 from __future__ import annotations
 

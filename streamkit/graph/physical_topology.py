@@ -530,7 +530,7 @@ class TableJoinNode(GraphNode):
         super().__init__(name)
         self.table_names = parents
         self.sides = sides
-        """Each side's stores are those of the other side."""
+        """Each side uses the stores of the other side."""
         self.merge = merge
         self.stores = stores
         self.serdes: KnownSerdes = (None, None)

@@ -301,7 +301,7 @@ class Connection(H11Protocol):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Let a client that has closed its side have its answer, and close then; else asyncio closes at once.
 
-        An answer that has begun and goes on is a stream: its client is taken to be gone, since a quiet stream would
+        An answer that has begun and continues is a stream: its client is taken to be gone, since a quiet stream would
         find that out only by its next event.
         """
         if not self._answering or self._lingering or self.cycle.response_started:

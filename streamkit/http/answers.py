@@ -98,14 +98,14 @@ def misfit(answer: Json, shape: Shape, path: str = "") -> str | None:
             return path
         for key, inner in shape.items():
             below = f"{path}.{key}" if path else key
-            found = misfit(answer[key], inner, below) if key in answer else below
-            if found is not None:
-                return found
+            missing = misfit(answer[key], inner, below) if key in answer else below
+            if missing is not None:
+                return missing
         return None
     if isinstance(shape, list):
         if not isinstance(answer, list):
             return path
-        return next((found for each in answer if (found := misfit(each, shape[0], path)) is not None), None)
+        return next((missing for each in answer if (missing := misfit(each, shape[0], path)) is not None), None)
     if isinstance(shape, _instance.__class__):
         return misfit(answer, shape(answer), path)
     return None if isinstance(answer, cast("type", shape)) else path

@@ -1,4 +1,4 @@
-"""The state of an application and of its instances: health, status, lag, threads, and what the page shows."""
+"""The state of an application and of its instances, for the endpoints and the page: health, status, lag, threads."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def problems_of(instances: Iterable[Object], inputs: list[Object], rebalancing: 
 
 
 def worst_of(problems: list[Problem], state: str) -> Object:
-    """Return condition and level of an application; `state`: that of an instance without problems."""
+    """Return condition and level of an application; `state`: the state of an instance without problems."""
     worst = problems[0] if problems else Problem(state, "ok", "")
     return {"condition": worst.condition, "level": worst.level}
 

@@ -59,8 +59,10 @@ def http_application(service: Service, access: Access) -> Starlette:
     ]
     described = [*endpoints, *_documentation(endpoints, access.token is not None)]
     threads = _Threads()
-    routes = [Route(each.path, _route(each, service, threads), methods=[each.method]) for each in described]
-    guard = Middleware(Guard, access=access, open_paths={each.path for each in described if each.open})
+    routes = [
+        Route(endpoint.path, _route(endpoint, service, threads), methods=[endpoint.method]) for endpoint in described
+    ]
+    guard = Middleware(Guard, access=access, open_paths={endpoint.path for endpoint in described if endpoint.open})
     return Starlette(
         routes=routes,
         middleware=[guard],
@@ -99,7 +101,7 @@ class _Threads:
 
     def of(self, endpoint: Endpoint, request: Request) -> anyio.CapacityLimiter:
         """Return the limiter of the pool for a request."""
-        names = {each.name for each in endpoint.parameters}
+        names = {parameter.name for parameter in endpoint.parameters}
         is_remote = "scope" in names and request.query_params.get("scope") != "local"
         return self._remote if is_remote or "instance" in names & request.query_params.keys() else self._local
 
@@ -185,8 +187,8 @@ td{padding:.1rem 1rem .1rem 0;vertical-align:top}p{margin:.2rem 0 .2rem 4.2rem}.
 def document(endpoints: Iterable[Endpoint], version: str, secured: bool) -> dict[str, Json]:
     """Return the OpenAPI 3.1 document."""
     paths: dict[str, dict[str, Json]] = {}
-    for each in endpoints:
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, secured)
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, secured)
     schemes = {"bearer": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
@@ -216,13 +218,16 @@ def _operation(endpoint: Endpoint, secured: bool) -> dict[str, Json]:
         ]
         + [
             {
-                "name": each.name,
+                "name": parameter.name,
                 "in": "query",
-                "description": each.meaning,
-                "required": each.required,
-                "schema": {"type": each.kind, **({} if each.default is None else {"default": each.default})},
+                "description": parameter.meaning,
+                "required": parameter.required,
+                "schema": {
+                    "type": parameter.kind,
+                    **({} if parameter.default is None else {"default": parameter.default}),
+                },
             }
-            for each in endpoint.parameters
+            for parameter in endpoint.parameters
         ],
         "responses": {
             "200": {"description": "Done.", "content": {endpoint.content: {"schema": ok}}},
@@ -234,7 +239,7 @@ def _operation(endpoint: Endpoint, secured: bool) -> dict[str, Json]:
 
 def page(endpoints: Iterable[Endpoint]) -> str:
     """Return the endpoints as HTML."""
-    sections = "".join(_section(each) for each in endpoints)
+    sections = "".join(_section(endpoint) for endpoint in endpoints)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>streamkit API</title><style>{STYLE}</style>'
         f'<h1>HTTP API</h1><p class="first">As <a href="openapi.json">OpenAPI document</a>; '
@@ -244,8 +249,8 @@ def page(endpoints: Iterable[Endpoint]) -> str:
 
 def _section(endpoint: Endpoint) -> str:
     rows = "".join(
-        f"<tr><td><code>{escape(each.name)}</code>{' *' if each.required else ''}</td><td>{escape(each.meaning)}</td></tr>"
-        for each in endpoint.parameters
+        f"<tr><td><code>{escape(parameter.name)}</code>{' *' if parameter.required else ''}</td><td>{escape(parameter.meaning)}</td></tr>"
+        for parameter in endpoint.parameters
     )
     answers = "".join(f"<p><code>{code}</code> {escape(text)}</p>" for code, text in sorted(endpoint.answers.items()))
     return (
@@ -314,10 +319,10 @@ def overview_application(served: Callable[[], Sequence[Served]], access: Access)
 
 def listed(served: Sequence[Served]) -> list[dict[str, Json]]:
     """Return the state of each application."""
-    found: list[dict[str, Json]] = []
+    states: list[dict[str, Json]] = []
     for application, address in served:
         status = application.status()
-        found.append(
+        states.append(
             {
                 "application": application.plan.application,
                 "file": application.plan.file,
@@ -329,7 +334,7 @@ def listed(served: Sequence[Served]) -> list[dict[str, Json]]:
                 "address": address,
             }
         )
-    return found
+    return states
 
 
 def _page() -> Response:

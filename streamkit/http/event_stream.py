@@ -42,7 +42,7 @@ class EventSource(Protocol):
         """Return new events, within a second; none if there are none. Raises StreamkitError."""
 
     def close(self) -> None:
-        """Release what the source holds."""
+        """Release the resources of the source."""
 
 
 class Streams:
@@ -55,7 +55,7 @@ class Streams:
 
     @cached_property
     def limiter(self) -> anyio.CapacityLimiter:
-        """The threads of streams; they are apart from those of other requests."""
+        """The threads of streams, which are separate from the threads of other requests."""
         return anyio.CapacityLimiter(MOST_STREAMS)
 
     def enter(self) -> None:
@@ -139,7 +139,7 @@ def _text(events: list[Event]) -> bytes:
     if not events:
         return b":\n\n"
     lines = (
-        f"event: {each.name}\ndata: {json.dumps(each.data, ensure_ascii=False, separators=(',', ':'))}\n\n"
-        for each in events
+        f"event: {event.name}\ndata: {json.dumps(event.data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+        for event in events
     )
     return "".join(lines).encode()

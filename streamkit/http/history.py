@@ -34,7 +34,7 @@ class Point(NamedTuple):
     rate: float
     """Records a second."""
     lag: int | None
-    """Of all inputs of the application; of those of other instances from their last commits."""
+    """The lag of all inputs of the application; for inputs of other instances, measured from their last commits."""
     own_lag: int | None
     """Of the inputs that this instance processes."""
     own_committed_lag: int | None
@@ -87,7 +87,7 @@ class History:
         self._events = LogEvents()
 
     def start(self) -> None:
-        """Begin to sample, and to keep what is logged."""
+        """Begin to sample, and to keep log lines."""
         threading.Thread(target=self._run, name="http-history", daemon=True).start()
 
     def points(self, after: int) -> list[Point]:

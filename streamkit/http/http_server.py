@@ -88,10 +88,10 @@ class HttpServer:
         from streamkit.http.service import Service
 
         limits = Limits.of(application.plan.config)
-        wanted = application.plan.config.http_max_connections
-        if limits.connections < wanted:
+        configured = application.plan.config.http_max_connections
+        if limits.connections < configured:
             text = "http://%s accepts %d connections instead of %d (http.max.connections): the process may open too few files"
-            log.info(text, self.address, limits.connections, wanted)
+            log.info(text, self.address, limits.connections, configured)
         self.traffic.limit = limits.connections
         access = self._access.with_host(self.address).with_host(application.plan.config.application_server)
         service = Service.of(application, access, limits, self.traffic, self._closing)

@@ -1,4 +1,4 @@
-"""Prometheus metrics under the names that Kafka's JMX exporter gives to those of Kafka Streams.
+"""Prometheus metrics, named as Kafka's JMX exporter names the metrics of Kafka Streams.
 
 MBean `kafka.streams:type=stream-thread-metrics,thread-id=…`, attribute `process-rate` becomes
 `kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute joined by `_`, each
@@ -224,7 +224,7 @@ class _Status:
         yield family
 
     def _application(self) -> Iterator[Metric]:
-        """Yield the inputs of the application, the same at each instance; Kafka Streams has only those of each consumer."""
+        """Yield the metrics of all inputs of the application, equal at each instance; Kafka Streams reports only those of each consumer."""
         labels = ["topic", "partition"]
         inputs = self._status.inputs
         rows = [([each.topic, str(each.partition)], each.lag) for each in inputs if each.lag is not None]
@@ -248,7 +248,7 @@ class _Status:
 
 
 class _Server:
-    """The traffic of the HTTP server as metrics; Kafka Streams has none, so the names are of streamkit."""
+    """The traffic of the HTTP server as metrics. Kafka Streams has none, so the names are streamkit's own."""
 
     def __init__(self, traffic: Traffic):
         self._traffic = traffic
@@ -323,7 +323,7 @@ _MEANINGS = {
 
 
 class UserCodeMetrics:
-    """The metrics of all tasks as of the threads' last views; those of a task end with it."""
+    """The metrics of all tasks, from the threads' last views; the metrics of a task end with it."""
 
     def __init__(self, application: Application):
         self._application = application

@@ -35,11 +35,11 @@ class Limits:
     @classmethod
     def of(cls, config: Config) -> Limits:
         """Return the limits that the settings and the process's limit of open files (RLIMIT_NOFILE) give."""
-        wanted, idle_seconds = config.http_max_connections, config.http_idle_timeout_ms / 1000
+        configured, idle_seconds = config.http_max_connections, config.http_idle_timeout_ms / 1000
         files = open_files()
         if files is None:
-            return cls(wanted, idle_seconds, None)
-        return cls(max(1, min(wanted, files // SHARE)), idle_seconds, files - files // SHARE)
+            return cls(configured, idle_seconds, None)
+        return cls(max(1, min(configured, files // SHARE)), idle_seconds, files - files // SHARE)
 
 
 def open_files() -> int | None:

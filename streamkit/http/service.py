@@ -31,7 +31,7 @@ READERS = 4
 
 @dataclass(frozen=True)
 class Service:
-    """An application, the other instances of it, and what the server keeps between requests."""
+    """An application, its other instances, and the state that the server keeps between requests."""
 
     application: Application
     access: Access

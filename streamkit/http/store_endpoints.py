@@ -197,7 +197,7 @@ def query_store(service: Service, request: Request, *, kind: str) -> Response:
 
 
 class _StoreQuery:
-    """One query, of this instance's stores or of those of other instances."""
+    """One query, of stores on this instance or on other instances."""
 
     def __init__(self, service: Service, definition: StoreDef, query: Query, stale: bool, parameters: dict[str, str]):
         self._service = service
@@ -213,7 +213,7 @@ class _StoreQuery:
         return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
 
     def row(self, partitions: list[int] | None) -> dict[str, Document]:
-        """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError if it has none."""
+        """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError if there is no such row."""
         name = self._definition.name
         page = self.page(partitions)
         if not page["rows"]:

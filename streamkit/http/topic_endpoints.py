@@ -165,13 +165,13 @@ _ANSWERS = {
 # Reads topics for requests: pages of records with limits, new records as events, and the offsets of partitions.
 
 SECONDS = 5.0
-"""The time after which a page is returned with what it has."""
+"""The time after which a page is returned with the records found so far."""
 LARGE = 1 << 16
 """Bytes of a value beyond which it is not shown."""
 RECORDS_A_SECOND = 1000
 """Records that one stream reads a second, so that it takes little time from stream threads."""
 BEHIND = 10_000
-"""Records by which a stream may be behind the end of a partition; then it goes on from the end."""
+"""Records by which a stream may be behind the end of a partition; then it continues from the end."""
 _READERS_WAIT_SECONDS = 2.0
 _OFFSETS_SECONDS = 2.0
 """The time between two looks at the offsets of all partitions."""
@@ -262,7 +262,7 @@ class _Late:
 
 
 def shown(found: Found) -> dict[str, Json]:
-    """Return a record as an object with its offset; what is large is left out, with a reason."""
+    """Return a record as an object with its offset; large parts are replaced by a reason."""
     row = found.row
     sizes = {name: len(data) for name, data in (("key", row.key), ("value", row.value)) if data and len(data) > LARGE}
     if not sizes:
@@ -394,7 +394,7 @@ _REPLAY = (
 
 
 def list_dead_letters(service: Service, request: Request) -> Response:
-    """Return the last dead letters that were not replayed, and how many there are of which kind."""
+    """Return the last dead letters that were not replayed, and the number of dead letters of each kind."""
     limit = Arguments(request, _LIST).number("limit", LETTERS, 1, MOST_LETTERS)
     plan = service.application.plan
     topics = dead_letter_topics(plan)

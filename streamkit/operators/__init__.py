@@ -77,8 +77,8 @@ OPERATORS: dict[str, AnyOperator] = {
 }
 
 
-def _made(name: str, found: object) -> AnyOperator:
-    operator = found() if isinstance(found, type) else found
+def _made(name: str, entry: object) -> AnyOperator:
+    operator = entry() if isinstance(entry, type) else entry
     if not isinstance(operator, Operator):
         raise TypeError(f"expected an Operator, not {type(operator).__name__}")
     if operator.name != name:

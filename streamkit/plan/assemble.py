@@ -382,7 +382,7 @@ class TypeBook:
         self._upstreams: list[Types] = []
         """Of each step that is being built, the types of its upstream."""
         self._references: list[list[Types]] = []
-        """Of each step that is being built, the types of what it refers to."""
+        """For each step that is being built, the types of the upstreams that it refers to."""
 
     def of(self, upstream: Upstream) -> Types:
         """Return the types of an upstream object."""
@@ -410,7 +410,7 @@ class TypeBook:
         self._references.append([])
 
     def referred(self, other: Referred) -> Referred:
-        """Record the types of what the innermost step refers to, and return it."""
+        """Record the types of an upstream that the innermost step refers to, and return the upstream."""
         if self._references:
             self._references[-1].append(self.of(other))
         return other

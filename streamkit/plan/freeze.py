@@ -209,7 +209,7 @@ class _Binder:
         return dataclasses.replace(topic, key_serde=key, value_serde=value)
 
     def store(self, store: StoreDef) -> StoreDef:
-        # Java names the changelog also of a store that has none.
+        # Java also names a changelog for a store that has none.
         topic = self.plan.changelog_name(store.name) or f"{self.plan.application}-{store.name}-changelog"
         key, value = self.pair((store.key_serde, store.value_serde), topic)
         options = {

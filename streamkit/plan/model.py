@@ -54,7 +54,7 @@ class SinkNode:
     value_serde: Serde
     internal: bool = False
     partition: Expression | None = None
-    """An Expression (StreamPartitioner); None: that of Kafka, or of the join for responses, or of a windowed key."""
+    """An Expression (StreamPartitioner); None: Kafka's partitioner, the join's for responses, or that of a windowed key."""
     value_kind: str = "plain"
     origin: StepRef | None = None
 

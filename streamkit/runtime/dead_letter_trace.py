@@ -50,15 +50,15 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
         places = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
     consumer = transport.consumer(None, read_committed=True, client_id="explain")
     try:
-        found = [letter for each in places if (letter := _letter(consumer, each, offset)) is not None]
+        letters = [letter for each in places if (letter := _letter(consumer, each, offset)) is not None]
     finally:
         consumer.close()
-    if not found:
+    if not letters:
         raise TopicError(f"there is no dead letter at {place}; `streamkit replay` lists the existing ones")
-    if len(found) > 1:
-        known = ", ".join(f"{each.place.topic}-{each.place.partition}@{offset}" for each in found)
+    if len(letters) > 1:
+        known = ", ".join(f"{each.place.topic}-{each.place.partition}@{offset}" for each in letters)
         raise UsageError(f"--dead-letter {place}: several partitions have this offset: {known}")
-    return found[0]
+    return letters[0]
 
 
 def explain(plan: Plan, transport: Transport, letter: DeadLetter) -> Explanation:
@@ -108,7 +108,7 @@ def state_now(plan: Plan, transport: Transport, source: TopicPartition) -> Remai
                 places = [place for place in places if place.partition < counts.get(place.topic, 0)]
                 committed = consumer.committed(places) if places else {}
                 remains.committed.update(
-                    {TopicPartition(place.topic, 0): offset for place, offset in committed.items()}
+                    {TopicPartition(partition.topic, 0): offset for partition, offset in committed.items()}
                 )
     finally:
         consumer.close()
@@ -120,15 +120,15 @@ def _changelogs(plan: Plan, sub: SubTopology) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _letter(consumer: Consumer, place: TopicPartition, offset: int) -> DeadLetter | None:
-    end = consumer.end_offsets([place])[place]
-    if not consumer.beginning_offsets([place])[place] <= offset < end:
+def _letter(consumer: Consumer, partition: TopicPartition, offset: int) -> DeadLetter | None:
+    end = consumer.end_offsets([partition])[partition]
+    if not consumer.beginning_offsets([partition])[partition] <= offset < end:
         return None
-    consumer.assign({place: offset})
-    while consumer.position(place) < end:
+    consumer.assign({partition: offset})
+    while consumer.position(partition) < end:
         for batch in consumer.poll(1, _POLL_MS):
             columns = (batch.keys[0], batch.values[0], batch.timestamps[0], batch.headers[0])
-            return read_dead_letter(place, offset, columns) if batch.offsets[0] == offset else None
+            return read_dead_letter(partition, offset, columns) if batch.offsets[0] == offset else None
     return None
 
 
@@ -138,8 +138,8 @@ def _rows(consumer: Consumer, places: Sequence[TopicPartition]) -> list[OutputTu
         return []
     ends = consumer.end_offsets(places)
     first = consumer.beginning_offsets(places)
-    open_places = {place for place in places if first[place] < ends[place]}
-    consumer.assign({place: first[place] for place in open_places})
+    open_places = {partition for partition in places if first[partition] < ends[partition]}
+    consumer.assign({partition: first[partition] for partition in open_places})
     rows: list[OutputTuple] = []
     while open_places:
         for batch in consumer.poll(_BATCH, _POLL_MS):
@@ -150,5 +150,5 @@ def _rows(consumer: Consumer, places: Sequence[TopicPartition]) -> list[OutputTu
                 for offset, key, value, time, headers in columns
                 if offset < end
             ]
-        open_places = {place for place in open_places if consumer.position(place) < ends[place]}
+        open_places = {partition for partition in open_places if consumer.position(partition) < ends[partition]}
     return rows

@@ -129,7 +129,7 @@ class ProgramTrace:
 
     @contextmanager
     def caused_by(self, cause: str) -> Iterator[None]:
-        """Name the cause of what is forwarded outside of visits."""
+        """Name the cause of records that are forwarded outside of visits."""
         saved, self._cause = self._cause, cause
         try:
             yield
@@ -325,7 +325,7 @@ class RowChange:
 
     @property
     def same(self) -> bool:
-        """Whether the visit left the row as it was."""
+        """Whether the visit left the row unchanged."""
         return bool(self.before == self.after)
 
 

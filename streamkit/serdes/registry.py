@@ -127,7 +127,7 @@ class Registry:
         return int(self._request(what, "lookup_schema", subject, given, normalize).schema_id)
 
     def is_compatible(self, subject: str, schema: Schema) -> bool | None:
-        """Return whether a schema is compatible with the latest one of a subject, by the subject's rule; None: it has none yet."""
+        """Return whether a schema is compatible with the latest one of a subject, by the subject's rule; None if the subject has no schema yet."""
         try:
             given = self._client_schema(schema, subject, write=False)
             return bool(self._request(f"subject {subject}", "test_compatibility", subject, given))

@@ -47,7 +47,7 @@ class Serde(ABC):
     decoded (see `as_decoded`)."""
 
     type: Type = ANY
-    """The type of its values, as far as it is known before any record."""
+    """The type of its values, if it is known before any record."""
 
     takes: tuple[Type, ...] | None = None
     """The types that it can encode; values of all others fail. None: it depends on the value."""
@@ -132,7 +132,7 @@ class Serde(ABC):
     """Where a check of a whole batch makes decoding cheaper: takes the values of a batch and returns the decoder of one."""
 
     def explained(self, error: Exception, data: bytes | None) -> Exception:
-        """Return the error that `decode` raises in place of a batch decoder's own; any other error as it is."""
+        """Return the error that `decode` would raise instead of a batch decoder's error; any other error unchanged."""
         return error
 
     def canonical_source(self, variable: Code) -> Code | None:

@@ -14,7 +14,7 @@ from streamkit.spec.yaml_reader import BAD, Bad, Reader
 
 
 def is_call(node: Node) -> bool:
-    """Return whether a node is `{call: …}`, with no other keys than those of a call."""
+    """Return whether a node is `{call: …}`, with only the keys of a call."""
     if node.kind != "mapping":
         return False
     keys = [key.value for key, _ in node.value]

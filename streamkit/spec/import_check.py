@@ -15,7 +15,7 @@ _METHODS = {
     ("argument",): "__call__(self, argument)",
     ("keys", "values"): "__call__(self, keys, values)",
 }
-"""The method that a class has, by what a function in its place is passed."""
+"""The method that a class must have, by the arguments of a function in its place."""
 
 
 _AWAITED = ("argument",)
@@ -42,7 +42,7 @@ def import_problems(model: TopologyModel) -> list[Problem]:
 
 
 def source_problems(model: TopologyModel) -> list[Problem]:
-    """Return what the sources of a file's modules show without an import: missing modules, and `async` where no step waits for it."""
+    """Return the problems that the sources of a file's modules show without an import: missing modules, and `async` functions for which no step waits."""
     found = []
     for site in model.calls:
         ref, position = site.ref, site.ref.position or Position("", 1, 1)

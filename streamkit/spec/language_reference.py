@@ -88,7 +88,7 @@ def _functions() -> str:
 
 
 def describe_function(function: LibraryFunction) -> str:
-    """Return the section of a function: its signature, what it gives, and examples."""
+    """Return the section of a function: its signature, its result, and examples."""
     examples = "\n".join(f"- `{written}` is `{shown}`" for written, shown in function.examples)
     return f"## `{function.signature}`\n\n{function.doc}\n\n{examples}\n"
 
@@ -98,7 +98,7 @@ def _function_examples(function: LibraryFunction) -> str:
 
 
 def describe_operator(operator: AnyOperator) -> str:
-    """Return the section of a step: what it does, its options, and examples."""
+    """Return the section of a step: its summary, its options, and examples."""
     parts = [f"## `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
     if operator.main:
         parts[-1] += f" `{operator.name}: X` is short for `{operator.name}: {{{operator.main}: X}}`."
@@ -150,7 +150,7 @@ def _shown(example: Example) -> str:
 
 
 def describe_kind(kind: kinds.Kind) -> str:
-    """Return what a kind of field holds, in words.
+    """Return the contents of a kind of field in words.
 
     >>> describe_kind(kinds.Choice(("on_update", "on_close")))
     '`on_update` or `on_close`'

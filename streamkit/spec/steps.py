@@ -175,7 +175,7 @@ def _is_unquoted_expression(operator: AnyOperator, body: Node, allowed: list[str
         return False
     if any(key in allowed for key in keys):
         return False
-    # Names of options need no quotes, those of an object's fields do.
+    # Option names need no quotes; names of an object's fields do.
     return all(key.style for key in names) or not any(nearest(key, allowed) for key in keys)
 
 
@@ -229,7 +229,7 @@ def read_for_each(reader: Reader, node: Node) -> ForEachSpec | Bad:
 
 
 def read_ends(reader: Reader, options: dict[str, Node]) -> Options:
-    """Return `steps`, `to` and `for_each` of a pipeline or a branch, as far as they are given and valid."""
+    """Return `steps`, `to` and `for_each` of a pipeline or a branch; absent and invalid ones are left out."""
     found: Options = {}
     if "steps" in options:
         found["steps"] = read_steps(reader, options["steps"], "'steps'")
@@ -250,7 +250,7 @@ def read_ends(reader: Reader, options: dict[str, Node]) -> Options:
 
 
 def branches(reader: Reader, node: Node, what: str) -> tuple[BranchSpec, ...]:
-    """Return the BranchSpecs of `when` in file order; those of a list without a name have their number as their name."""
+    """Return the BranchSpecs of `when` in file order; an item of a list without a name gets its number as its name."""
     if node.kind == "list":
         found = [_listed(reader, str(place), body) for place, body in enumerate(node.value, 1)]
     else:

@@ -103,7 +103,7 @@ def _defined(reader: Reader, options: StoreOptions, position: Position) -> Store
 
 TOPIC_STORES = ("global_store", "read_only_store")
 OWN_KEYS = {"process": TOPIC_STORES, "source_name": ("read_only_store",)}
-"""The keys of such pipelines alone, and the kinds that have them."""
+"""The keys that only such pipelines have, and the kinds that have them."""
 NOT_HERE = ("steps", "to", "for_each")
 
 

@@ -62,7 +62,7 @@ def load_text(
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> TopologyModel:
-    """Return the model of a topology's text; `folder` has its modules and schemas: that of `file` by default.
+    """Return the model of a topology's text; `folder` contains its modules and schemas; by default the folder of `file`.
 
     Raises TopologyError with every problem, sorted by place.
     """

@@ -134,11 +134,11 @@ class TopologyModel:
     file: str
     text: str = field(repr=False)
     generators: Mapping[str, GeneratorSpec] = field(default_factory=dict)
-    """By the entries of topics; those of the file beside it too."""
+    """By the entries of topics; includes those of the file beside the topology."""
     included: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the included files, by name."""
     calls: tuple[CallSite, ...] = field(default=(), repr=False, compare=False)
-    """All references to Python code but those of serdes."""
+    """All references to Python code except those in serdes."""
     called_serdes: tuple[tuple[CalledSerde, Position, str], ...] = field(default=(), repr=False, compare=False)
     """The serdes written in Python, with their places."""
 

@@ -60,7 +60,7 @@ class StoreDefinition:
 
 
 class Reader:
-    """Reads one file. `folder`: that of its Python modules and schemas; `operators`: the steps by name."""
+    """Reads one file. `folder`: the folder of its Python modules and schemas; `operators`: the steps by name."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Reader:
         self.uses: list[Use] = []
         self.stores: list[StoreDefinition] = []
         self.incomplete: set[str] = set()
-        """Pipelines of which a step or a branch was left out after a mistake."""
+        """Pipelines that lack a step or a branch because of a mistake."""
         self.calls: list[CallSite] = []
         self.called_serdes: list[tuple[CalledSerde, Position, str]] = []
         self.pipeline = ""

@@ -57,7 +57,7 @@ class StoreDef:
     segment_interval: int | None = None
     """Of windows and sessions: length of a segment, whose rows expire together; None: half the retention, at least a minute."""
     topic_config: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the changelog that replace those of the application and of Kafka Streams."""
+    """Settings of the changelog, which override those of the application and of Kafka Streams."""
     changelog_topic: str | None = None
     """Without the application's prefix; None without logging."""
     source_topic: str | None = None
@@ -96,7 +96,7 @@ def own_config(store: StoreDef) -> dict[str, str]:
 def changelog_config(store: StoreDef, defaults: Mapping[str, str], additional_retention: int) -> dict[str, str]:
     """Return the configuration of a store's changelog topic (InternalTopicConfig and its subclasses).
 
-    defaults: the settings `topic.NAME`, which replace those of Kafka Streams; those of the store replace them in turn.
+    defaults: the settings `topic.NAME`, which override those of Kafka Streams; the store's settings override both.
     additional_retention: milliseconds (windowstore.changelog.additional.retention.ms). Only a setting of the store itself
     lowers what windows and versions need: their retention or compaction lag is not taken from the defaults.
     """
@@ -310,7 +310,7 @@ def require_kind(definition: StoreDef, kind: str) -> None:
 
 
 class ChangelogRecord(NamedTuple):
-    """A record of a changelog. order: records are written by it, as far as it matters; timestamp None: the producer's time."""
+    """A record of a changelog. order: the order in which records are written, if it matters; timestamp None: the producer's time."""
 
     order: int
     key: bytes
@@ -356,7 +356,7 @@ class Store(Volatile, ABC):
     around: ClassVar[tuple[int, int] | None] = (0, 0)
     """The bytes before and after the serialized key in the keys of changelogs; None: a value contains the partition of another row."""
     converts: ClassVar[bool] = False
-    """Whether values are those of the serde and nothing else, so that a migration can give them other serdes."""
+    """Whether values consist only of the serde's bytes, so that a migration can convert them to another serde."""
 
     @property
     def committed_ms(self) -> int | None:
@@ -451,7 +451,7 @@ class Store(Volatile, ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the files and drop what is in memory."""
+        """Close the files and drop all data in memory."""
 
 
 # The kinds of stores: one entry in `KINDS` has the properties of a kind that the other packages use.

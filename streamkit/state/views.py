@@ -98,7 +98,7 @@ class KeyValueView(View[KeyValueStore]):
         return self._rows(self._store.range(first, last, reverse, use=True))
 
     def prefix(self, prefix: Key, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
-        """Yield (key, value) where the key's bytes begin with those of `prefix`."""
+        """Yield (key, value) of all keys whose bytes begin with the bytes of `prefix`."""
         low = self._encode(prefix)
         return self._rows(self._store.range(low, prefix_end(low), reverse, include_high=False, use=True))
 

@@ -354,7 +354,7 @@ class PlanOf(Protocol):
     """Gives the plans of topologies."""
 
     variables: Mapping[str, str]
-    """For `${NAME}`, below those of a test file."""
+    """Variables for `${NAME}`; a test file's variables override them."""
 
     def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document]) -> Plan:
         """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""

@@ -95,7 +95,7 @@ class _Run:
             self._driver.close()
 
     def _given(self, phase: Phase) -> Iterator[Given]:
-        """Yield what is given, and in place of a sample its records."""
+        """Yield the given input, with each sample replaced by its records."""
         for given in phase.given:
             if given.sample is None:
                 yield given

@@ -38,7 +38,7 @@ class Line:
 
 
 def head(failure: Failure) -> str:
-    """Return the line `FILE:LINE:COL: what is wrong`."""
+    """Return the line `FILE:LINE:COL: MISTAKE`."""
     return f"{failure.position}: {failure.what}"
 
 
@@ -47,8 +47,8 @@ def body(failure: Failure) -> Iterator[Line]:
     if failure.expectation is not None:
         yield from _records(failure.expectation, failure.pairs)
     elif failure.described is not None:
-        wanted, came = failure.described.text.strip().splitlines(), failure.actual.strip().splitlines()
-        for line in list(difflib.unified_diff(wanted, came, lineterm="", n=CONTEXT))[2:]:
+        expected, came = failure.described.text.strip().splitlines(), failure.actual.strip().splitlines()
+        for line in list(difflib.unified_diff(expected, came, lineterm="", n=CONTEXT))[2:]:
             yield Line({"-": EXPECTED, "+": CAME}.get(line[:1], SAME), line)
     elif failure.plain is not None and isinstance(failure.plain.value, str):
         yield Line(EXPECTED, f"- {failure.plain.value}")
@@ -89,31 +89,31 @@ def _pair(expectation: Expectation, pair: Pair) -> Iterator[Line]:
         names = pair.expected.fields if pair.expected is not None else {}
         yield Line(CAME, f"+ {_short(_fields(pair.actual, names))}")
     if pair.expected is not None and pair.actual is not None:
-        for path, wanted, came in differences(expectation, pair.expected, pair.actual):
-            yield Line(DETAIL, f"    {path}: {_change(wanted, came)}")
+        for path, expected, came in differences(expectation, pair.expected, pair.actual):
+            yield Line(DETAIL, f"    {path}: {_change(expected, came)}")
 
 
-def _change(wanted: object, came: object) -> str:
+def _change(expected: object, came: object) -> str:
     if is_missing(came):
-        return f"expected {_short(wanted)}, is not there"
-    if is_missing(wanted):
+        return f"expected {_short(expected)}, is not there"
+    if is_missing(expected):
         return f"is there, not expected: {_short(came)}"
-    shown, other = _short(wanted), _short(came)
+    shown, other = _short(expected), _short(came)
     if (
-        isinstance(wanted, str)
+        isinstance(expected, str)
         and isinstance(came, str)
-        and (shown == other or normalize("NFKC", wanted) == normalize("NFKC", came))
+        and (shown == other or normalize("NFKC", expected) == normalize("NFKC", came))
     ):
-        return _difference_in_text(wanted, came)
+        return _difference_in_text(expected, came)
     return f"expected {shown}, came {other}"
 
 
-def _difference_in_text(wanted: str, came: str) -> str:
+def _difference_in_text(expected: str, came: str) -> str:
     """Show where two texts that look equal differ: in the Unicode normal form, or beyond the part that is shown."""
-    both = zip(wanted, came, strict=False)
-    first = next((at for at, (one, other) in enumerate(both) if one != other), min(len(wanted), len(came)))
+    both = zip(expected, came, strict=False)
+    first = next((at for at, (one, other) in enumerate(both) if one != other), min(len(expected), len(came)))
     start = max(0, first - NEAR)
-    shown, other = (ascii(text[start : first + NEAR]) for text in (wanted, came))
+    shown, other = (ascii(text[start : first + NEAR]) for text in (expected, came))
     return f"expected {shown}, came {other}, at character {first + 1}"
 
 
@@ -222,7 +222,7 @@ def coverage(plan: Plan, reached: Counter[str]) -> Coverage:
 
 
 def _one_sided(node: PlanNode, nodes: Mapping[str, PlanNode], reached: Counter[str]) -> Iterator[Gap]:
-    """Yield the gap of a filter that passed all records or none, and those of branches without a record."""
+    """Yield the gap of a filter that passed all records or none, and the gaps of branches without a record."""
     if not isinstance(node, ProcessorNode) or node.origin is None:
         return
     processor, origin = node.processor, node.origin

@@ -311,14 +311,14 @@ class _Writer:
                 self._value(node, came, expectation.partial)
 
     def _some_headers(self, node: Node, wanted: Document, came: Document) -> None:
-        """Replace headers of which a test names some: by those of the same names, if they differ."""
+        """Replace the headers that a test names, if they differ."""
         if all(header in came for header in wanted):
             return
         names = [name for name, _ in wanted]
         self._replace(node, flow([header for header in came if header[0] in names]))
 
     def _value(self, node: Node, value: Document, partial: bool) -> None:
-        """Replace a value, or only those of its fields that differ if it keeps its fields."""
+        """Replace a value, or, if it keeps its fields, only the fields that differ."""
         if node.kind == "mapping" and isinstance(value, dict) and _owned(node):
             present = {key.value: item for key, item in node.value}
             fits = present.keys() <= value.keys() if partial else present.keys() == value.keys()

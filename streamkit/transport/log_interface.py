@@ -215,7 +215,7 @@ class Producer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Flush as far as possible and close the connections."""
+        """Flush as much as possible and close the connections."""
 
 
 class Admin(ABC):

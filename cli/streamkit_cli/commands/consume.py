@@ -304,7 +304,7 @@ _PAUSE_SECONDS = 0.2
 def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threading.Event | None) -> TopicInfo | None:
     """Return a topic, when it exists; None if it doesn't, or `stopped` is set before.
 
-    stopped None: do not wait. Raises TopicError for one that will not be created by what the file declares.
+    stopped None: do not wait. Raises TopicError for a missing topic that the file does not declare with partitions.
     """
     from streamkit.runtime.operations.opening import address
 

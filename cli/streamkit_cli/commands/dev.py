@@ -246,22 +246,22 @@ class Development:
 
     def _files(self) -> _Files:
         """Return the time and size of each file that the topology may depend on: those of its folder, and included ones."""
-        found: _Files = {}
+        files: _Files = {}
         for folder, folders, names in os.walk(Path(self._file).resolve().parent):
             folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
             for name in names:
                 if os.path.splitext(name)[1] in _WATCHED:
-                    _note(found, os.path.join(folder, name))
+                    _note(files, os.path.join(folder, name))
         for path in (self._file, *self._included):
-            _note(found, os.path.realpath(path))
-        return found
+            _note(files, os.path.realpath(path))
+        return files
 
 
-def _note(found: _Files, path: str) -> None:
+def _note(files: _Files, path: str) -> None:
     # Editors replace files: one may be missing for a moment.
     with suppress(OSError):
         state = os.stat(path)
-        found[path] = (state.st_mtime_ns, state.st_size)
+        files[path] = (state.st_mtime_ns, state.st_size)
 
 
 def _create_topics(plan: Plan) -> None:

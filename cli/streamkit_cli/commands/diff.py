@@ -1,4 +1,4 @@
-"""`streamkit diff`: what a new version of a topology does to the state and the records of the old one."""
+"""`streamkit diff`: shows what a new version of a topology does to the state and the records of the old one."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _read(file: str, settings: list[str] | None, env_file: str | None) -> _Versi
 
 
 def _on_log(versions: list[_Version]) -> tuple[Form, Form, list[Finding]]:
-    """Compare with what is on the log of the new version; of two versions the numbers of records are known then."""
+    """Compare with the log of the new version; with two versions, findings then contain numbers of records."""
     from streamkit.changes.compare_versions import compare
     from streamkit.changes.of_log import form_on_log, read_log
     from streamkit.changes.of_plan import form_of

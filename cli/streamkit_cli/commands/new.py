@@ -173,7 +173,7 @@ def _description(folder: Path) -> str:
 
 
 class _Step(NamedTuple):
-    """A command: what it shows, its arguments, the file of its input, and whether only the end of its output is shown."""
+    """A command: its description, its arguments, its input file, and whether only the end of its output is shown."""
 
     title: str
     arguments: tuple[str, ...]

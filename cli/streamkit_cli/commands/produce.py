@@ -190,7 +190,7 @@ def generate(
     plan = load_plan(file, settings, env_file)
     generators = chosen(plan.generators, chosen_topics or ())
     if count is None and pace is None and is_endless(generators):
-        endless = ", ".join(each.topic for each in generators if each.count is None)
+        endless = ", ".join(generator.topic for generator in generators if generator.count is None)
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
     _put(plan, islice(generated(generators, seed, first, pace), count), pace, stdout)
 
@@ -213,28 +213,28 @@ def per_second(rate: str) -> float:
     number, slash, unit = rate.partition("/")
     seconds = {"s": 1, "m": 60, "h": 3600}.get(unit)
     try:
-        found = float(number) / (seconds or 0)
+        rate_per_second = float(number) / (seconds or 0)
     except (ValueError, ZeroDivisionError):
-        found = 0.0
-    if not slash or not 0 < found < 1e9:
+        rate_per_second = 0.0
+    if not slash or not 0 < rate_per_second < 1e9:
         raise UsageError(f"--rate {rate}: expected a number of records such as 100/s, 600/m or 1/h")
-    return found
+    return rate_per_second
 
 
 def _paced(
     records: Iterator[dict[str, Json]], per_second: float | None, stop_requested: Event
 ) -> Iterator[list[dict[str, Json]]]:
     """Yield records in batches, at most as many as the rate allows so far, until the end or a signal."""
-    begin, made = time.monotonic(), 0
+    begin, written = time.monotonic(), 0
     while not stop_requested.is_set():
-        due = BATCH if per_second is None else min(int((time.monotonic() - begin) * per_second) + 1 - made, BATCH)
+        due = BATCH if per_second is None else min(int((time.monotonic() - begin) * per_second) + 1 - written, BATCH)
         if due <= 0:
             stop_requested.wait(PAUSE)
             continue
         batch = list(islice(records, due))
         if not batch:
             return
-        made += len(batch)
+        written += len(batch)
         yield batch
 
 

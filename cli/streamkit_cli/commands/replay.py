@@ -96,7 +96,7 @@ def replay(
 
 
 def _physical(plan: Plan, topics: list[str] | None) -> list[str] | None:
-    """Return names on the log: those of entries of the file, others as they are."""
+    """Return names on the log: entries of the file by their topic, other names unchanged."""
     names = {topic.entry: topic.name for topic in plan.external_topics.values()}
     return [names.get(topic, topic) for topic in topics] if topics else None
 
@@ -174,7 +174,7 @@ class LetterWriter:
             sys.stdout.write(json_line({**facts, "replayed": self._executed}))
 
     def table(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """Write a table of the first letters, and how many there are of which kind."""
+        """Write a table of the first letters, and the number of letters of each kind."""
         from rich.console import Console
         from rich.table import Table
 

@@ -337,7 +337,7 @@ def run_together(plans: list[Plan], http: HttpOptions, run_one: RunOne, stop_req
 
 
 def _port_of(http: str | None, number: int) -> str | None:
-    """Return the address of one application's server: that of the overview, with a port that is `number` higher."""
+    """Return the address of one application's server: the overview's address, with `number` added to the port."""
     if http is None:
         return None
     from streamkit.http.http_server import parse_address

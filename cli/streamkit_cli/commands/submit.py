@@ -275,7 +275,7 @@ def _run(plan: Plan, options: JobOptions, cluster: Cluster, form: Format) -> int
 def one_of(option: str, value: str | None, known: tuple[str | None, ...]) -> None:
     """Raise UsageError if the value of an option is not one of the known values."""
     if value not in known:
-        raise UsageError(f"{option} {value}: expected {' or '.join(each for each in known if each)}")
+        raise UsageError(f"{option} {value}: expected {' or '.join(word for word in known if word)}")
 
 
 def cluster_of(
@@ -299,17 +299,17 @@ def cluster_of(
 
 
 def _pairs(texts: list[str] | None) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError(f"--conf {text}: expected KEY=VALUE")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def _list(text: str | None) -> list[str]:
-    return [each for each in (text or "").split(",") if each]
+    return [item for item in (text or "").split(",") if item]
 
 
 # Inputs `TOPIC=PLACE` of commands that take test data: samples of files and tables, which Spark reads.

@@ -55,14 +55,14 @@ def emit_context(gen: CodeWriter, node: Node, stores: tuple[str, ...]) -> Code:
 
 
 def emit_steps(gen: CodeWriter, node: Node) -> Code:
-    """Return the piece of what a holding step needs of its node: the index, how it forwards, and how it fails."""
+    """Return the piece with everything a holding step needs of its node: the index, and the functions that forward and fail."""
     return tuple_of(gen.index(node), gen.forward_function(node, False), symbol("fail"))
 
 
 def emit_holding_step(gen: CodeWriter, node: Node, made: Code, by: Expression | None = None) -> None:
     """Write the call that passes the current record to a step that holds it back; `made`: the piece that makes the step.
 
-    by: the expression of what the function gets, by default of key and value.
+    by: the expression of the function's argument, by default key and value.
     """
     step = gen.instance(("holding", node.name), "p", made)
     gen.on_lifecycle("init", node, call("initialise", gen.index(node), attribute(step, "init")))

@@ -166,19 +166,19 @@ class CodeWriter(Statements, Protocol):
         """Return the variable of the program's Replays, by which steps hold records back (operators.kernels.replays)."""
 
     def mixes_order(self, node: Node) -> bool:
-        """Return whether records that a node holds back would change their order against those of other nodes."""
+        """Return whether holding records back at a node would change their order relative to records of other nodes."""
 
     def is_cached(self, store: str) -> bool:
         """Return whether a store has a cache in this application."""
 
     def prologue(self, key: tuple[Hashable, ...], prefix: str, value: Code) -> Code:
-        """Return a variable that is set once a task, before the functions; `key` identifies it."""
+        """Return a variable that is set once per task, before the functions; `key` identifies it."""
 
     def instance(self, key: tuple[Hashable, ...], prefix: str, value: Code) -> Code:
-        """Return a variable that is set once a task, after all functions are defined; `key` identifies it."""
+        """Return a variable that is set once per task, after all functions are defined; `key` identifies it."""
 
     def epilogue(self, piece: Code) -> None:
-        """Write a piece that is evaluated once a task, after all functions are defined; equal pieces are written once."""
+        """Write a piece that is evaluated once per task, after all functions are defined; equal pieces are written once."""
 
     def on_lifecycle(self, event: str, node: Node, call: Code) -> None:
         """Write a node's call for "init" (after stores are restored) or "close"; equal calls are written once.
@@ -300,7 +300,7 @@ class Processor:
         raise StreamkitError(f"{node.name}: there is no code for {type(self).__name__}")
 
     def why_nothing(self) -> str:
-        """Return why a record of which the node forwards nothing goes no further, for traces."""
+        """Return the reason recorded in a trace when the node drops a record."""
         return "the step forwards nothing for it"
 
 

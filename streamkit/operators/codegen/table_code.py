@@ -200,7 +200,7 @@ def _join_lookup(gen: CodeWriter, getter: JoinGetter) -> None:
 def emit_transformer(
     gen: CodeWriter, node: Node, target: CallRef, stores: tuple[str, ...], key: tuple[Hashable, ...]
 ) -> Code:
-    """Return the variable of a transformer of a table's values, made once a task; `key` identifies it."""
+    """Return the variable of a transformer of a table's values, created once per task; `key` identifies it."""
     index = gen.index(node)
     connected = connected_stores(gen, stores)
     context = call(gen.kernel("processor_calls", "TransformContext"), RT, index, connected)

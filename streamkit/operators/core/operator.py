@@ -239,9 +239,9 @@ class TypeInference:
     def unchecked_type(self, option: str, **names: Type) -> Type:
         """Return the type of an option's expression without noting its problems, which `option_type` notes."""
         known = len(self.problems)
-        found = self.option_type(option, **names)
+        result_type = self.option_type(option, **names)
         del self.problems[known:]
-        return found
+        return result_type
 
     def stored_type(self, type_: Type) -> Type:
         """Return the type of a value as the step makes it, or as the serde of the result decodes it."""

@@ -1,4 +1,4 @@
-"""The parsed values of fields, with windows, and the step that has them: spec/ makes them, operators build from them."""
+"""The parsed values of fields and windows, and the step that contains them; spec/ creates them, operators build from them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from streamkit.serdes.serde import Serde
 
 @frozen
 class PassThrough(Processor):
-    """Forwards every record as it is (PassThrough)."""
+    """Forwards every record unchanged (PassThrough)."""
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         gen.forward(node)
@@ -23,7 +23,7 @@ class PassThrough(Processor):
 
 @frozen
 class TablePassThrough(Processor):
-    """Forwards every change as it is (KTablePassThrough)."""
+    """Forwards every change unchanged (KTablePassThrough)."""
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         gen.forward(node)

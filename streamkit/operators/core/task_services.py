@@ -87,7 +87,7 @@ class TaskServices(Protocol):
         """Return the task's clock in milliseconds."""
 
     def wall_clock(self) -> int:
-        """Return the clock in milliseconds as processors see it; a batch job has none and raises StreamkitError."""
+        """Return the processors' clock in milliseconds; a batch job has no clock and raises StreamkitError."""
 
     def stream_time(self) -> int:
         """Return the highest timestamp that the task has taken from its queues, -1 before the first (StreamTask)."""

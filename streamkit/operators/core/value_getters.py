@@ -52,7 +52,7 @@ class StoreGetter(Getter):
 
 @frozen
 class DerivedGetter(Getter):
-    """A lookup that changes what the one of the parent table returns."""
+    """A lookup that transforms the result of the parent table's lookup."""
 
     parent: Getter
 

@@ -25,7 +25,7 @@ class Batches(NamedTuple):
 
 
 class BatchContext(ProcessorContext):
-    """The context of a processor of batches: while its function runs, it forwards nothing but what it returns."""
+    """The context of a batch processor, which can forward only what its function returns."""
 
     calling = False
 

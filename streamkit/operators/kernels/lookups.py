@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 HELD_FOR_EACH_CALL = 16
 """Records that are held back for each call that may run at once: so many rounds of calls are waited for at most."""
 STOP_SECONDS = 5.0
-"""How long calls may go on after the application was stopped."""
+"""How long calls may continue after the application was stopped."""
 LARGEST_KEY = 20_000
 """Types, values and lengths in the key of an argument; twice the parts of the argument."""
 
 _RESERVED = (ProcessingError, DeserializationError, StateError, StoppedError)
-"""Errors that no handler handles, since they are not those of a record; from the user's function they are."""
+"""Errors that no handler handles, because they do not concern a record; if the user's function raises them, they do."""
 _PLAIN = frozenset((str, int, bytes, bool, type(None)))
 
 JoinForward: TypeAlias = Callable[[Key, Value, Value, int, FullContext], None]
@@ -189,12 +189,12 @@ class Lookup(UserCode):
                 message = f"{self.name} returned {len(found)} results for {count} arguments; expected one for each, in their order"
                 raise StreamkitError(message)
         except Exception as error:
-            # Also what a generator raises.
+            # This includes exceptions that a generator raises.
             return [Failed(error)] * count
         return [Failed(each) if isinstance(each, Exception) else each for each in found]
 
     async def _answer(self, argument: Value) -> Value | Failed:
-        """Return what a call answers, after retries, or its failure."""
+        """Return the result of a call, after retries, or its failure."""
         retries = self._options.retries
         for attempt in range(retries + 1):
             found = await self._attempt(argument)
@@ -358,7 +358,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _Work: TypeAlias = Callable[[], bool]
-"""Runs a call; returns whether its thread goes on."""
+"""Runs a call; returns whether its thread continues."""
 
 
 class DaemonThreads(Executor):

@@ -29,7 +29,7 @@ NOWHERE: FullContext = (None, None, -1, -1)
 class ProcessorContext:
     """The services of its task that a custom processor may use; times in milliseconds (ProcessorContext).
 
-    `topic`, `partition`, `offset`, `headers` are those of the current record; in a timer they are None and -1.
+    `topic`, `partition`, `offset` and `headers` belong to the current record; in a timer they are None and -1.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ProcessorContext:
         return self._rt.schedule(self._node, milliseconds, kind, fire, first)
 
     def forward_all(self, result: object) -> None:
-        """Forward what a processor returned or yields: a record, several, or nothing."""
+        """Forward the result of a processor: a record, several (also from a generator), or nothing."""
         if result is None:
             return
         if isinstance(result, Record):
@@ -256,7 +256,7 @@ class CustomProcessor(UserCode):
         self._fixed_key = fixed_key
 
     def process(self, k: Key, v: Value, t: int, c: FullContext) -> None:
-        """Call the processor with a record and forward what it returns."""
+        """Call the processor with a record and forward its result."""
         context = self._context
         saved = context._record_context, context._timestamp, context._fixed_key
         context._record_context, context._timestamp = c, t

@@ -123,7 +123,7 @@ class HoldingStep(ABC):
         self._held = []
 
     def report(self, place: str) -> None:
-        """Log that no records are held back, if that is so; `place`: that of the step in the file."""
+        """Log that no records are held back, if that is the case; `place`: the position of the step in the file."""
         if self._one_by_one:
             log.info(
                 "%s: one record at a time, since steps elsewhere write to a topic, a store or a step below it; give it "

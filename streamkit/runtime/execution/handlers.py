@@ -135,7 +135,7 @@ class ErrorPolicy:
     def refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> Drop:
         """Return if the record is dropped at this sink (RecordCollectorImpl.send, SinkNode.process).
 
-        The production handler decides about records that do not encode, but not about values of a type other than the
+        The production handler decides about records that can't be encoded, but not about values of a type other than the
         serde's (ClassCastException), or a failing route or partition. Raises RefusedError for these and if the handler is
         FAIL, ProcessingError if the schema registry fails.
         """

@@ -44,7 +44,7 @@ class PunctuationQueue:
         return tuple(self._heap)
 
     def restore(self, schedules: Iterable[Punctuator]) -> None:
-        """Set the schedules to those of a queue in heap order."""
+        """Replace the schedules by a queue in heap order."""
         self._heap[:] = schedules
 
     def next_due(self) -> int | None:

@@ -539,11 +539,11 @@ class Task(ProgramServices):
 
     def _arrived(self, topic: str) -> list[list[int]]:
         """Return the list of timestamp columns of a source node, for its latency."""
-        found = self._sources_times.get(topic)
-        if found is None:
+        columns = self._sources_times.get(topic)
+        if columns is None:
             node = source_node(self._environment.plan, self.spec.sub_topology, topic)
-            found = self._sources_times[topic] = self.latency.columns(node)
-        return found
+            columns = self._sources_times[topic] = self.latency.columns(node)
+        return columns
 
     def expire(self) -> None:
         """Delete expired rows, up to the limit of one call."""

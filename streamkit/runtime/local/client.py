@@ -404,7 +404,7 @@ class Application(InstanceMetadataReader):
         return ended
 
     def _join(self, thread: StreamThread, left: Callable[[], float | None]) -> bool:
-        """Wait for the end of a thread; return whether it has ended. A rebalance that its last commit waits for goes on."""
+        """Wait for the end of a thread; return whether it has ended. A rebalance that its last commit waits for continues."""
         while not thread.join(JOIN_SECONDS):
             seconds = left()
             if seconds is not None and seconds <= 0:

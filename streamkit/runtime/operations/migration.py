@@ -93,9 +93,9 @@ class Migrator:
         """
         with closing(self._transport.admin()) as admin:
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
-            found = _Comparison(self.old, self.new, log, self._renames)
-            steps = [*found.drains(), *found.copies(), *found.offsets(), *self._directories()]
-            return Migration(self.new.application, tuple(steps), self._members(admin), tuple(found.left(steps)))
+            comparison = _Comparison(self.old, self.new, log, self._renames)
+            steps = [*comparison.drains(), *comparison.copies(), *comparison.offsets(), *self._directories()]
+            return Migration(self.new.application, tuple(steps), self._members(admin), tuple(comparison.left(steps)))
 
     def execute(self) -> None:
         """Execute all steps that are not done.
@@ -111,18 +111,18 @@ class Migrator:
                 stack.enter_context(locked_state(plan, self._directory(plan)))
             admin = stack.enter_context(closing(self._transport.admin()))
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
-            found = _Comparison(self.old, self.new, log, self._renames)
-            unread = [topic for topic, count in found.unread().items() if count]
+            comparison = _Comparison(self.old, self.new, log, self._renames)
+            unread = [topic for topic, count in comparison.unread().items() if count]
             if unread:
                 raise MigrationError(
                     f"{', '.join(unread)} has unread records: stop all instances and producers, and repeat"
                 )
-            copies = [each.copy for each in found.moves if each.copy is not None]
-            moves: list[Copy | Replacement | OffsetMove] = [*copies, found.offset_move]
+            copies = [each.copy for each in comparison.moves if each.copy is not None]
+            moves: list[Copy | Replacement | OffsetMove] = [*copies, comparison.offset_move]
             todo = [each for each in moves if not each.is_done(log)]
             for each in todo:
                 each.begin(log)
-            admin.delete_topics(found.recreated())
+            admin.delete_topics(comparison.recreated())
             for each in todo:
                 each.run(log)
             _check_members(self._members(admin))
@@ -218,7 +218,7 @@ class _Comparison:
 
     def unread(self) -> dict[str, int]:
         """Return the number of unread records of each topic that the new version reads differently or not at all."""
-        names = [self.old.form.log_name(each.name) for each in self._topics.gone]
+        names = [self.old.form.log_name(topic.name) for topic in self._topics.gone]
         names += [self.old.form.log_name(one.name) for one, _ in self._topics.renamed]
         for one, other in self._topics.kept:
             is_other = one.value_kind != other.value_kind or any(
@@ -253,19 +253,19 @@ class _Comparison:
 
     def copies(self) -> Iterator[Step]:
         """Yield the steps of changelogs."""
-        for each in self.moves:
-            if each.copy is None:
-                yield Step("copy", each.new, "copy its changelog", None, State.REFUSED, each.refused)
+        for store_move in self.moves:
+            if store_move.copy is None:
+                yield Step("copy", store_move.new, "copy its changelog", None, State.REFUSED, store_move.refused)
                 continue
-            text = self._text(each.source, each.copy)
+            text = self._text(store_move.source, store_move.copy)
             try:
-                if each.copy.is_done(self._log):
-                    yield Step("copy", each.new, text, None, State.DONE)
+                if store_move.copy.is_done(self._log):
+                    yield Step("copy", store_move.new, text, None, State.DONE)
                     continue
-                each.copy.check(self._log)
-                yield Step("copy", each.new, text, each.copy.count(self._log))
+                store_move.copy.check(self._log)
+                yield Step("copy", store_move.new, text, store_move.copy.count(self._log))
             except MigrationError as error:
-                yield Step("copy", each.new, text, None, State.REFUSED, str(error))
+                yield Step("copy", store_move.new, text, None, State.REFUSED, str(error))
 
     def _text(self, source: str, copy: Copy | Replacement) -> str:
         target = copy.target
@@ -316,7 +316,7 @@ class _Comparison:
         except MigrationError as error:
             yield Step("offsets", group, "commit the offsets of the old version", None, State.REFUSED, str(error))
             return
-        topics = ", ".join(sorted({place.topic for place in pending}))
+        topics = ", ".join(sorted({partition.topic for partition in pending}))
         text = f"commit the offsets and times of the old version for {topics}"
         yield Step("offsets", group, text if pending else "note that the offsets are committed", len(pending))
 
@@ -378,14 +378,14 @@ class OffsetMove:
         is_own = entry is not None and entry.form == self.form
         if entry is not None and is_own and entry.done and entry.source_ends == offsets:
             return {}
-        have = {place: present[place] for place in inputs if place in present}
+        have = {partition: present[partition] for partition in inputs if partition in present}
         # After a complete move the old version may have run again; the new one may not have.
         untouched = entry is not None and is_own and (not entry.done or entry.source_ends == _offsets(have))
         if have and not untouched and _offsets(have) != offsets:
             raise MigrationError(
                 f"group {self.new_group} has committed offsets already: delete the group, or its offsets stay"
             )
-        return {place: each for place, each in inputs.items() if have.get(place) != each}
+        return {partition: offset for partition, offset in inputs.items() if have.get(partition) != offset}
 
     @property
     def form(self) -> str:
@@ -396,8 +396,11 @@ class OffsetMove:
         """Return the old group's offsets, with the new names of stores."""
         places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
         with closing(log.transport.consumer(self.old_group)) as consumer:
-            found = consumer.committed(places)
-        return {place: CommittedOffset(each.offset, self._renamed(each.metadata)) for place, each in found.items()}
+            committed = consumer.committed(places)
+        return {
+            partition: CommittedOffset(offset.offset, self._renamed(offset.metadata))
+            for partition, offset in committed.items()
+        }
 
     def _renamed(self, text: str) -> str:
         time, times = metadata.decode(text)
@@ -406,9 +409,9 @@ class OffsetMove:
         return metadata.encode(time, {self.stores.get(name, name): each for name, each in times.items()})
 
     def _present(self, log: LogAccess, places: list[TopicPartition]) -> Offsets:
-        existing = log.admin.topics({place.topic for place in places})
+        existing = log.admin.topics({partition.topic for partition in places})
         with closing(log.transport.consumer(self.new_group)) as consumer:
-            return consumer.committed([place for place in places if place.topic in existing])
+            return consumer.committed([partition for partition in places if partition.topic in existing])
 
     def is_done(self, log: LogAccess) -> bool:
         """Return whether nothing is pending and the journal records it. Raises MigrationError if the new group has other offsets."""
@@ -425,7 +428,7 @@ class OffsetMove:
     def run(self, log: LogAccess) -> None:
         """Commit the pending offsets and create the topics that they need. Raises MigrationError, TransportError."""
         pending = self.pending(log)
-        names = {place.topic for place in pending}
+        names = {partition.topic for partition in pending}
         log.admin.create_topics([topic for topic in self.topics.values() if topic.name in names])
         if pending:  # a crash after the commit leaves the entry only
             with closing(log.transport.consumer(self.new_group)) as consumer:
@@ -435,8 +438,8 @@ class OffsetMove:
             log.journal.put(OFFSETS, Entry(True, self.old_group, self.form, source_ends=offsets))
 
 
-def _offsets(found: Offsets) -> tuple[int, ...]:
-    return tuple(found[place].offset for place in sorted(found))
+def _offsets(offsets: Offsets) -> tuple[int, ...]:
+    return tuple(offsets[partition].offset for partition in sorted(offsets))
 
 
 # Renames the directories of tasks whose sub-topology has another number, so that their state is not restored.

@@ -114,7 +114,7 @@ class Copy:
         )
 
     def _check_source(self, log: LogAccess) -> None:
-        """Raise MigrationError if the source is another copy's incomplete target, or not what the old version wrote last."""
+        """Raise MigrationError if the source is another copy's incomplete target, or if the old version did not write it last."""
         entry = log.journal.get(self.source)
         if entry is not None and entry.done:
             self._check_rows(log, entry)
@@ -379,7 +379,7 @@ class RowConversion:
     """How rows change.
 
     None: keys, or values, do not change. routing: returns the part of a changelog's key by which its record is partitioned;
-    None: rows can't change partitions. history: that of a versioned store (ms).
+    None: rows can't change partitions. history: the history of a versioned store (ms).
     """
 
     key: Convert | None = None

@@ -30,7 +30,7 @@ _INTERNAL = re.compile(
 
 @dataclass(frozen=True)
 class Choice:
-    """The topics that a reset changes; None: those of the topology. Names are those of entries, or physical ones."""
+    """The topics that a reset changes; None: all topics of the topology. They are named by entry, or by physical name."""
 
     inputs: Sequence[str] | None = None
     intermediates: Sequence[str] | None = None
@@ -249,7 +249,7 @@ def _named(plan: Plan, names: Sequence[str] | None, read: list[str], option: str
 def _internals(
     plan: Plan, choice: Choice, roles: dict[str, str], existing: list[str], groups: Groups
 ) -> tuple[InternalTopic, ...]:
-    """Return the topics with the application's prefix and a suffix of Kafka Streams, including those of former versions.
+    """Return the topics with the application's prefix and a suffix of Kafka Streams, including those of earlier versions.
 
     The prefix may be the name of another application that begins with this one's. Java's tool deletes the topics of both.
     """

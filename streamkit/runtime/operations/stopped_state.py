@@ -45,7 +45,7 @@ class KeptStore:
     committed_ms: int | None = None
     """When the offset last changed, since the epoch."""
     compared: bool = False
-    """Whether the rows were compared with those of the changelog."""
+    """Whether the rows were compared with the changelog."""
     problem: str | None = None
     """Why the state can't be used; None if it can."""
 
@@ -130,7 +130,7 @@ def _misplaced(kept: KeptStore, offsets: StoreOffsets) -> str | None:
 def _against_log(
     kept: KeptStore, rows: BytesMap, offsets: StoreOffsets, verify: bool, plan: Plan, transport: Transport
 ) -> KeptStore:
-    """Return the end offset of the store's changelog, and with `verify` whether the rows equal those of the changelog."""
+    """Return the end offset of the store's changelog, and, with `verify`, whether the rows equal the changelog's."""
     definition = plan.stores.get(kept.store)
     if definition is None:
         return replace(kept, problem="is no store of the topology")
@@ -178,7 +178,7 @@ class _Silent:
 
 
 def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | None:
-    """Return how the rows of a store differ from those of its changelog; None if they are equal.
+    """Return how the rows of a store differ from its changelog; None if they are equal.
 
     The log deletes windows later or earlier than the store, so only windows that both have are compared. Of versions the
     log keeps at least the last one of each key.

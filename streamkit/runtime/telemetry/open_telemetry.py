@@ -1,4 +1,4 @@
-"""Spans and metrics through the SDK of OpenTelemetry, exported by OTLP over HTTP; settings are those of the SDK (OTEL_*)."""
+"""Spans and metrics through the SDK of OpenTelemetry, exported by OTLP over HTTP; the SDK's settings (OTEL_*) apply."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _sdk_context(context: TraceContext) -> api_trace.SpanContext:
 
 
 def _observe(meter: api_metrics.Meter, status: Callable[[], ApplicationStatus]) -> None:
-    """Register the metrics; all metrics of one export are those of the same status."""
+    """Register the metrics; all metrics of one export come from the same status."""
     from opentelemetry.metrics import CallbackOptions, Observation
 
     recent = Recent(status)
@@ -198,22 +198,25 @@ def _latency(field: str) -> Callable[[ApplicationStatus], Iterator[Point]]:
 
 
 def _lag(status: ApplicationStatus) -> Iterator[Point]:
-    for each in status.inputs:
-        if each.lag is not None:
-            yield each.lag, {"topic": each.topic, "partition": str(each.partition)}
+    for topic_input in status.inputs:
+        if topic_input.lag is not None:
+            yield topic_input.lag, {"topic": topic_input.topic, "partition": str(topic_input.partition)}
 
 
 def _owned(status: ApplicationStatus) -> Iterator[Point]:
-    for each in status.inputs:
-        if each.state != "UNKNOWN":
-            yield int(each.state != "UNOWNED"), {"topic": each.topic, "partition": str(each.partition)}
+    for topic_input in status.inputs:
+        if topic_input.state != "UNKNOWN":
+            yield (
+                int(topic_input.state != "UNOWNED"),
+                {"topic": topic_input.topic, "partition": str(topic_input.partition)},
+            )
 
 
 def _drops(field: str) -> Callable[[ApplicationStatus], Iterator[Point]]:
     def points(status: ApplicationStatus) -> Iterator[Point]:
-        for each in status.drops:
-            ids = {"thread-id": each.thread, "task-id": each.task or "", "reason": each.reason}
-            yield getattr(each, field), ids
+        for drop in status.drops:
+            ids = {"thread-id": drop.thread, "task-id": drop.task or "", "reason": drop.reason}
+            yield getattr(drop, field), ids
 
     return points
 

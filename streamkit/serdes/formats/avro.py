@@ -145,7 +145,7 @@ def _full_name(part: Part) -> str:
 
 
 def _prepared(schema: Document) -> Document:
-    """Return a schema whose logical types are those of expressions' values."""
+    """Return a schema with the logical types that expressions use for values."""
     if isinstance(schema, list):
         return [_prepared(each) for each in schema]
     if not isinstance(schema, dict):

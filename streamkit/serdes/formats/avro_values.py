@@ -167,15 +167,15 @@ class AvroValues:
         for field in schema["fields"]:
             # fastavro reads an absent field without a default as null, and reports it unless null fits.
             name = literal(field["name"])
-            found = method(value, "get", name, absent) if "default" in field else method(value, "get", name)
-            known = compare(assigned("f", found), "is", absent)
+            field_value = method(value, "get", name, absent) if "default" in field else method(value, "get", name)
+            known = compare(assigned("f", field_value), "is", absent)
             tests.append(any_of(known, self._test(field["type"], symbol("f"), strict)))
         return all_of(*tests)
 
     def _union(self, schema: Document, value: Code, strict: bool) -> Code:
         """Return the test of a union. fastavro writes the first type that accepts the value, or the record with the most fields."""
-        kinds = [self._resolved(each)[0] for each in schema]
-        tests = [self._test(each, value, strict) for each in schema]
+        kinds = [self._resolved(member)[0] for member in schema]
+        tests = [self._test(member, value, strict) for member in schema]
         # Beside null, no other type takes a value that this one takes.
         ambiguous = strict and len(schema) - kinds.count("null") > 1
         guards: list[Code] = []
@@ -195,13 +195,13 @@ class AvroValues:
             if not self._compiled(inner)(part):
                 return self._misfit(inner, part, path + step)
         logical = {DATE: "a date", DECIMAL: "a decimal number"}.get(_logical(kind, schema) or "")
-        kinds = [self._resolved(each)[0] for each in schema] if kind == "union" else []
+        kinds = [self._resolved(member)[0] for member in schema] if kind == "union" else []
         expected = logical or _EXPECTED.get(kind) or f"of one type of its union ({', '.join(kinds)})"
         return f"{path.removeprefix('.') or 'it'} must be {expected}, not {shown(value, 80)}"
 
     def _parts(self, kind: str, schema: Document, value: Value) -> Iterator[tuple[str, Document, Value]]:
         if kind == "union":
-            others = [each for each in schema if self._resolved(each)[0] != "null"]
+            others = [member for member in schema if self._resolved(member)[0] != "null"]
             if len(others) == 1:
                 yield "", others[0], value
         elif kind == "array" and _is_list(value):

@@ -73,7 +73,7 @@ class WrappedSerde(Serde):
 
 
 class CalledSerde(WrappedSerde):
-    """An object of a module, or what a class or a function makes with the arguments of `with`; a class needs none."""
+    """An object of a module, or the result of calling a class or a function with the arguments of `with`; a class needs no `with`."""
 
     def __init__(self, target: object, folder: str, arguments: Json = None):
         module, colon, attribute = str(target).partition(":")

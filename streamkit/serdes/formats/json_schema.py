@@ -29,7 +29,7 @@ _SCALARS = {"string": TEXT, "integer": INTEGER, "number": NUMBER, "boolean": BOO
 
 
 class JsonSchema(Schema):
-    """The bytes are those of the json serde."""
+    """The bytes are the same as with the json serde."""
 
     kind = "JSON"
     form = "json_schema"

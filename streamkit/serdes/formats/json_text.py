@@ -183,7 +183,7 @@ def _elements(value: Sequence[Value]) -> Iterator[tuple[str, Value]]:
 
 
 def _scalar(value: Value) -> str | None:
-    """Return the text of a value; None for a list or an object. Raises SerdeError for what is neither."""
+    """Return the text of a value; None for a list or an object. Raises SerdeError for any other object."""
     if value is None:
         return "null"
     if value is True or value is False:

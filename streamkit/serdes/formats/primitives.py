@@ -254,7 +254,7 @@ class NumberSerde(Serde):
 
 
 class DoubleSerde(NumberSerde):
-    """A number of 8 bytes; every NaN is written as the same bytes (Double.doubleToLongBits), unlike those of floats."""
+    """A number of 8 bytes; every NaN is written as the same bytes (Double.doubleToLongBits), unlike with floats."""
 
     def __init__(self) -> None:
         super().__init__("double", ">d", True)

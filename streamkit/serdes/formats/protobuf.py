@@ -277,7 +277,7 @@ def _fill(message: Message, value: Value) -> None:
 
 
 def _scalar(field: FieldDescriptor, value: Value) -> Value:
-    """Return what the library takes for a value. Raises TypeError or KeyError for one that the library would convert."""
+    """Return a value in the form that the library takes. Raises TypeError or KeyError for a value that the library would convert."""
     check = _CHECKS.get(field.type)
     return value if check is None else check(field, value)
 

@@ -27,7 +27,7 @@ _TICKS = 100
 """The number of ticks in a time to live: a row is deleted one tick later at most."""
 _LAST = 2**63 - 1
 _MOST_KNOWN = 200_000
-"""The most rows of which the timestamp is kept between a read and a write."""
+"""The maximum number of rows whose timestamps are kept between a read and a write."""
 _UNKNOWN = -(2**63) - 1
 """The timestamp of a row that was not read."""
 
@@ -221,7 +221,7 @@ class AgedMap(BytesMap):
         self._inner.end_load()
 
     def make_index(self) -> None:
-        """Write the index of a map that has none, from the rows that are committed."""
+        """Write the index of a map that has none, from the committed rows."""
         inner, due_at = self._inner, self.due_at
         # One scan: during a load RocksDB sorts its buffer for each scan. The scan does not return the entries written here.
         for chunk in _chunks(inner.range(None, None)):

@@ -72,7 +72,7 @@ class CacheBudget:
         self.tick = self.ticks.__next__
 
     def resize(self, max_bytes: int) -> None:
-        """Set how many bytes the caches may have; the next put evicts what is above it."""
+        """Set how many bytes the caches may use; the next put evicts the excess."""
         self.max_bytes = max_bytes
         self.roomy_bytes = max_bytes - max(max_bytes // 2, _LARGE)
         """While no more than this is used, one more entry of any size fits."""

@@ -54,7 +54,7 @@ class KeyValueStore(CachedMapStore):
         return value, entry[TIME]
 
     def peek(self, key: bytes) -> tuple[Value, int] | None:
-        """Return (value, timestamp) as `get` does, but leave the cache as it is: queries from outside evict nothing."""
+        """Return (value, timestamp) like `get`, but do not change the cache: queries from outside evict nothing."""
         entry = self.entries.get(key)
         if entry is not None:
             value = self._entry_value(entry)

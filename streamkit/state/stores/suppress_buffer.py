@@ -1,4 +1,4 @@
-"""Buffers by time: that of suppress (InMemoryTimeOrderedKeyValueChangeBuffer), and that of a join with grace."""
+"""Buffers in order of time: for suppress (InMemoryTimeOrderedKeyValueChangeBuffer), and for a join with grace."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class VersionedStore(MapStore):
         return ((decode(key), value) for key, value, _ in self.all())
 
     def begin_load(self, executor: Executor) -> None:
-        """Do nothing: each record is compared with what was restored before it."""
+        """Do nothing: each record is compared with the rows restored before it."""
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record; a record that was too old when it was written is dropped again."""

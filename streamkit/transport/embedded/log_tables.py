@@ -20,7 +20,7 @@ from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.transport.embedded.database import Damage, Execute, checksum, every, verify
 
 BATCHES = ("batches", "records")
-"""The tables of batches: that of version 1 of the file, and the one with checksums."""
+"""The tables of batches: one for version 1 of the file, and one with checksums."""
 MAX_BATCH = 5_000
 """The maximum number of records in one stored batch; a read decodes complete batches."""
 
@@ -83,7 +83,7 @@ class Router:
 
 
 def missing(topic: str, number: int | None, rows: list[OutputTuple] | None = None) -> ProductionError:
-    """Return the error for rows whose topic or partition does not exist; its message names those of the first row."""
+    """Return the error for rows whose topic or partition does not exist; its message names the topic and partition of the first row."""
     what = "the topic does not exist" if number is None else f"it has no partition {number}"
     return ProductionError(f"a record for topic {topic} could not be written: {what}", rows)
 

@@ -281,7 +281,7 @@ class KafkaConsumer(Consumer):
             raise
         _close_in_thread(self._client, self._reader)
         self._client, self._reader, self._down_since = client, reader, None
-        # The new client reads again what was kept; ends that the old one has seen may come after it.
+        # The new client reads the kept records again; partition ends that the old client has seen may come after them.
         self._late_events.clear()
         self._buffered.clear()
         self._ends.clear()

@@ -99,7 +99,7 @@ def _open_of_id(
 
 
 def _end_all(admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, ProducerState]]) -> list[EndedTransaction]:
-    """Write the markers of one producer's lost transactions, as far as their outcome is known."""
+    """Write the markers of one producer's lost transactions whose outcome is known."""
     history, ended = _history(admin, found[0][0]), []
     for each, state in found:
         known = _outcome(admin, history, each)

@@ -163,7 +163,7 @@ def stream_processor(
 
 
 def result_key(key_serde: Serde, windows: Windows | None) -> Serde:
-    """Return the key serde of an aggregation's result: that of the group, windowed if it is windowed."""
+    """Return the key serde of an aggregation's result: the group's serde, windowed if the group is windowed."""
     if windows is None:
         return key_serde
     if isinstance(windows, SessionWindows):
@@ -518,7 +518,7 @@ def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
 
 
 def _may_be_late(processor: WindowedAggregate, instance: Code, time: Code, first: Code, size: int) -> tuple[Code, Code]:
-    """Return the tests of which one holds if the earliest window of a record may be closed."""
+    """Return the tests, one of which holds if the earliest window of a record may be closed."""
     closed = binary(attribute(instance, "observed"), "-", literal(processor.windows.grace))
     return compare(time, "<", literal(0)), compare(binary(first, "+", literal(size)), "<=", closed)
 
@@ -703,7 +703,7 @@ def counted(gen: CodeWriter, name: str, key: Code) -> Code | None:
 
 @contextmanager
 def unless_counted(gen: CodeWriter, name: str, key: Code) -> Iterator[None]:
-    """Write what counts in Python around the block: all of it without the extension, else what the extension leaves."""
+    """Write the Python code that counts, around the block: for all records without the extension, otherwise for those that it leaves."""
     by_extension = counted(gen, name, key)
     if by_extension is None:
         yield
@@ -768,7 +768,7 @@ class TopList:
         return [*found[:low], value, *found[low : self._limit - 1]]
 
     def merge(self, k: Key, left: list[Value], right: list[Value]) -> list[Value]:
-        """Return the list of two sessions; of equal ranks those of `left` come first."""
+        """Return the combined list of two sessions; among equal ranks, values of `left` come first."""
         both = [*left, *right]
         both.sort(key=lambda value: self._rank(k, value), reverse=True)
         return both[: self._limit]

@@ -63,7 +63,7 @@ class Enrich(Processor):
         times = (options.concurrency, options.timeout, options.retries, options.backoff, options.batch)
         made_options = call(gen.kernel(MODULE, "LookupOptions"), *map(literal, (*times, cache.size, cache.ttl)))
         user = tuple_of(gen.name_of(load_callable(self.call), "user"), emit_context(gen, node, ()))
-        # Where other nodes write to the same places, one record after the other goes on.
+        # If other nodes write to the same places, records are forwarded one by one.
         steps = tuple_of(gen.index(node), self._joined(node, gen), symbol("fail"), literal(gen.mixes_order(node)))
         made = call(gen.kernel(MODULE, "LookupStep"), RT, user, made_options, gen.replays(), steps)
         emit_holding_step(gen, node, made, self.by)

@@ -50,7 +50,7 @@ RT = symbol("rt")
 
 @frozen
 class ForeignKeyJoin:
-    """The common settings of a foreign-key join's nodes. topic: that of the subscriptions, without prefix."""
+    """The common settings of a foreign-key join's nodes. topic: the subscriptions' topic, without prefix."""
 
     left: bool
     topic: str

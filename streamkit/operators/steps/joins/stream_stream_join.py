@@ -140,7 +140,7 @@ class SelfJoin(Processor):
 
 @frozen
 class _NodeNames:
-    """The names of a join's nodes. generated, suffixes: of which the names of its window stores are made."""
+    """The names of a join's nodes. generated, suffixes: the parts of its window stores' names."""
 
     windowed: tuple[str, str]
     generated: tuple[str, str]

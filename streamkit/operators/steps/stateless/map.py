@@ -25,7 +25,7 @@ from streamkit.operators.core.parsed_values import Step
 
 @frozen
 class Map(Processor):
-    """Replaces key and value; None: it stays as it is (KStreamMap)."""
+    """Replaces key and value; None leaves that side unchanged (KStreamMap)."""
 
     key: Expression | None
     value: Expression | None

@@ -57,7 +57,7 @@ class SetHeadersOperator(Operator[Stream]):
 def with_headers(
     headers: Headers | None, replaced: tuple[str, ...], added: tuple[tuple[str, Value], ...]
 ) -> Headers | None:
-    """Return headers without those of the names `replaced`, and with those of `added` at the end; None for none.
+    """Return headers without the names in `replaced`, and with `added` at the end; None without any header.
 
     Values are text (written as UTF-8), bytes or None. Raises StreamkitError for others.
     """

@@ -232,7 +232,7 @@ class SuppressKernel(Volatile):
         self._observed = -1
 
     def process(self, kb: bytes, k: Key, new: Value, old: Value, t: int, c: FullContext) -> None:
-        """Buffer a change, forward what is due, and keep the buffer within its bounds.
+        """Buffer a change, forward the updates that are due, and keep the buffer within its bounds.
 
         Raises StreamkitError if it is full and may not emit.
         """

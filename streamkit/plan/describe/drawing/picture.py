@@ -19,7 +19,7 @@ _LANE_WIDTH = 14.0
 
 
 class _Lane(NamedTuple):
-    """The place of an edge in a layer between those of its ends."""
+    """The place of an edge in a layer between the layers of its ends."""
 
     upper: str
     lower: str
