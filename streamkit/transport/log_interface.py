@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -266,6 +266,15 @@ class Admin(ABC):
         Raises TransportError.
         """
         return []
+
+    def lacks_markers(self, transactional_id: str, topics: Collection[str], group: str, *, refresh: bool) -> bool:
+        """Return whether the last transaction of an id, which has ended, lacks its marker in a partition of these topics.
+
+        The partition of the group's offsets is looked at too. Brokers write markers after the end of a transaction has returned.
+        refresh: read the producer's id and the partitions again, after the producer was replaced. Raises NotPermittedError if
+        it has no right to look, other TransportErrors.
+        """
+        return False
 
     def end_lost(
         self, transactional_id: str, partitions: Sequence[TopicPartition], group: str

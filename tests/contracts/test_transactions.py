@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from uuid import uuid4
 
 import pytest
@@ -15,8 +16,10 @@ from streamkit.transport.log_interface import (
     EARLIEST,
     TRANSACTIONS,
     CommittedOffset,
+    Generation,
+    encode_generation,
 )
-from tests.contracts.records import KAFKA, KAFKA_IN_PYTHON, numbered, reach_end, read, read_until, values
+from tests.contracts.records import KAFKA, KAFKA_IN_PYTHON, attempts, numbered, reach_end, read, read_until, values
 
 with_transactions = pytest.mark.parametrize("transport", [KAFKA, KAFKA_IN_PYTHON, "embedded"], indirect=True)
 
@@ -61,6 +64,28 @@ def test_open_and_aborted_transactions_are_not_read(transport, consumer, topic):
     producer.send(numbered(topic, 5, 6))
     producer.commit({}, None)
     assert values(read(consumer, 1)) == [b"5"]
+    producer.close()
+
+
+@pytest.mark.parametrize("transport", [KAFKA], indirect=True)
+def test_a_transaction_lacks_markers_until_all_its_partitions_have_them(transport, topic):
+    group, name = f"g-{uuid4()}", f"t-{uuid4()}"
+    producer = transport.producer(transactional_id=name)
+    with closing(transport.admin()) as admin:
+        for refresh, committed in ((True, True), (False, False)):
+            producer.begin()
+            producer.send(numbered(topic, 0, 1))
+            producer.flush()
+            assert admin.lacks_markers(name, [topic], group, refresh=refresh)
+            assert not admin.lacks_markers(name, [], group, refresh=False)
+            if committed:
+                metadata = encode_generation(Generation(group))
+                producer.commit({TopicPartition(topic, 0): CommittedOffset(1)}, metadata)
+            else:
+                producer.abort()
+            for _ in attempts(lambda: "the markers"):
+                if not admin.lacks_markers(name, [topic], group, refresh=False):
+                    break
     producer.close()
 
 

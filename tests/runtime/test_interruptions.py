@@ -14,6 +14,7 @@ import pytest
 
 from streamkit.errors import (
     FencedError,
+    NotPermittedError,
     OffsetOutOfRangeError,
     ProductionError,
     TaskCorruptedError,
@@ -536,6 +537,92 @@ def test_a_thread_that_replaces_one_that_was_fenced_waits_for_the_group(tmp_path
     fresh = threads.replace(dead)
     assert fresh.assignment == ([], [TaskId(0, 1)])
     assert fresh.lost.is_set()
+
+
+# -- The markers of the last transaction --
+
+
+class Own:
+    """A thread's own transactions, of which the test says whether the markers are there."""
+
+    def __init__(self, events: list[Any]):
+        self.events = events
+        self.marked = True
+
+    def await_markers(self, topics: Any) -> bool:
+        self.events.append(("look", set(topics)))
+        return self.marked
+
+    def settle(self) -> None:
+        self.events.append("settle")
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_transaction_sends_nothing_before_the_last_one_has_its_markers(tmp_path, monkeypatch) -> None:
+    made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1)
+    events: list[Any] = []
+    send, commit = FakeProducer.send, FakeProducer.commit
+    own = Own(events)
+    committer = made.thread._committer
+    committer._own, committer._unsettled = own, False  # type: ignore[assignment]
+
+    def sends(producer: FakeProducer, rows: Any) -> None:
+        if rows:
+            events.append("send")
+        send(producer, rows)
+
+    def commits(producer: FakeProducer, *given: Any) -> None:
+        events.append("commit")
+        commit(producer, *given)
+
+    monkeypatch.setattr(FakeProducer, "send", sends)
+    monkeypatch.setattr(FakeProducer, "commit", commits)
+    for marked in (True, True, False):
+        own.marked = marked
+        made.send(1)
+        made.round()
+        made.clock.now += 200
+        made.round()
+    look = ("look", {"out"})
+    assert events == ["send", "commit", look, "send", "commit", look, "settle", "send", "commit"]
+
+
+def test_a_thread_looks_for_markers_until_they_are_there(monkeypatch) -> None:
+    clock, lacking, refreshes = Clock(), [True, True, False, False, True], list[bool]()
+
+    class Admin:
+        def lacks_markers(self, name: str, topics: Any, group: str, *, refresh: bool) -> bool:
+            assert (name, topics, group) == ("app-1", {"out"}, "app")
+            refreshes.append(refresh)
+            clock.now += 100
+            if clock.now > 1_000_000:
+                raise NotPermittedError("no right")
+            return lacking.pop(0) if len(lacking) > 1 else lacking[0]
+
+        def close(self) -> None:
+            pass
+
+    shared: Any = SimpleNamespace(
+        plan=SimpleNamespace(
+            application="app", file="app.yaml", sub_topologies=(), external_topics={}, topic_names=lambda: set()
+        ),
+        elapsed=clock,
+        transport=SimpleNamespace(admin=Admin),
+        topics=SimpleNamespace(partitions={}, ids={}),
+    )
+    own = OwnTransactions(shared, "app-1")
+    assert own.await_markers({"out"})
+    assert own.await_markers({"out"})
+    assert refreshes == [True, False, False, False]
+    # Never there: then the thread has to find out how the transaction has ended.
+    assert not own.await_markers({"out"})
+    clock.now = 1_000_000
+    assert own.await_markers({"out"})
+    count = len(refreshes)
+    assert own.await_markers({"out"})
+    assert len(refreshes) == count
 
 
 # -- What the log rejects --

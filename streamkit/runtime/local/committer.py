@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing, nullcontext
+from time import sleep
 
 from streamkit.errors import (
     NotPermittedError,
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _UNLISTED_MS = 30_000
 """How long brokers may not list the topic of offsets: some services that speak Kafka's protocol never do."""
+_MARKERS_MS = 500
+"""How long a thread waits for the markers of its last transaction before it looks how that has ended."""
+_MARKER_SECONDS = 0.002
 _HASTE_SECONDS = 0.01
 """How long an idle thread waits for the log's response; meanwhile the producer sends without lingering."""
 
@@ -60,6 +64,8 @@ class Committer:
         self._own = OwnTransactions(shared, transactional_id) if transactional_id is not None and may_lose else None
         self._unsettled = self._own is not None
         """Whether brokers may have lost the end of the last transaction: it was not committed, or a broker was lost since it began."""
+        self._unmarked: frozenset[str] | None = None
+        """The topics that the last transaction has written, until its markers were seen; None: there is nothing to look for."""
         self._sent = False
         """Whether rows were sent in the current transaction."""
         self.postponed = False
@@ -95,10 +101,11 @@ class Committer:
         client_id = f"{self._name}-producer"
         return self._shared.transport.producer(transactional_id=self._transactional_id, client_id=client_id)
 
-    def begin(self) -> None:
+    def begin(self, *, writes: bool = False) -> None:
         """Begin a transaction under exactly-once, if none has begun; the first one of a producer fences the last one of its id.
 
-        Raises TransportError; the caller may then retry, but must not send anything before.
+        writes: whether records or offsets follow at once; then the markers of the last transaction must be there. Raises
+        TransportError; the caller may then retry, but must not send anything before.
         """
         if self._settings.exactly_once and not self._begun:
             try:
@@ -111,6 +118,10 @@ class Committer:
             return
         # A commit is acknowledged before its markers are written. Once this transaction has records in the same
         # partitions, its end would also end the previous one.
+        if writes and self._unmarked is not None and not self._unsettled:
+            with self._gate.opened():
+                self._unsettled = not self._own.await_markers(self._unmarked)
+            self._unmarked = None
         self._unsettled = self._unsettled or (not self._sent and self._producer.lost_broker())
         if self._unsettled:
             with self._gate.opened():
@@ -148,7 +159,7 @@ class Committer:
     def _send(self, output: Sequence[OutputTuple]) -> None:
         if output:
             if not self._sent:
-                self.begin()
+                self.begin(writes=True)
             self._lingering = self._sent = True
         try:
             with self._gate.opened():
@@ -190,7 +201,7 @@ class Committer:
                 each.task.commit_requested = False
             return False
         # Before the group's rebalances wait for this commit.
-        self.begin()
+        self.begin(writes=True)
         coordinator = self._shared.coordinator
         with nullcontext(True) if coordinator is None else coordinator.committing() as free:
             self.postponed = not free
@@ -215,6 +226,8 @@ class Committer:
                 offsets.update(each.task.prepare_commit(self.consumer.position))
         with self._gate.opened():
             self._commit_to_log(offsets)
+        if self._own is not None:
+            self._unmarked = frozenset(topic for each in dirty for topic in each.produced)
         lost, self._lost = self._lost, Counter()
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for each in dirty:
@@ -253,7 +266,7 @@ class Committer:
             self._replace_producer()
             return
         self._begun = self._sent = False
-        self._unsettled = True
+        self._unsettled, self._unmarked = True, None
         try:
             self._producer.abort()
         except TransportError as error:
@@ -264,7 +277,11 @@ class Committer:
         """Close all clients, even if one fails to close; the output of an open transaction is aborted."""
         if not self.is_open:
             return
-        with closing(self.consumer), nullcontext() if self._admin is None else closing(self._admin):
+        with (
+            closing(self.consumer),
+            nullcontext() if self._admin is None else closing(self._admin),
+            nullcontext() if self._own is None else closing(self._own),
+        ):
             try:
                 if self._begun:
                     try:
@@ -276,7 +293,7 @@ class Committer:
                 self._warnings.close(self._shared.elapsed())
 
     def _replace_producer(self) -> None:
-        self._unsettled = True
+        self._unsettled, self._unmarked = True, None
         try:
             self._producer.close()
         except TransportError:
@@ -401,11 +418,46 @@ class OwnTransactions:
         plan = shared.plan
         self._group = plan.application
         self._unlisted_since: int | None = None
+        self._admin: Admin | None = None
+        self._may_look = True
+        """Whether the application has the right to look for markers, as far as it is known."""
+        self._refresh = True
+        """Whether the producer may be another one than at the last look for markers."""
         routed = any(getattr(node, "route", None) for sub in plan.sub_topologies for node in sub.nodes.values())
         self._only_read = {topic.name for topic in plan.external_topics.values() if not (topic.written or routed)}
         existing = shared.topics.partitions.keys() | shared.topics.ids.keys()
         self._own_topics = (plan.topic_names() & existing) - {topic.name for topic in plan.external_topics.values()}
         """Repartition topics and changelogs, which exist as long as the application runs."""
+
+    def await_markers(self, topics: Collection[str]) -> bool:
+        """Wait for the markers of the last transaction; return whether they are in all partitions of the topics it has written.
+
+        Before that no record may follow there: a broker that shuts down can end a transaction, skip a marker, and still take
+        records of the next one (KAFKA-20734).
+        """
+        if not self._may_look:
+            return True
+        deadline = self._shared.elapsed() + _MARKERS_MS
+        try:
+            self._admin = self._admin or self._shared.transport.admin()
+            while self._admin.lacks_markers(self._id, topics, self._group, refresh=self._refresh):
+                self._refresh = False
+                if self._shared.elapsed() > deadline:
+                    return False
+                sleep(_MARKER_SECONDS)
+        except NotPermittedError as error:
+            log.info("can't look for the markers of transactions: %s", error)
+            self._may_look = False
+        except TransportError as error:
+            log.info("%s", error)
+            return False
+        self._refresh = False
+        return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._admin is not None:
+            self._admin.close()
 
     def settle(self) -> None:
         """End the lost transactions as their coordinator did.
@@ -413,7 +465,7 @@ class OwnTransactions:
         Raises UnreachableError, or RetriableTransportError if brokers don't know yet or a transaction is open and can't
         be ended. The thread must not write after either.
         """
-        plan = self._shared.plan
+        plan, self._refresh = self._shared.plan, True
         with closing(self._shared.transport.admin()) as admin:
             try:
                 found = self._end_lost(admin, self._places(admin))

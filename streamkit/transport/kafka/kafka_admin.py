@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from time import monotonic, sleep
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
     from kafka import KafkaAdminClient
 
+    from streamkit.transport.kafka.transaction_markers import MarkerLooks
+
 Result = TypeVar("Result")
 
 _REBALANCING = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING)
@@ -51,6 +53,7 @@ class KafkaAdmin(Admin):
         self._timeout = timeout
         self._refusals = Refusals()
         self._python_client: KafkaAdminClient | None = None
+        self._marker_looks: MarkerLooks | None = None
         settings: dict[str, object] = {**for_librdkafka(config), "error_cb": self._refusals}
         try:
             # The stub has no callbacks.
@@ -150,14 +153,13 @@ class KafkaAdmin(Admin):
     def _described(self, group: str) -> GroupDescription:
         # librdkafka aborts the process if brokers stop answering while it looks for the coordinator (its issue 4605). It is
         # used only for groups of the new consumer protocol, which kafka-python lists but can't describe.
-        from streamkit.transport.kafka.python_client import classic_group, connected_admin, is_consumer_group
+        from streamkit.transport.kafka.python_client import classic_group, is_consumer_group
 
-        if self._python_client is None:
-            self._python_client = connected_admin(self._config, self._timeout)
-        found = classic_group(self._python_client, group, self._address)
+        client = self._connected()
+        found = classic_group(client, group, self._address)
         if found is not None:
             return found
-        if is_consumer_group(self._python_client, group, self._address):
+        if is_consumer_group(client, group, self._address):
             return self._described_of_new_protocol(group)
         return GroupDescription()
 
@@ -175,6 +177,19 @@ class KafkaAdmin(Admin):
         from streamkit.transport.kafka import transaction_markers
 
         return transaction_markers.open_transactions(self._config, partitions, group, self._timeout)
+
+    def _connected(self) -> KafkaAdminClient:
+        from streamkit.transport.kafka.python_client import connected_admin
+
+        self._python_client = self._python_client or connected_admin(self._config, self._timeout)
+        return self._python_client
+
+    def lacks_markers(self, transactional_id: str, topics: Collection[str], group: str, *, refresh: bool) -> bool:
+        if self._marker_looks is None:
+            from streamkit.transport.kafka.transaction_markers import MarkerLooks
+
+            self._marker_looks = MarkerLooks(self._connected(), self._address)
+        return self._marker_looks.lacks(transactional_id, topics, group, refresh=refresh)
 
     def end_lost(
         self, transactional_id: str, partitions: Sequence[TopicPartition], group: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -74,6 +74,38 @@ def end_lost(
         else each
         for each in ended
     ]
+
+
+class MarkerLooks:
+    """Looks for missing markers again and again; keeps the ids of producers and the partitions of topics."""
+
+    def __init__(self, admin: KafkaAdminClient, address: str):
+        self._admin = admin
+        self._address = address
+        self._producers: dict[str, int] = {}
+        self._partitions: dict[str, list[TopicPartition]] = {}
+
+    def lacks(self, transactional_id: str, topics: Collection[str], group: str, *, refresh: bool) -> bool:
+        """As Admin.lacks_markers. Raises TransportError."""
+        if refresh:
+            self._producers.clear()
+            self._partitions.clear()
+        with translated(f"markers of {transactional_id} could not be looked for", self._address):
+            if transactional_id not in self._producers:
+                known = self._admin.describe_transactions([transactional_id])[transactional_id]
+                self._producers[transactional_id] = known.producer_id
+            producer_id = self._producers[transactional_id]
+            places = self._places(topics, group)
+            return any(producer.producer_id == producer_id for _, producer in _open_producers(self._admin, places))
+
+    def _places(self, topics: Collection[str], group: str) -> list[TopicPartition]:
+        for topic in {*topics, _OFFSETS} - self._partitions.keys():
+            self._partitions[topic] = [TopicPartition(topic, number) for number in sorted(_leaders(self._admin, topic))]
+        offsets = self._partitions[_OFFSETS]
+        return [
+            *(place for topic in topics for place in self._partitions[topic]),
+            offsets[partition_of(group, len(offsets))],
+        ]
 
 
 def _open_of_id(
@@ -456,7 +488,7 @@ def outcome_of(decisions: list[Decision], marker: Marker | None) -> Outcome:
 
 
 def partition_of(transactional_id: str, partitions: int) -> int:
-    """Return the partition of the log that contains a transactional id."""
+    """Return the partition of the coordinators' log that contains a transactional id, or a group."""
     code = java_hash(transactional_id)
     # Java's integers are signed; the lowest one has no positive counterpart, and Java uses 0 for it.
     return (0 if code == 1 << 31 else min(code, (1 << 32) - code)) % partitions
