@@ -1,4 +1,4 @@
-"""The bytes that the present thread has made since it last sent its task's output; a round ends before they are too many.
+"""Counts the bytes that the current thread has produced since it last sent its task's output, and ends a round at a limit.
 
 The seconds that it has waited for calls since then are counted too, since it does not poll meanwhile. Only large values are added,
 where they are made: a record, a value or a list of matches of ordinary size costs nothing here.
@@ -13,13 +13,13 @@ from typing import TypeVar
 T = TypeVar("T", bound=Sized)
 
 MOST = 32 << 20
-"""Bytes that one round may make; then it ends with the present record."""
+"""The number of bytes after which a round ends with the current record."""
 LARGE = 1 << 15
-"""Bytes from which a value is counted."""
+"""The minimum size in bytes of a value that is counted."""
 MANY = 256
-"""Results of one record from which they are counted."""
+"""The minimum number of results of one record that are counted."""
 ROW = 512
-"""Bytes that each of many results counts: about the memory that it takes until it is sent."""
+"""The bytes counted for each of many results: about the memory that it uses until it is sent."""
 
 
 class _Round(threading.local):
@@ -39,12 +39,12 @@ def begin(end: Callable[[], None] | None) -> None:
 
 
 def is_full() -> bool:
-    """Return whether the round has made its bytes."""
+    """Return whether the round has reached its limit."""
     return _ROUND.left < 0
 
 
 def made(size: int) -> None:
-    """Count bytes that were made, which may end the round."""
+    """Count bytes that were produced, which may end the round."""
     _ROUND.left -= size
     if _ROUND.left < 0 and _ROUND.end is not None:
         _ROUND.end()

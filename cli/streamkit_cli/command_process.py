@@ -1,4 +1,4 @@
-"""What a command needs of its process: events that signals set, and where the user's Python code writes."""
+"""The process of a command: events that signals set, and the output of the user's Python code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamkit.runtime.local.signal_handlers import set_from_handler
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set; a second SIGINT interrupts as usual.
+    """Yield an event that SIGTERM and SIGINT set; a second SIGINT interrupts as usual.
 
     Afterwards SIGTERM has no effect: the process is about to end with the exit code of its work.
     """
@@ -37,7 +37,7 @@ def stopping() -> Iterator[threading.Event]:
 
 @contextmanager
 def restarting() -> Iterator[threading.Event]:
-    """Give an event that SIGHUP sets."""
+    """Yield an event that SIGHUP sets."""
     restart_requested = threading.Event()
     before = signal.signal(signal.SIGHUP, lambda number, frame: set_from_handler(restart_requested))
     try:

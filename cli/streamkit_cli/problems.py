@@ -1,4 +1,4 @@
-"""The work of `streamkit validate`; without typer, whose import an editor would wait for at each save."""
+"""The implementation of `streamkit validate`, without typer, because importing it would delay an editor at each save."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ERROR, WARNING = "error", "warning"
 INVALID = "invalid"
-"""The code of a mistake, which has no rule of lint."""
+"""The code of a mistake that is not a lint rule."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ def _is_job_text(text: str) -> bool:
 def files_of(path: str) -> list[str]:
     """Return the files of an argument. Raises UsageError if a folder or a pattern has none.
 
-    Of a folder these are the YAML files below it that have the key `streamkit`, job files and test files; hidden folders
-    are passed over.
+    In a folder, these are all YAML files below it that have the key `streamkit`, job files and test files; hidden folders
+    are skipped.
     """
     if os.path.isdir(path):
         found = sorted(_below(path))

@@ -169,7 +169,7 @@ class Serde(Protocol):
 
 
 class KeyValueStore(Protocol):
-    """A store of type key_value as processors see it; bounds are inclusive, order is that of the keys' bytes."""
+    """A store of type key_value as processors see it; bounds are inclusive, and rows are in the order of the keys' bytes."""
 
     def get(self, key: Key) -> Value:
         """Return the value of a key, or None."""
@@ -178,7 +178,7 @@ class KeyValueStore(Protocol):
         """Set a value; None deletes."""
 
     def put_if_absent(self, key: Key, value: Value) -> Value:
-        """Set a value unless there is one; return the one before."""
+        """Set a value unless the key has one; return the previous value."""
 
     def delete(self, key: Key) -> Value:
         """Delete a key; return its value."""

@@ -152,7 +152,7 @@ class OnLog:
     records: Mapping[str, int]
     """Of changelogs."""
     unread: Mapping[str, int]
-    """Of the other internal topics: the records behind the committed offsets of the group."""
+    """For all other internal topics, the number of records after the group's committed offsets."""
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     """The active members of the group."""
@@ -168,7 +168,7 @@ def to_json(form: Form) -> dict[str, Document]:
 
 
 def from_json(data: Document) -> Form:
-    """Return the form of `to_json`. Raises ValueError for data that is none.
+    """Return the form of `to_json`. Raises ValueError for any other data.
 
     Tuples inside documents become lists, so that only forms which both come from JSON are comparable.
     """
@@ -209,7 +209,7 @@ def _decoded(kind: Document, data: Document) -> Document:
         return data
     if origin in (Union, UnionType):
         others = [each for each in arguments if each is not NoneType]
-        # A union of several types is a document of JSON.
+        # A union of several types is a JSON document.
         return _decoded(others[0], data) if len(others) == 1 else data
     if origin is frozenset:
         return frozenset(_decoded(arguments[0], each) for each in data)

@@ -39,7 +39,7 @@ class Program:
         if self._factory is None:
             listing = Listing(self.name, self.source)
             # Any function of the module keeps the listing, since a traceback may still show its lines.
-            scope: dict[str, Any] = {**self.namespace, "__listing__": listing}  # what `exec` defines has no type
+            scope: dict[str, Any] = {**self.namespace, "__listing__": listing}  # names that `exec` defines have no type
             exec(compile(self.source, listing.file, "exec"), scope)
             factory: Callable[[TaskServices], BoundProgram] = scope["bind"]
             self._factory = factory
@@ -74,7 +74,7 @@ _Headers: TypeAlias = list[Headers | None]
 Run: TypeAlias = Callable[[_Bytes, _Bytes, list[int], _Headers, Sequence[int], int], "Iterator[None] | None"]
 """(keys, values, timestamps, headers, offsets, partition): process these records of one partition, in order.
 
-In a program that is `stepwise`, return the loop that does so, one record at each step.
+In a program that is `stepwise`, return a loop that processes one record per step.
 """
 
 

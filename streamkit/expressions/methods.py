@@ -161,7 +161,7 @@ GUARDED: dict[str, Callable[..., Value]] = {
 """Methods whose results may be much larger than their arguments; called as `_x_m_NAME(receiver, …)`."""
 
 HASHING = frozenset(("union", "symmetric_difference", "issubset", "fromkeys"))
-"""Methods that make a set or an object of the items of their arguments; called as `_x_h_NAME(receiver, …)`."""
+"""Methods that create a set or an object from the items of their arguments; called as `_x_h_NAME(receiver, …)`."""
 
 
 def _hashing(name: str) -> Callable[..., Value]:

@@ -37,7 +37,7 @@ def compiled(pattern: str) -> Any:  # re2 has no types
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY
-    # The package keeps patterns too, which would be in memory twice as long.
+    # The package has a cache of patterns too, which would keep them in memory longer.
     re2.purge()
     try:
         return re2.compile(pattern, options)
@@ -49,9 +49,9 @@ def compiled(pattern: str) -> Any:  # re2 has no types
 
 @lru_cache(maxsize=KEPT)
 def weight(pattern: str) -> int:
-    """Return how long a search takes for a character at most, in proportion: the places of the pattern where it may be.
+    """Return the relative maximum cost of a search per character: the number of positions in the pattern where it may be.
 
-    RE2 is at many places at once if a pattern repeats a part a number of times. The program has an instruction or
+    RE2 is at many positions at once if a pattern repeats a part many times. The program has an instruction or
     more for each of them, and hundreds for a class of Unicode.
 
     >>> weight("a+"), weight(r"\\pL+"), weight("a[ab]{900}c")

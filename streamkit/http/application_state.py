@@ -66,7 +66,7 @@ def application_state(service: Service) -> Object:
 
 
 def _others(service: Service, own: Object) -> list[Object]:
-    """Return the states of the other instances that the group names; `error` and GONE or UNKNOWN of those that do not answer."""
+    """Return the states of the other instances that the group names; instances that do not answer are GONE or UNKNOWN, with an `error`."""
     tasks = {each.server: [str(task) for task in each.active] for each in service.application.metadata_for_all()}
     addresses = service.peers.others()
 
@@ -109,7 +109,7 @@ def _inputs(instances: list[Object]) -> list[Object]:
 
 
 def _of_other(partition: Object, instances: Iterable[Object]) -> Object:
-    """Return an input that no instance that answers processes."""
+    """Return an input that none of the responding instances processes."""
     member = partition["member"]
     for instance in instances:
         process = instance.get("process")
@@ -298,7 +298,7 @@ def add_thread(service: Service, request: Request) -> Response:
 
 
 def remove_thread(service: Service, request: Request) -> Response:
-    """End a stream thread in order."""
+    """Shut down a stream thread cleanly."""
     return _on_instance(service, request, lambda: _changed(service, service.application.remove_thread(_END_SECONDS)))
 
 
@@ -414,7 +414,7 @@ def nodes(service: Service, request: Request) -> Response:
 ENDPOINTS = (
     Endpoint(
         "/health",
-        "Whether the process should live on (a liveness probe).",
+        "Whether the process is healthy (a liveness probe).",
         health,
         answers={503: "A thread has failed, or the application has ended."},
         open=True,
@@ -442,7 +442,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/threads",
-        "End the newest stream thread of this instance in order; the others take its tasks.",
+        "Shut down the newest stream thread of this instance cleanly; the others take over its tasks.",
         remove_thread,
         _INSTANCE,
         method="DELETE",
@@ -451,7 +451,7 @@ ENDPOINTS = (
     Endpoint(
         "/pause", "Process, restore and update nothing on this instance until resumed.", pause, _INSTANCE, method="POST"
     ),
-    Endpoint("/resume", "Go on after a pause.", resume, _INSTANCE, method="POST"),
+    Endpoint("/resume", "Resume after a pause.", resume, _INSTANCE, method="POST"),
     Endpoint("/lag", "Owner, position, end and lag of each input partition of the application.", lag),
     Endpoint(
         "/status/changes",

@@ -37,14 +37,14 @@ ROWS = 100
 _TEXT = ("string", "uuid")
 """Serdes whose JSON form is text: a key is written without quotes."""
 
-KEY = Parameter("key", "The key: text as it is where the key's serde is text, else JSON.")
+KEY = Parameter("key", "The key: plain text if the key's serde is a text serde, else JSON.")
 _PAGE = (
     Parameter("limit", f"Rows of a page, at most {MOST_ROWS}.", "integer", default=ROWS),
-    Parameter("after", "The `next` of the page before."),
+    Parameter("after", "`next` of the previous page."),
     Parameter("reverse", "From the last row to the first.", "boolean", default=False),
 )
 SCOPE = (
-    Parameter("stale", "Read standbys and tasks that are being restored too, where no active task answers.", "boolean"),
+    Parameter("stale", "Also read standbys and restoring tasks if no active task answers.", "boolean"),
     Parameter("scope", "`application`: ask the other instances too; `local`: this one only.", default="application"),
     Parameter("partition", "Only this partition of the store.", "integer"),
 )
@@ -59,12 +59,12 @@ def parameters_of(kind: str) -> tuple[Parameter, ...]:
     """Return the parameters of a kind of query."""
     own: tuple[Parameter, ...] = ()
     if kind == "get":
-        as_of = Parameter("as_of", "Of versioned stores: the value at this time (ms).", "integer")
+        as_of = Parameter("as_of", "For versioned stores: the value at this time (ms).", "integer")
         return (replace(KEY, required=True), as_of, *SCOPE)
     if kind == "range":
         own = (Parameter("from", "The lowest key, included."), Parameter("to", "The highest key, included."))
     elif kind == "prefix":
-        own = (Parameter("prefix", "What the keys' bytes begin with.", required=True),)
+        own = (Parameter("prefix", "The beginning of the keys' bytes.", required=True),)
     elif kind in _TIMES:
         low, low_meaning, high, high_meaning = _TIMES[kind]
         own = (
@@ -308,9 +308,9 @@ class _StoreQuery:
 
 
 _SUMMARIES = {
-    "get": "The value of a key; of a versioned store also as of a time.",
+    "get": "The value of a key; for a versioned store also at a given time.",
     "range": "The rows between two keys, in the order of the keys' bytes.",
-    "prefix": "The rows whose keys' bytes begin with those of a prefix.",
+    "prefix": "The rows whose keys' bytes begin with a prefix.",
     "all": "All rows.",
     "windows": "The windows of a key, or of all keys, that start within some time; by start.",
     "sessions": "The sessions of a key, or of all keys; by end.",

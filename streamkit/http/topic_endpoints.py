@@ -48,12 +48,14 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 500
 RECORDS = 50
-_KEY = Parameter("key", "Only this key: text, or JSON as its serde has it; of a windowed key also the key alone.")
+_KEY = Parameter(
+    "key", "Only this key: text, or JSON in the form of its serde; for windowed keys, the key alone also matches."
+)
 _PARTITION = Parameter("partition", "Only this partition.", "integer")
 _RECORDS = (
-    Parameter("limit", f"At most so many records, at most {MOST_RECORDS}.", "integer", default=RECORDS),
+    Parameter("limit", f"The number of records, at most {MOST_RECORDS}.", "integer", default=RECORDS),
     Parameter("from", "Only records of this time or later: ISO 8601, milliseconds, or `-5m` for five minutes ago."),
-    Parameter("to", "Only records of before this time."),
+    Parameter("to", "Only records before this time."),
     Parameter("offset", "Begin in each partition at this offset; without it and `from` the last records.", "integer"),
     _KEY,
     _PARTITION,
@@ -115,7 +117,7 @@ def topic_changes(service: Service, request: Request) -> Response:
 
 
 def store_changes(service: Service, request: Request) -> Response:
-    """Return the changes of a store from now on, as its changelog has them."""
+    """Return the changes of a store from now on, read from its changelog."""
     plan, name = service.application.plan, request.path_params["store"]
     require_store(plan, name)
     changelog = plan.changelog_name(name)
@@ -171,7 +173,7 @@ LARGE = 1 << 16
 RECORDS_A_SECOND = 1000
 """Records that one stream reads a second, so that it takes little time from stream threads."""
 BEHIND = 10_000
-"""Records by which a stream may be behind the end of a partition; then it continues from the end."""
+"""The number of records that a stream may be behind the end of a partition before it jumps to the end."""
 _READERS_WAIT_SECONDS = 2.0
 _OFFSETS_SECONDS = 2.0
 """The time between two looks at the offsets of all partitions."""
@@ -226,7 +228,7 @@ def reader(service: Service) -> Iterator[None]:
 def read_page(service: Service, selection: Selection, limit: int, *, last: bool) -> dict[str, Json]:
     """Return at most `limit` records: the last ones of the selection, or the first ones.
 
-    `complete` is false if the time was over before the selection was searched.
+    `complete` is false if the time limit expired before the whole selection was searched.
     """
     deadline = time.monotonic() + SECONDS
     with reader(service):
@@ -250,7 +252,7 @@ def read_page(service: Service, selection: Selection, limit: int, *, last: bool)
 
 
 class _Late:
-    """Whether a time has passed; `hit` is true when it was found so."""
+    """Whether a time limit has expired; `hit`: whether a check has found that it has."""
 
     def __init__(self, deadline: float):
         self._deadline = deadline
@@ -276,7 +278,7 @@ def shown(found: Found) -> dict[str, Json]:
 class NewRecords:
     """The records of topics from now on, as events of a stream.
 
-    It reads at most RECORDS_A_SECOND. Where the log is more than BEHIND ahead, it goes to the end and sends an event with
+    It reads at most RECORDS_A_SECOND. If the log is more than BEHIND ahead, it jumps to the end and sends an event with
     the number of offsets that it has skipped. It reads the log only: stream threads do nothing for it.
     """
 
@@ -384,8 +386,8 @@ class PartitionOffsets:
 MOST_LETTERS = 500
 LETTERS = 50
 MOST_REPLAYED = 1000
-"""Letters that one request replays."""
-_LIST = (Parameter("limit", f"At most so many letters, at most {MOST_LETTERS}.", "integer", default=LETTERS),)
+"""The number of letters that one request replays."""
+_LIST = (Parameter("limit", f"The number of letters, at most {MOST_LETTERS}.", "integer", default=LETTERS),)
 _REPLAY = (
     Parameter("topic", "The dead-letter topic of one letter; without it all are replayed."),
     Parameter("partition", "Its partition.", "integer"),
@@ -507,7 +509,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/dead-letters/replay",
-        f"Write one dead letter back to the topic of its record, or all: at most {MOST_REPLAYED:,} a request.",
+        f"Write one dead letter back to the topic of its record, or all: at most {MOST_REPLAYED:,} per request.",
         replay_dead_letters,
         _REPLAY,
         method="POST",

@@ -19,7 +19,7 @@ _METHODS = {
 
 
 _AWAITED = ("argument",)
-"""What `enrich` passes, the only step that waits for coroutines."""
+"""The arguments that `enrich` passes; it is the only step that waits for coroutines."""
 _NOT_AWAITED = "is `async`, and its coroutine would never run; write a function without `async`, or use the step enrich"
 
 
@@ -103,5 +103,5 @@ def _has(found: type, method: str) -> bool:
 
 
 def _abstract(found: type) -> list[str]:
-    """Return the abstract methods of a class, which keep objects of it from being made."""
+    """Return the abstract methods of a class, which prevent it from being instantiated."""
     return sorted(getattr(found, "__abstractmethods__", ()))

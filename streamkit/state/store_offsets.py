@@ -14,7 +14,7 @@ WITH_TTL = ", ttl "
 
 @dataclass
 class StoreOffsets:
-    """The metadata of a store: its owner, and by partition of its changelog the offset up to which it is complete, exclusive."""
+    """The metadata of a store: its owner, and for each partition of its changelog the offset up to which it is complete, exclusive."""
 
     owner: Owner
     positions: dict[int, int] = field(default_factory=dict)
@@ -59,5 +59,5 @@ def layout_of(store: StoreDef) -> str:
 
 
 def layout_with(layout: str, ttl: int | None) -> str:
-    """Return the layout of a store's rows with that of their index."""
+    """Return the layout of a store's rows and of their index."""
     return layout if ttl is None else f"{layout}{WITH_TTL}{ttl} ms"

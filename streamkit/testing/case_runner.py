@@ -24,7 +24,7 @@ Record = Mapping[str, Document]
 class Failure:
     """A difference from an expectation.
 
-    position: of the expectation; what: the thing compared, in a few words. Of what follows, only what belongs to its kind
+    position: of the expectation; what: the thing compared, in a few words. Only the fields of its kind
     is set: `expectation` with `pairs` for records and rows, `plain` or `described` with `actual` for single values.
     """
 
@@ -68,7 +68,7 @@ class _Run:
         self._remains = Remains(clock=case.clock)
         self._driver: Driver | None = None
         self._dropped = 0
-        """Of drivers before a restart."""
+        """The count of drivers before a restart."""
 
     def run(self) -> None:
         case, failures = self._case, self._outcome.failures
@@ -329,7 +329,7 @@ def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]])
 
 
 def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
-    """Pair as many as fit (augmenting paths); of the others, those with the same key."""
+    """Pair as many as fit (augmenting paths); among the rest, pair those with the same key."""
     taken: dict[int, int] = {}
     for i in range(len(expected)):
         _assign(i, expected, actual, fits, taken)

@@ -1,4 +1,4 @@
-"""The records that the generators of a topology make, in the order of their times."""
+"""The records that the generators of a topology create, in the order of their times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = 1_735_689_600_000
 """The time of the first records, if none is given: 2025-01-01T00:00:00Z."""
 
 Timed = tuple[int, int, Callable[[int], dict[str, Json]]]
-"""(time in ms, place of the generator, the function that makes the record of a time); the time is that before lateness."""
+"""(time in ms, before lateness; index of the generator; the function that creates the record for a time)."""
 
 
 def chosen(generators: Mapping[str, GeneratorSpec], topics: Iterable[str]) -> list[GeneratorSpec]:
@@ -45,7 +45,7 @@ def is_endless(generators: Iterable[GeneratorSpec]) -> bool:
 def generated(
     generators: list[GeneratorSpec], seed: int, start: int, per_second: float | None = None
 ) -> Iterator[dict[str, Document]]:
-    """Yield records as `produce` reads them, in the order of their times; of equal times in the order of the generators.
+    """Yield records as `produce` reads them, in the order of their times; records with equal times are in the order of the generators.
 
     per_second: their times follow this rate, in place of `every`, which then only gives their order.
 
@@ -87,7 +87,7 @@ def _made(spec: GeneratorSpec, part: str, sequence: int, make: Callable[[], Valu
 
 
 class SeededRandom:
-    """Draws of one generator. They are made of `Random.random` alone, whose numbers never change between versions."""
+    """Draws of one generator. They use only `Random.random`, whose numbers never change between versions."""
 
     def __init__(self, seed: str):
         self._next = Random(seed).random
@@ -122,11 +122,11 @@ class SeededRandom:
         return min(bisect_right(sums, self._next() * sums[-1]), len(sums) - 1)
 
     def normal(self, mean: Value = 0.0, deviation: Value = 1.0) -> float:
-        """Return a number of a normal distribution (Box and Muller)."""
+        """Return a number from a normal distribution (Box and Muller)."""
         return float(mean + deviation * sqrt(-2 * log(1 - self._next())) * cos(2 * pi * self._next()))
 
     def exponential(self, mean: Value = 1.0) -> float:
-        """Return a number of an exponential distribution."""
+        """Return a number from an exponential distribution."""
         return float(-mean * log(1 - self._next()))
 
     def uuid(self) -> str:

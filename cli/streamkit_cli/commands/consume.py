@@ -179,7 +179,7 @@ def consume(
 
 
 def _key_condition(forms: TopicForms, key: str | None) -> KeyCondition | None:
-    """Return the condition of `--key`. Raises UsageError if no form of the topic's keys has such a key."""
+    """Return the condition of `--key`. Raises UsageError if no serde of the topic's keys accepts the key."""
     try:
         return None if key is None else KeyCondition(forms, key)
     except SerdeError as error:
@@ -302,7 +302,7 @@ _PAUSE_SECONDS = 0.2
 
 
 def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threading.Event | None) -> TopicInfo | None:
-    """Return a topic, when it exists; None if it doesn't, or `stopped` is set before.
+    """Return a topic as soon as it exists; None if it does not exist, or if `stopped` is set first.
 
     stopped None: do not wait. Raises TopicError for a missing topic that the file does not declare with partitions.
     """
@@ -359,7 +359,7 @@ def output(form: Format, plan: Plan, *, lines: bool, offsets: bool) -> Output:
 
 
 class JsonLines:
-    """One object a line."""
+    """One object per line."""
 
     def __init__(self, offsets: bool):
         self._offsets = offsets
@@ -372,7 +372,7 @@ class JsonLines:
 
 
 class Values:
-    """One value a line."""
+    """One value per line."""
 
     def write(self, found: Found) -> None:
         value = found.decoded.sides[1].json(found.decoded.value)
@@ -385,7 +385,7 @@ class Values:
 class Blocks:
     """A line that names the record, and below it key, headers and value, indented; with colours on a terminal.
 
-    A dead letter is shown as its record, in the form of the record's topic, with the failure in place of the headers about it.
+    A dead letter is shown as its record, in the form of the record's topic; the failure replaces the headers that describe it.
     """
 
     def __init__(self, forms: RecordJson) -> None:

@@ -321,7 +321,7 @@ SampleLimit = Annotated[
         "--limit",
         metavar="N",
         min=1,
-        help="At most so many records of each topic of --input TOPIC=PLACE, which is read no further; default 100.",
+        help="The number of records of each topic of --input TOPIC=PLACE to read; default 100.",
     ),
 ]
 SampleConf = Annotated[

@@ -112,7 +112,7 @@ def _run(driver: Driver, lines: Iterable[str], name: str, stdout: TextIO) -> Non
 
 
 def _trace(driver: Driver, tracer: Tracer, lines: Iterable[str], name: str, output: tuple[Format, TextIO]) -> None:
-    """Print the trace of each line; of a failing one that of the steps before the failure, too."""
+    """Print the trace of each line; for a failing line, also the trace of the steps before the failure."""
     from streamkit.runtime.driver import pipe_at, record_of_line
 
     form, stdout = output
@@ -329,7 +329,7 @@ class TraceText:
 
 
 class TraceJson:
-    """Writes one object a record."""
+    """Writes one object per record."""
 
     def __init__(self, plan: Plan, facts: Mapping[str, Json]):
         self._plan = plan
@@ -384,7 +384,7 @@ def _shown(passed: Passed) -> str:
 
 
 def _difference(before: Passed, after: Passed, *, all_parts: bool) -> str:
-    """Return the parts of a record that a step changed; of several records all keys and values."""
+    """Return the parts of a record that a step changed; for several records, all keys and values."""
     parts = []
     for name in ("key", "value", "timestamp"):
         one, other = getattr(before, name), getattr(after, name)

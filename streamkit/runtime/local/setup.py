@@ -97,7 +97,7 @@ class Settings:
 
     @property
     def longest_without_poll_ms(self) -> int:
-        """How long a thread may process before it polls: half of the time after which the group gives it up (StreamThread)."""
+        """How long a thread may process before it polls: half of the time after which the group removes it (StreamThread)."""
         return self.max_poll_interval_ms // 2
 
     @property

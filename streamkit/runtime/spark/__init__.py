@@ -1,1 +1,1 @@
-"""Batch reprocessing on Spark: the same plan and the same tasks over records that lie in files or on a log."""
+"""Batch reprocessing on Spark: the same plan and the same tasks over records in files or on a log."""

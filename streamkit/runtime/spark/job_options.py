@@ -21,7 +21,7 @@ _PIECE = re.compile(r"\s*(?:(\w+)\(\s*(?:(\d+)\s*,)?\s*([^(),]+?)\s*\)|([^(),]+?
 
 @dataclass(frozen=True)
 class Transform:
-    """A part of the key of a partition. kind: one of TIMES, BUCKET, or "" for the column itself; count: of buckets."""
+    """A part of the key of a partition. kind: one of TIMES, BUCKET, or "" for the column itself; count: the number of buckets."""
 
     column: str
     kind: str = ""
@@ -75,23 +75,23 @@ OF_TABLES = (TABLE, DELTA, ICEBERG)
 UNKNOWN = "format not known yet"
 """The format of a place that only Spark can look at."""
 REST = "*"
-"""Stands for the topics that have no output of their own."""
+"""The name that selects all topics without a separate output."""
 UPDATES, FINAL = "updates", "final"
 AUTO, PYTHON = "auto", "python"
 ENGINES = (AUTO, PYTHON)
 """Which engine runs the stages: SQL if that is exact, or Python."""
 MERGE, APPEND, OVERWRITE = "merge", "append", "overwrite"
 MODES = (MERGE, APPEND, OVERWRITE)
-"""How records reach the rows that a table has."""
+"""How records are combined with the existing rows of a table."""
 EVERY = "*"
-"""Stands for all columns of an input."""
+"""Selects all columns of an input."""
 WHERE, OPTION = "where", "options."
 DECODED, OF_LOG = "decoded", "log"
 _BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": AVRO}
 _BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": AVRO}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 _DEEPEST = 12
-"""Folders NAME=VALUE in each other that are looked into for a file."""
+"""The depth of nested folders NAME=VALUE in which a file is searched."""
 _CHOSEN_HERE = {
     "mode": "a row that can't be read is an error, and is never left out",
     "columnnameofcorruptrecord": "a row that can't be read is an error, and is never left out",
@@ -116,7 +116,7 @@ Parts: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Columns:
-    """What the parts of a record are in the rows of an input; None: the column that has the name of the part."""
+    """The sources of a record's parts in the rows of an input; None: the column with the name of the part."""
 
     key: Parts | None = None
     value: Parts | None = None
@@ -137,9 +137,9 @@ class Layout:
     """Whether keys and values are the bytes of the log."""
     key: str | None = None
     value: str | None = None
-    """The type of keys and values, as Spark writes types; None: as far as the topology tells."""
+    """The type of keys and values, as Spark writes types; None: the type that the topology determines."""
     mode: str | None = None
-    """Of MODES; None: MERGE for a topic of one table, APPEND for others."""
+    """One of MODES; None: MERGE for a topic that contains one table, APPEND for others."""
     partition_by: tuple[Transform, ...] = ()
     sort_by: tuple[str, ...] = ()
     """The columns that order the rows of a file."""
@@ -219,13 +219,13 @@ class JobOptions:
     checkpoint: str | None = None
     """The directory of the state between runs; None: the job reads everything each time."""
     accept_input_changes: bool = False
-    """Whether a run with a checkpoint may read its inputs in another way than the runs before."""
+    """Whether a run with a checkpoint may read its inputs in another way than earlier runs."""
     parallelism: int = 1
-    """The least number of Spark tasks of a stage that can be cut by key."""
+    """The minimum number of Spark tasks for a stage that can be split by key."""
     engine: str = AUTO
     """Of ENGINES."""
     state_only: bool = False
-    """Whether no topic is written, since only the stores of a checkpoint are wanted."""
+    """Whether no topic is written, because only the stores of a checkpoint are needed."""
 
     @property
     def writes_everything(self) -> bool:
@@ -286,7 +286,7 @@ def _settings(text: str, shown: str) -> dict[str, str]:
 
 
 def _end_of_setting(text: str, begin: int, is_sql: bool) -> tuple[int, bool]:
-    """Return where a setting ends, and whether its brackets are closed. In Spark SQL no comma in brackets or quotes ends it."""
+    """Return where a setting ends, and whether its brackets are closed. In Spark SQL, a comma inside brackets or quotes does not end it."""
     at, depth = begin, 0
     while at < len(text):
         if text[at] == "," and not depth and _SETTING.match(text, at + 1):
@@ -377,7 +377,7 @@ def _check_output(place: Place, shown: str) -> None:
 
 
 def _guess(path: str) -> str:
-    """Return the format of what lies at a path of this machine; UNKNOWN elsewhere."""
+    """Return the format of the files at a path on this machine; UNKNOWN for any other path."""
     if "://" in path:
         return UNKNOWN
     if is_table_name(path) and not os.path.exists(path):
@@ -397,9 +397,9 @@ def _format_of_output(path: str) -> str:
 
 
 def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes: Callable[[str], bytes]) -> str:
-    """Return the format of what lies at a path: by its folders and first bytes, else by the suffix of its name.
+    """Return the format of the files at a path, by folders and first bytes, or else by the suffix of its name.
 
-    names: gives the names in a directory, None for a file; first_bytes: gives those of a file.
+    names: returns the names in a directory, None for a file; first_bytes: returns the first bytes of a file.
     """
     for _ in range(_DEEPEST):
         inside = names(path)
@@ -419,7 +419,7 @@ def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes:
 
 
 def format_of_name(path: str) -> str:
-    """Return the format that the suffix of a name stands for, JSON_LINES for others."""
+    """Return the format that the suffix of a name selects, by default JSON_LINES."""
     name = path.rstrip("/").lower()
     plain, suffix = os.path.splitext(name)
     return _BY_SUFFIX.get(os.path.splitext(plain)[1] if suffix in _COMPRESSED else suffix, JSON_LINES)
@@ -437,5 +437,5 @@ def _first_bytes(path: str) -> bytes:
 
 
 def is_missing(place: Place) -> bool:
-    """Return whether nothing is at a path of this machine."""
+    """Return whether a path on this machine does not exist."""
     return place.is_local and not (glob(place.path) if has_magic(place.path) else os.path.exists(place.path))

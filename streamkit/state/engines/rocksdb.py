@@ -114,7 +114,7 @@ def _options() -> Options:
 
 
 def _loading(options: Options) -> Options:
-    """Set a buffer that another thread sorts when it is full; to insert each row in order is most of the cost of a write.
+    """Set a buffer that another thread sorts when it is full; inserting each row in order is most of the cost of a write.
 
     A read sorts the buffer first, so that this is for loading only. The write-ahead log is as usual.
     """

@@ -226,7 +226,7 @@ class KeyedOrder(KeyOrder):
         self._touched.clear()
 
 
-# The rows of each key of a join's window store, as its other side reads them: no bytes are packed or unpacked for a fetch.
+# The rows of each key in a join's window store, in the form that the other side reads, so that a fetch need not unpack bytes.
 
 JoinRow: TypeAlias = tuple[int, int, bytes]
 """(timestamp, sequence number, value bytes) of a record."""

@@ -33,7 +33,7 @@ class WindowStore(CachedMapStore):
     """Windows with the timestamp of their last update.
 
     In the map a row is key + start8, its value timestamp8 + value. In the changelog the key is key + start8 +
-    sequence4 with sequence 0, the value is plain, and the timestamp is the value's (of a deletion: the one given).
+    sequence4 with sequence 0, the value is plain, and the timestamp is the value's (for a deletion, the given one).
     The cache holds entries by `cache_key`. Option `time_ordered`: reads by time are cheap and come by (start, key), as
     stores that emit on close need (RocksDBTimeOrderedWindowStore, TimeOrderedCachingWindowStore).
     """
@@ -267,7 +267,7 @@ class WindowStore(CachedMapStore):
                 yield (row[:-8], start), data
 
     def all(self, reverse: bool = False) -> list[Window]:
-        """Return all windows in the order of `fetch_all`; a cached one also after it has expired."""
+        """Return all windows in the order of `fetch_all`; a cached window is returned even after it has expired."""
         return self.fetch_all(0, MAX_LONG, reverse)
 
     def _answers(self, query: Query) -> Iterator[StoredRow]:

@@ -181,7 +181,7 @@ def offset_for_time(execute: Execute, place: TopicPartition, time: int) -> int:
 def _stored(
     execute: Execute, place: TopicPartition, found: Bounds, position: int, data: str
 ) -> Generator[tuple[int, int, int, bytes], None, None]:
-    """Yield last offset, number of records, latest time and data of the batches from the one that has `position` to the end.
+    """Yield last offset, number of records, latest time and data of each batch, from the batch that contains `position` to the end.
 
     data: "data", or "NULL" to read none. Raises Damage if a batch is missing or was changed. The caller is in one transaction,
     so batches and bounds belong to the same commit.

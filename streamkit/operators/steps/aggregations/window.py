@@ -58,7 +58,9 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
         advance = step.get("advance")
         if given == ["hopping"]:
             if advance is None:
-                yield Problem(step.position, "window: `hopping` needs `advance`, how far apart windows begin")
+                yield Problem(
+                    step.position, "window: `hopping` needs `advance`, the interval between the starts of windows"
+                )
             elif advance > step.options["hopping"]:
                 yield Problem(step.at("advance"), "window: `advance` can't be longer than the window")
         elif advance is not None:

@@ -1,4 +1,4 @@
-"""Job files: what `submit` reads, writes and does, or every mistake of a file at once, with the reader of topologies."""
+"""Reads job files, the inputs, outputs and options of `submit`, with the reader of topologies; reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def is_job_file(path: str) -> bool:
 
 
 def is_job_text(text: str) -> bool:
-    """Return whether a text is a job file, by its keys: it names a topology, and is neither one nor a test of one.
+    """Return whether a text is a job file, by its keys: it names a topology, and is neither a topology nor a test.
 
-    Of a text that names none, such as one with a misspelt key, most keys decide.
+    If it names none, for example because of a misspelt key, the majority of keys decides.
     """
     try:
         root = compose(Source(text, ""), [])
@@ -87,7 +87,7 @@ def is_job_text(text: str) -> bool:
 
 
 def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str], text: str | None = None) -> JobFile:
-    """Return the job of a file; `environment`: variables for `${NAME}`; text: its contents, if it is no file.
+    """Return the job of a file; `environment`: variables for `${NAME}`; text: its contents, if it is not a file.
 
     Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't be
     read.
@@ -136,7 +136,7 @@ class _JobReader:
         return JobFile(self._plan, options, cluster)
 
     def _check(self, plan: Plan, options: JobOptions, keys: Mapping[str, Node]) -> None:
-        """Report what the command would refuse in options that are right one by one, whatever exists already."""
+        """Report combinations of valid options that the command would refuse, regardless of existing files."""
         for topic, node in self._output_nodes.items():
             self._checked(node, check, plan, JobOptions(outputs={topic: options.outputs[topic]}, overwrite=True))
         if self._output_nodes and not self._reader.problems:
@@ -239,7 +239,7 @@ class _JobReader:
         return topic if reason is None else reader.report(key, f"{name!r}: {reason}")
 
     def _place(self, node: Node, what: str, is_input: bool) -> Place | Bad | None:
-        """Return a place; None for nothing, which stands for the log."""
+        """Return a place; None for an empty node, which means the log."""
         reader = self._reader
         if reader.is_null(node):
             return None
@@ -269,7 +269,7 @@ class _JobReader:
     def _located(
         self, node: Node, what: str, path: str, given: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
     ) -> Place | Bad:
-        """Return a place by its path relative to the job file, or by the name of a table as the command line has it."""
+        """Return a place by its path relative to the job file, or by the name of a table, as on the command line."""
         resolved = self._resolved(path)
         form = given.get("format")
         if form is None and is_table_name(path) and not os.path.exists(resolved):
@@ -280,7 +280,7 @@ class _JobReader:
     def _made(
         self, node: Node, what: str, path: str, settings: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
     ) -> Place | Bad:
-        """Return a place as the options of the command line make it; its mistakes are reported at the setting that they name."""
+        """Return a place as the command line's options would; its mistakes are reported at the setting that they name."""
         try:
             place = make_place(path, settings, is_input, what)
         except UsageError as error:
@@ -317,7 +317,7 @@ class _JobReader:
         return self._as_written(node) if type(value) in (int, float) else self._reader.text(node, what)
 
     def _as_written(self, node: Node) -> str:
-        """Return a scalar as text: `1.10` stays so, and numbers of other bases become decimal ones."""
+        """Return a scalar as text: `1.10` is kept, and numbers in other bases become decimal."""
         value = self._reader.value(node)
         if isinstance(value, bool):
             return str(value).lower()
@@ -361,7 +361,7 @@ class _JobReader:
         return (self._reader.choice(keys[name], f"{name!r}", words) or None) if name in keys else None
 
     def _position(self, keys: Mapping[str, Node], name: str, default: str) -> str:
-        """Return a position on the log as the options have it, a file of offsets relative to the job file."""
+        """Return a position on the log as in the options; the path of a file of offsets is relative to the job file."""
         if name not in keys:
             return default
         text = self._written(keys[name], f"{name!r}")
@@ -390,5 +390,5 @@ class _JobReader:
         return tuple(found)
 
     def _resolved(self, path: str) -> str:
-        """Return a path relative to the folder of the job file; one with a scheme as it is."""
+        """Return a path relative to the folder of the job file; a path with a scheme unchanged."""
         return path if _SCHEME.match(path) else os.path.join(self._reader.folder, path)

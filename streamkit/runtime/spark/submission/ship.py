@@ -19,7 +19,7 @@ _LOCAL = "local"
 
 
 def ship(spark: SparkSession, plan: Plan) -> None:
-    """Send the code that a plan needs to the workers of a cluster; workers on this machine import it from its place.
+    """Send the code that a plan needs to the workers of a cluster; workers on this machine import it directly.
 
     The libraries that streamkit imports (orjson, google-re2 and others) must be installed there, or be in an archive.
     """
@@ -43,9 +43,9 @@ def ship(spark: SparkSession, plan: Plan) -> None:
 
 
 def module_folders(plan: Plan) -> list[Path]:
-    """Return the folders of the topology and of the files that it includes. Raises UsageError if two have one module.
+    """Return the folders of the topology and of the files that it includes. Raises UsageError if two have a module of the same name.
 
-    A worker has all modules on one path, where it could not tell them apart.
+    A worker has all modules on one path, so it could not distinguish them.
     """
     folders = list(dict.fromkeys(Path(os.path.abspath(each)).parent for each in (plan.file, *plan.included)))
     known: dict[str, Path] = {}

@@ -51,9 +51,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MARK = "streamkit-failure:"
-"""Stands before the JSON of an error in the text of Spark's exceptions."""
+"""The marker before the JSON of an error in the text of Spark's exceptions."""
 OFFSETS = "committed offsets"
-"""In place of a topic, in rows with the offsets that a task would commit. No topic can have this name."""
+"""Replaces the topic in rows that contain the offsets a task would commit. No topic can have this name."""
 _NO_IDLING = Idling(-1)
 
 
@@ -69,7 +69,7 @@ class StageWork:
     output: OutputSpec
     global_tables: GlobalTables | None = None
     ends: Mapping[TopicPartition, int] | None = None
-    """The end offsets of the input, if the tasks are to give the offsets that they would commit."""
+    """The end offsets of the input, if the tasks must return the offsets that they would commit."""
     spill_bytes: int = 128 * 1024 * 1024
     """The size at which a store moves from memory to disk."""
     by_key: bool = False
@@ -79,10 +79,10 @@ class StageWork:
     as_json: bool = False
     """Whether the output is lines of JSON rather than rows."""
     kept: Kept | None = None
-    """What the tasks continue from, if the job keeps its state; None if it does not."""
+    """The state from which the tasks continue, if the job keeps its state; else None."""
 
     def new_stores(self, plan: Plan) -> SpillingStores:
-        """Return what opens the stores of a task."""
+        """Return the object that opens the stores of a task."""
         return SpillingStores(plan, self.spill_bytes) if self.kept is None else KeptStores(plan, self.spill_bytes)
 
     @property
@@ -100,7 +100,7 @@ class Loaded:
         self._programs: dict[int, Program] = {}
 
     def program(self, index: int) -> Program:
-        """Return the program of a sub-topology, compiled once a process."""
+        """Return the program of a sub-topology, compiled once per process."""
         if index not in self._programs:
             self._programs[index] = compile_sub_topology(self.plan, self.subs[index])
         return self._programs[index]
@@ -110,7 +110,7 @@ _loaded: dict[bytes, Loaded] = {}
 
 
 def load(plan: bytes) -> Loaded:
-    """Return a pickled plan, loaded once a process: Spark runs several tasks in one."""
+    """Return a pickled plan, loaded once per process, because Spark runs several tasks in one process."""
     digest = hashlib.sha256(plan).digest()
     if digest not in _loaded:
         _loaded.clear()
@@ -141,13 +141,13 @@ def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores
 
 
 def check_state(work: StageWork, sub: SubTopology, partition: int, stores: SpillingStores) -> None:
-    """Check that the stores of a task have the state of the runs before. Raises StateError."""
+    """Check that the stores of a task have the state of earlier runs. Raises StateError."""
     if work.kept is not None and isinstance(stores, KeptStores):
         check_filled(work.kept, stores, sub.stores, partition)
 
 
 def mark_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """Decorate what runs in a worker: a StreamkitError gets a mark by which the driver finds it in Spark's exception."""
+    """Decorate a function that runs in a worker: a StreamkitError gets a marker, so that the driver finds it in Spark's exception."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> Iterator[T]:
@@ -403,7 +403,7 @@ class GlobalTables:
             task.start({})
             for batch in batches:
                 if batch.topic in sub.source_topics:
-                    # An application that starts with all its input on the log restores the table from it, too.
+                    # An application that starts with all its input on the log also restores the table from it.
                     reprocess(task, batch)
             task.flush_stores()
             found.update(task.stores)
