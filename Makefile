@@ -25,11 +25,12 @@ JOBS ?= $(if $(shell command -v java 2>/dev/null),2,3)
 # Files of fast tests, 150 MB, lie in memory where there is room: on a disk the tests take a quarter more CPU time, and wait for it.
 IN_MEMORY = $(shell [ "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge 1000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 MINUTES ?= 10
+SEEDS ?= 1000
 # Further options of a soak: python -m tests.chaos --help.
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos memory attacks screenshots site clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos simulate memory attacks screenshots site clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -118,6 +119,9 @@ fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): 
 
 anchor: $(READY) ## Report what another version of Kafka Streams changes (java, Maven): make anchor VERSION=4.3.1
 	@$(BIN)/python -m tests.java.anchor $(VERSION) --n $(N)
+
+simulate: $(READY) ## Run simulated clusters, each from a seed, with faults in any order: make simulate SEEDS=1000 SEED=1
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(SEED)
 
 chaos: $(READY) ## Kill, stop and fence instances and the broker for some time, then look for gaps and repeats: make chaos MINUTES=10 SEED=1 OPTIONS="--engine rocksdb"
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) $(OPTIONS)

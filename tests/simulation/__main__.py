@@ -1,0 +1,135 @@
+"""Runs histories by their seeds: python -m tests.simulation [--seeds N] [--first SEED] [--jobs N] [--minutes M] [--show SEED]."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tests.simulation.history import MUTATION, MUTATIONS, Verdict, run_seed
+
+
+def _fork(seed: int) -> tuple[int, int, Path]:
+    """Run a seed in a process of its own; return its id, a pipe with the verdict, and its folder."""
+    folder = Path(mkdtemp(prefix=f"simulation-{seed}-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    reading, writing = os.pipe()
+    number = os.fork()
+    if number:
+        os.close(writing)
+        return number, reading, folder
+    try:
+        data = pickle.dumps(run_seed(seed, folder))
+        with open(writing, "wb") as pipe:
+            pipe.write(data)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        # Threads that were killed must not run their `finally` blocks.
+        os._exit(0)
+
+
+def verdicts(seeds: Iterator[int], jobs: int) -> Iterator[Verdict]:
+    """Run seeds in so many processes; return their verdicts as they come."""
+    running: dict[int, tuple[int, Path, int, bytearray]] = {}
+    with selectors.DefaultSelector() as selector:
+        while True:
+            while len(running) < jobs and (seed := next(seeds, None)) is not None:
+                number, reading, folder = _fork(seed)
+                running[reading] = number, folder, seed, bytearray()
+                selector.register(reading, selectors.EVENT_READ)
+            if not running:
+                return
+            for key, _ in selector.select():
+                chunk = os.read(key.fd, 1 << 20)
+                number, folder, seed, data = running[key.fd]
+                data += chunk
+                if chunk:
+                    continue
+                selector.unregister(key.fd)
+                os.close(key.fd)
+                del running[key.fd]
+                os.waitpid(number, 0)
+                shutil.rmtree(folder, ignore_errors=True)
+                yield pickle.loads(data) if data else Verdict(seed, ["the simulation itself failed"])
+
+
+def _mutate(options: argparse.Namespace) -> int:
+    """Say for each mistake which seed finds it first; return 1 if one is not found."""
+    missed = 0
+    for name in MUTATIONS:
+        arguments = ["--seeds", str(options.seeds), "--first", str(options.first), "--jobs", str(options.jobs)]
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", *arguments],
+            env={**os.environ, MUTATION: name},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = (
+            done.stdout.splitlines()[0] if done.returncode == 1 and done.stdout else f"NOT FOUND {done.stderr[-300:]}"
+        )
+        missed += done.returncode != 1
+        print(f"{name}: {found}", flush=True)
+    return bool(missed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, help="stop after so many minutes")
+    parser.add_argument("--show", type=int, metavar="SEED", help="print the whole history of one seed")
+    parser.add_argument(
+        "--mutations", action="store_true", help="put each known mistake in, and run seeds until one finds it"
+    )
+    options = parser.parse_args()
+    if options.mutations:
+        return _mutate(options)
+    if options.show is not None:
+        (found,) = verdicts(iter([options.show]), 1)
+        print(*found.lines, *found.wrong, sep="\n")
+        return bool(found.wrong)
+    began = time.monotonic()
+    deadline = began + options.minutes * 60 if options.minutes else float("inf")
+    seeds = (seed for seed in range(options.first, options.first + options.seeds) if time.monotonic() < deadline)
+    failed, faults, count, virtual, records = [], Counter[str](), 0, 0.0, 0
+    seek = bool(os.environ.get(MUTATION))
+    for verdict in verdicts(seeds, options.jobs):
+        if failed and seek:
+            break
+        count, virtual, records = count + 1, virtual + verdict.seconds, records + verdict.records
+        faults += verdict.faults
+        if verdict.wrong:
+            failed.append(verdict.seed)
+            print(f"seed {verdict.seed}: {len(verdict.wrong)} wrong, such as {verdict.wrong[0]}", flush=True)
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{count} histories of {virtual / 3600:.1f} h in {minutes:.1f} min, {records} records, "
+        f"{sum(faults.values())} faults ({', '.join(f'{number} {name}' for name, number in sorted(faults.items()))}): "
+        f"{len(failed)} failed{': ' + ' '.join(map(str, sorted(failed))) if failed else ''}"
+    )
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    with suppress(KeyboardInterrupt):
+        sys.exit(main())

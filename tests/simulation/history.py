@@ -1,0 +1,387 @@
+"""A history of a cluster, made from a seed: an application on three processes, input that never stops, faults, and what came out.
+
+Nothing here is by chance: the same seed gives the same history, line by line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.simulation import scheduler as scheduling
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.scheduler import Event, Owner, Scheduler, Thread, instrument
+
+MUTATION = "SIMULATION_MUTATION"
+"""The variable that names a mistake of `mutations`, which must be known before modules are loaded."""
+
+with instrument(
+    ("streamkit.runtime.local.", "streamkit.transport.kafka.kafka_membership"),
+    MUTATIONS.get(os.environ.get(MUTATION, "")),
+):
+    import streamkit.runtime.local.client as client
+    import streamkit.transport.kafka.kafka_membership as membership
+    from streamkit.plan import load
+    from streamkit.record import TopicPartition
+    from streamkit.transport.log_interface import NewTopic
+    from tests.simulation import clients
+    from tests.simulation.broker import Broker
+    from tests.simulation.clients import Network, SimulatedTransport
+
+PARTITIONS, KEYS, WORDS = 4, 12, 8
+FAULTS_S, HEAL_S = 40.0, 240.0
+OPERATOR_S = 15.0
+TOPOLOGY = f"""\
+streamkit: 1
+application: app
+defaults: {{key: string, value: string}}
+topics:
+  events: {{topic: events, partitions: {PARTITIONS}}}
+  counts: {{topic: counts, value: long, partitions: {PARTITIONS}}}
+  lines: {{topic: lines, partitions: {PARTITIONS}}}
+  words: {{topic: words, value: long, partitions: {PARTITIONS}}}
+pipelines:
+  running:
+    stream: events
+    steps: [group_by_key, {{count: running}}, to_stream]
+    to: counts
+  counted:
+    stream: lines
+    steps:
+      - flat_map_values: {{values: value.split()}}
+      - group_by: value
+      - count: words
+      - to_stream
+    to: words
+"""
+
+
+@dataclass
+class Verdict:
+    """What a history came to: nothing in `wrong` means that it is as it must be."""
+
+    seed: int
+    wrong: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    turns: int = 0
+    seconds: float = 0.0
+    """Of the virtual clock."""
+    records: int = 0
+
+
+class Process:
+    """An instance of the application, and its state directory, which outlives it."""
+
+    def __init__(self, history: History, number: int):
+        self.number = number
+        self.owner = Owner(f"p{number}")
+        self.stop = Event()
+        self.error: BaseException | None = None
+        self.thread: Thread | None = None
+        self._history = history
+        self._folder = history.folder / f"p{number}-0"
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start the application again, on the files that its predecessor has left."""
+        self._starts += 1
+        self.owner = Owner(f"p{self.number}.{self._starts}")
+        self.stop, self.error = Event(), None
+        self.thread = Thread(target=self._run, name=f"{self.owner.name}-main", owner=self.owner)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            settings = {**SETTINGS, **self._history.settings, "state.dir": str(self._folder)}
+            plan = load(self._history.file, env={}, overrides=settings)
+            app = client.Application(plan, SimulatedTransport(self._history.network))
+            app.run(stop=self.stop)  # type: ignore[arg-type]
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def alive(self) -> bool:
+        return self.thread is not None and self.thread.is_alive() and not self.owner.dead
+
+    def kill(self) -> None:
+        """End it as SIGKILL does; what it has written to files stays."""
+        self.owner.dead = True
+        # Its open files stay open in this process, by the names that they had.
+        left, self._folder = self._folder, self._history.folder / f"p{self.number}-{self._starts}"
+        if left.exists():
+            left.rename(self._folder)
+            for lock in [*self._folder.rglob(".lock"), *self._folder.rglob("LOCK")]:
+                lock.unlink()
+
+
+SETTINGS = {
+    "processing.guarantee": "exactly_once_v2",
+    "bootstrap.servers": "simulated:1",
+    "producer.transaction.timeout.ms": int(clients.TRANSACTION_S * 1000),
+    "session.timeout.ms": int(clients.SESSION_S * 1000),
+    "max.poll.interval.ms": int(clients.LIMIT_S * 1000),
+    "repartition.purge.interval.ms": 2000,
+}
+
+
+class History:
+    """One seed."""
+
+    def __init__(self, seed: int, folder: Path, processes: int = 3):
+        self.verdict = Verdict(seed)
+        self.folder = folder
+        self.file = folder / "app.yaml"
+        self.file.write_text(TOPOLOGY, encoding="utf-8")
+        self.scheduler: Scheduler = scheduling.begin(seed)
+        self._draw = Random(f"faults of {seed}")
+        bytes_of = Random(f"ids of {seed}")
+        os.urandom = bytes_of.randbytes
+        os.getpid, socket.gethostname = lambda: 1, lambda: "host"
+        self.broker = Broker(Random(f"broker of {seed}"), lambda: self.scheduler.now)
+        self.network = Network(self.broker)
+        draw = self._draw
+        self.settings: dict[str, object] = {
+            "commit.interval.ms": draw.choice((100, 100, 500)),
+            "num.stream.threads": draw.choice((1, 2, 2, 3)),
+            "num.standby.replicas": draw.choice((0, 0, 1)),
+            "statestore.cache.max.bytes": draw.choice((0, 0, 1 << 20)),
+            "max.poll.records": draw.choice((1000, 1000, 20)),
+        }
+        self.broker.verbose = bool(os.environ.get("DEBUG"))
+        names = ("events", "counts", "lines", "words")
+        self.broker.create([NewTopic(name, PARTITIONS) for name in names])
+        self.processes = [Process(self, number) for number in range(1, processes + 1)]
+        self._events: Counter[str] = Counter()
+        self._words: Counter[str] = Counter()
+        self._written_all = False
+        self._over = False
+        self._last: dict[str, int] = {}
+
+    def run(self) -> Verdict:
+        """Run it, and judge it."""
+        self._log()
+        owner = Owner("test")
+        steps = (self._write, self._strike, self._tick)
+        self.scheduler.threads += [self._thread(step, owner) for step in steps]
+        done = self.scheduler.run(lambda: self._over, FAULTS_S + HEAL_S)
+        verdict = self.verdict
+        if not done:
+            verdict.wrong.append(f"stuck: {self._state()}")
+        self._judge()
+        verdict.turns, verdict.seconds = self.scheduler.turns, self.scheduler.now
+        verdict.lines += self.broker.history
+        verdict.lines.sort(key=lambda line: float(line.split()[0]))
+        return verdict
+
+    def _thread(self, step: Callable[[], None], owner: Owner) -> Thread:
+        thread = Thread(target=step, name=step.__name__, owner=owner)
+        thread.ident = 1
+        return thread
+
+    def _log(self) -> None:
+        history = self
+
+        class Lines(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                current = history.scheduler.current
+                who = current.owner.name if current else "-"
+                name = current.name[-16:] if current else "-"
+                history.verdict.lines.append(
+                    f"{history.scheduler.now:9.3f} {who} {name}: {record.levelname.lower()} "
+                    + record.getMessage().replace(str(history.folder), "")
+                )
+
+        logger = logging.getLogger("streamkit")
+        logger.handlers, logger.propagate = [Lines()], False
+        logger.setLevel(logging.DEBUG if os.environ.get("DEBUG") else logging.INFO)
+
+    def note(self, text: str) -> None:
+        self.verdict.lines.append(f"{self.scheduler.now:9.3f} fault: {text}")
+
+    # -- What happens --
+
+    def _tick(self) -> None:
+        """What the broker does by itself; and the end of the history."""
+        while True:
+            self.broker.work()
+            if not self.broker.is_down:
+                self.broker.end_old(OPERATOR_S)
+            self.scheduler.sleep(0.02)
+
+    def _write(self) -> None:
+        draw = Random(f"input of {self.verdict.seed}")
+        while self.scheduler.now < FAULTS_S:
+            self.scheduler.sleep(draw.random() * 0.3)
+            if self.broker.is_down:
+                continue
+            rows: list[tuple] = []
+            for _ in range(draw.randint(1, 12)):
+                key = f"k{draw.randrange(KEYS)}"
+                self._events[key] += 1
+                rows.append(("events", key.encode(), b"x", None, None, None))
+            line = [f"w{draw.randrange(WORDS)}" for _ in range(3)]
+            self._words.update(line)
+            rows.append(("lines", f"l{draw.random()}".encode(), " ".join(line).encode(), None, None, None))
+            self.broker.produce(rows)
+        self._written_all = True
+
+    def _strike(self) -> None:
+        draw, scheduler = self._draw, self.scheduler
+        self.network.loss = draw.choice((0.0, 0.0, 0.002, 0.01))
+        self.network.slowness = draw.choice((0.0, 0.001, 0.01))
+        scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
+        for process in self.processes:
+            process.start()
+        kinds = [self._kill, self._stop, self._fence, self._leave, self._restart]
+        usual = draw.sample(kinds, draw.randint(1, len(kinds)))
+        mean = draw.choice((0.8, 3.0, 8.0))
+        while scheduler.now < FAULTS_S:
+            scheduler.sleep(draw.expovariate(1 / mean))
+            fault = draw.choice(usual)
+            self.verdict.faults[fault.__name__.strip("_")] += 1
+            fault()
+            self._start_again()
+        self.network.loss = self.network.slowness = scheduler.pauses = 0.0
+        for process in self.processes:
+            process.owner.stopped = False
+        while not (self._written_all and self._complete()):
+            self._start_again()
+            scheduler.sleep(1.0)
+        self._over = True
+
+    def _start_again(self) -> None:
+        for process in self.processes:
+            if not process.alive:
+                if process.error is not None:
+                    kind = type(process.error).__name__
+                    self.verdict.wrong.append(f"{process.owner.name} ended: {kind}: {process.error}")
+                process.start()
+
+    def _process(self) -> Process:
+        return self._draw.choice(self.processes)
+
+    def _kill(self) -> None:
+        process = self._process()
+        self.note(f"{process.owner.name} is killed")
+        process.kill()
+
+    def _stop(self) -> None:
+        process, seconds = self._process(), self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
+        self.note(f"{process.owner.name} stands still for {seconds:.1f} s")
+        process.owner.stopped = True
+
+        def go_on() -> None:
+            self.scheduler.sleep(seconds)
+            process.owner.stopped = False
+
+        owner = process.owner
+        self.scheduler.threads.append(self._thread(go_on, Owner("test")))
+        del owner
+
+    def _leave(self) -> None:
+        process = self._process()
+        self.note(f"{process.owner.name} is asked to end")
+        process.stop.set()
+        thread = process.thread
+        assert thread is not None
+        self.scheduler.give_up(lambda: not thread.is_alive(), self.scheduler.now + 30)
+
+    def _fence(self) -> None:
+        ids = sorted(self.broker.transactions)
+        if ids:
+            chosen = self._draw.choice(ids)
+            self.note(f"another producer takes {chosen}")
+            try:
+                self.broker.init_producer(chosen, clients.TRANSACTION_S)
+            except Exception as error:
+                self.note(str(error))
+
+    def _restart(self) -> None:
+        seconds = self._draw.choice((0.3, 2.0, 6.0)) * self._draw.random()
+        # In good order it still answers for a moment.
+        leaving = self._draw.choice((0.0, 0.8))
+        self.note(
+            f"the broker is away for {seconds:.1f} s" + (f", after {leaving} s of shutting down" if leaving else "")
+        )
+        if leaving:
+            self.broker.leaves_at = self.scheduler.now
+            self.scheduler.sleep(leaving)
+        self.broker.restart(seconds)
+
+    # -- What came out --
+
+    def _complete(self) -> bool:
+        return not self._left() and not self._opened()
+
+    def _left(self) -> dict[str, int]:
+        """Return how many offsets of each input are not committed."""
+        offsets = self.broker.group("app").offsets
+        left = {}
+        for topic in ("events", "lines", "app-words-repartition"):
+            for number, partition in enumerate(self.broker.topics.get(topic, ())):
+                place = TopicPartition(topic, number)
+                start = offsets[place].offset if place in offsets else 0
+                records = sum(entry.state in ("plain", "committed", "open") for entry in partition.entries[start:])
+                if records:
+                    left[f"{topic}-{number}"] = records
+        return left
+
+    def _opened(self) -> dict[str, dict[int, int]]:
+        """Return the open transactions of each partition that has some."""
+        return {
+            f"{name}-{number}": dict(partition.open)
+            for name, partitions in self.broker.topics.items()
+            for number, partition in enumerate(partitions)
+            if partition.open
+        }
+
+    def _state(self) -> str:
+        group = self.broker.group("app")
+        return (
+            f"left {self._left()}, open {self._opened()}, group {group.state} {group.generation} {list(group.members)}"
+        )
+
+    def _rows(self, topic: str) -> list[tuple[str, int]]:
+        return [
+            (entry.key.decode(), int.from_bytes(entry.value))
+            for partition in self.broker.topics[topic]
+            for entry in partition.entries
+            if entry.state in ("committed", "plain") and entry.key is not None and entry.value is not None
+        ]
+
+    def _judge(self) -> None:
+        wrong = self.verdict.wrong
+        for topic, truth in (("counts", self._events), ("words", self._words)):
+            last: dict[str, int] = {}
+            for key, count in self._rows(topic):
+                self.verdict.records += 1
+                before = last.get(key, 0)
+                # The cache skips counts.
+                if count <= before or (count > before + 1 and not self.settings["statestore.cache.max.bytes"]):
+                    wrong.append(f"{topic}: {key} goes from {before} to {count}")
+                last[key] = count
+            wrong += [
+                f"{topic}: {key} is {last.get(key, 0)}, must be {number}"
+                for key, number in sorted(truth.items())
+                if last.get(key, 0) != number
+            ]
+        for store, truth in (("running", self._events), ("words", self._words)):
+            latest = dict(self._rows(f"app-{store}-changelog"))
+            wrong += [
+                f"changelog of {store}: {key} is {latest.get(key, 0)}, must be {number}"
+                for key, number in sorted(truth.items())
+                if latest.get(key, 0) != number
+            ]
+
+
+def run_seed(seed: int, folder: Path) -> Verdict:
+    """Run one history in this process, which is used up afterwards."""
+    membership.Client = clients.GroupClient  # type: ignore[misc,assignment]
+    return History(seed, folder).run()

@@ -1,0 +1,117 @@
+"""Mistakes that a simulation must find: each is one change of the product's text, made while a module is loaded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutation(NamedTuple):
+    """A mistake: the module, its text, and what takes its place."""
+
+    module: str
+    text: str
+    instead: str
+
+
+_LOCAL = "streamkit.runtime.local."
+MUTATIONS = {
+    "lost tasks come back after a failed commit": Mutation(
+        _LOCAL + "stream_thread",
+        "if self._assigned is None and not self._lose:\n                        self._assigned = wanted",
+        "if self._assigned is None:\n                        self._assigned = wanted",
+    ),
+    "what is lost meanwhile counts as closed": Mutation(
+        _LOCAL + "stream_thread",
+        "if self._assigned is None and not self._lose and self._tasks.settled:",
+        "if self._assigned is None and self._tasks.settled:",
+    ),
+    "a fenced thread keeps its tasks": Mutation(
+        _LOCAL + "stream_thread",
+        "        self._close_active()\n        self._settled.set()",
+        "        self._settled.set()",
+    ),
+    "a member joins before lost tasks are closed": Mutation(
+        _LOCAL + "rebalance_listener", "if self._losing and not self._threads_settled():", "if False:"
+    ),
+    "lost tasks go on": Mutation(_LOCAL + "rebalance_listener", "            thread.lose()", "            pass"),
+    "commits go on during a rebalance": Mutation(
+        _LOCAL + "coordinator", "return self._blocked and not self._commits", "self._blocked = False; return True"
+    ),
+    "offsets without the member's generation": Mutation(
+        _LOCAL + "committer",
+        "return (coordinator and coordinator.group_metadata()) or self.consumer.group_metadata()",
+        "return self.consumer.group_metadata()",
+    ),
+    "a transaction without an answer counts as committed": Mutation(
+        _LOCAL + "committer",
+        'raise TaskCorruptedError(f"a transaction may or may not be committed: {error}", on_disk=False) from error',
+        "self._replace_producer()",
+    ),
+    "a failed transaction goes on": Mutation(
+        _LOCAL + "committer",
+        "            self._producer.abort()\n        except TransportError as error:\n            log.info(",
+        "            pass\n        except TransportError as error:\n            log.info(",
+    ),
+    "output that is not sent before the commit": Mutation(
+        _LOCAL + "committer",
+        "offsets.update(each.task.prepare_commit(self.consumer.position))\n            self.send(each)",
+        "offsets.update(each.task.prepare_commit(self.consumer.position))\n            each.task.output.clear()",
+    ),
+    "records are deleted before they are read": Mutation(
+        _LOCAL + "committer", "partition: offset + 1\n", "partition: offset + 12\n"
+    ),
+    "tasks leave without a commit": Mutation(
+        _LOCAL + "task_manager",
+        "            self.commit()\n            if self._committer.postponed",
+        "            if self._committer.postponed",
+    ),
+    "damaged tasks go on": Mutation(
+        _LOCAL + "task_manager", "        self._drop(tasks)\n        if error.on_disk", "        if error.on_disk"
+    ),
+    "two threads have one task": Mutation(
+        _LOCAL + "setup", "return self._owners.setdefault(task, owner) == owner", "return True"
+    ),
+    "two threads have one transactional id": Mutation(
+        _LOCAL + "stream_thread", '{application}-{self._process}-{number}"', '{application}-{self._process}"'
+    ),
+    "a store is restored to the last stable offset": Mutation(
+        _LOCAL + "start_positions", "if self._shared.settings.restore_read_committed:", "if False:"
+    ),
+    "offsets of an open transaction are not waited for": Mutation(
+        _LOCAL + "start_positions",
+        'self._open("restore-consumer", read_committed=self._shared.settings.restore_read_committed)',
+        'self._open("restore-consumer", read_committed=False)',
+    ),
+    "positions of stores are ahead": Mutation(
+        _LOCAL + "restore", "self.position += written + self.marked", "self.position += written + 3"
+    ),
+    "a store is not restored": Mutation(
+        _LOCAL + "restore", "self.end = end if self.limit is None", "self.end = self.position if self.limit is None"
+    ),
+    "partitions go to two owners": Mutation(
+        "streamkit.transport.log_interface", "if owners.get(p, name) == name)", "if True)"
+    ),
+    "a member that was removed claims its partitions": Mutation(
+        "streamkit.transport.kafka.kafka_membership",
+        "        if not self._is_lost():\n            return self._owned()",
+        "        return self._owned()",
+    ),
+    "a loss is not noticed": Mutation(
+        "streamkit.transport.kafka.kafka_membership",
+        "lost = self._number != NO_GENERATION and (self._lost_partitions.happened or self._is_lost())",
+        "lost = False",
+    ),
+    "markers are not waited for": Mutation(
+        _LOCAL + "committer", "self._unsettled = not self._own.await_markers(self._unmarked)", "pass"
+    ),
+    "stores are committed before the log": Mutation(
+        _LOCAL + "committer",
+        "        with self._gate.opened():\n            self._commit_to_log(offsets)",
+        "        for each in dirty:\n            each.note_positions(Counter(), marks=True)\n            each.checkpoint(enforce=True)\n        with self._gate.opened():\n            self._commit_to_log(offsets)",
+    ),
+    "a task runs before its store is restored": Mutation(
+        _LOCAL + "restore",
+        "return self.end is not None and self.position is not None and self.position >= self.end",
+        "return self.end is not None",
+    ),
+}

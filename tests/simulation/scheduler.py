@@ -1,0 +1,402 @@
+"""Threads, locks and clocks of a simulation: one thread at a time runs, which one and for how long is drawn from a seed.
+
+Each simulated thread is a greenlet. It gives up its turn at a lock, an event, a sleep or a request to the log, and between any
+two statements of the modules that `instrument` loads. The clock is virtual: it advances a little at each turn, and to the next
+deadline when every thread waits.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import sys
+import threading as real_threading
+import time as real_time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from random import Random
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import greenlet
+
+from tests.simulation.mutations import Mutation
+
+EPOCH_S = 1_700_000_000
+"""The time of day at which each simulation begins."""
+NEVER = float("inf")
+_TURN_S = 0.0002
+"""The longest virtual time of a usual turn."""
+_LONGEST_PAUSE_S = 8.0
+"""The longest time for which a machine that is busy leaves a thread without a turn."""
+
+
+class Owner:
+    """A process of the simulation: its threads run, are stopped, or are gone."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.stopped = False
+        self.dead = False
+
+
+class Scheduler:
+    """Runs simulated threads until `done`, or until nothing can happen any more."""
+
+    def __init__(self, seed: int):
+        self.random = Random(seed)
+        self.now = 0.0
+        self.turns = 0
+        self.threads: list[Thread] = []
+        self.dead: list[Thread] = []
+        """Threads of killed processes: kept, because a greenlet that is freed runs its `finally` blocks."""
+        self.current: Thread | None = None
+        self.pauses = 0.0
+        """The chance that a turn ends with a long pause of its thread."""
+        self._hub = greenlet.getcurrent()
+        self._left = 1
+
+    def run(self, done: Callable[[], bool], until: float) -> bool:
+        """Run until `done()`; return False if the clock reaches `until` before."""
+        while not done():
+            if self.now >= until:
+                return False
+            ready = [thread for thread in self.threads if thread.ready(self.now)]
+            if not ready:
+                deadlines = [thread.deadline for thread in self.threads if not thread.owner.stopped]
+                self.now = min([*deadlines, until])
+                continue
+            self._turn(self.random.choice(ready))
+            self.dead += [thread for thread in self.threads if thread.owner.dead and not thread.ended]
+            self.threads = [thread for thread in self.threads if not (thread.ended or thread.owner.dead)]
+        return True
+
+    def _turn(self, thread: Thread) -> None:
+        self.turns += 1
+        self.now += self.random.random() * _TURN_S
+        thread.until, thread.deadline = None, NEVER
+        self._left = self.random.randint(1, 400)
+        self.current = thread
+        thread.greenlet.switch()
+        self.current = None
+
+    def give_up(self, until: Callable[[], bool] | None = None, deadline: float = 0.0) -> bool:
+        """Let others run until a condition or a deadline, by default for one turn; return whether the condition is met."""
+        thread = self.current
+        if thread is None:
+            return until is None or until()
+        thread.until, thread.deadline = until, deadline
+        self._hub.switch()
+        return until is None or until()
+
+    def statement(self) -> None:
+        """Count a statement of an instrumented module; after some, drawn at random, others run."""
+        self._left -= 1
+        if self._left < 0 and self.current is not None:
+            if self.random.random() < self.pauses:
+                self.give_up(None, self.now + self.random.random() ** 2 * _LONGEST_PAUSE_S)
+            else:
+                self.give_up()
+
+    def sleep(self, seconds: float) -> None:
+        self.give_up(lambda: False, self.now + max(0.0, seconds))
+
+
+_scheduler: Scheduler = Scheduler(0)
+
+
+def begin(seed: int) -> Scheduler:
+    """Make the scheduler of a simulation; one at a time exists in a process."""
+    global _scheduler
+    _scheduler = Scheduler(seed)
+    return _scheduler
+
+
+def current() -> Scheduler:
+    return _scheduler
+
+
+# What takes the place of the module `threading`.
+
+
+class Thread:
+    """A simulated thread."""
+
+    main_owner = Owner("main")
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Callable[..., object] | None = None,
+        name: str | None = None,
+        args: Sequence[object] = (),
+        kwargs: dict[str, object] | None = None,
+        *,
+        daemon: bool | None = None,
+        owner: Owner | None = None,
+    ):
+        self.name = name or "thread"
+        self.daemon = daemon
+        self.ident: int | None = None
+        self.ended = False
+        self.until: Callable[[], bool] | None = None
+        self.deadline = 0.0
+        running = _scheduler.current
+        self.owner = owner or (running.owner if running else Thread.main_owner)
+        self._call = lambda: target and target(*args, **(kwargs or {}))
+        self.greenlet = greenlet.greenlet(self._run, _scheduler._hub)
+
+    def start(self) -> None:
+        self.ident = id(self)
+        _scheduler.threads.append(self)
+        _scheduler.give_up()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        finally:
+            self.ended = True
+
+    def ready(self, now: float) -> bool:
+        if self.owner.stopped:
+            return False
+        return self.deadline <= now or (self.until is not None and self.until())
+
+    def join(self, timeout: float | None = None) -> None:
+        _scheduler.give_up(lambda: self.ended, NEVER if timeout is None else _scheduler.now + max(0.0, timeout))
+
+    def is_alive(self) -> bool:
+        return self.ident is not None and not self.ended
+
+
+class Lock:
+    def __init__(self) -> None:
+        self._owner: object = None
+        self._depth = 0
+
+    reentrant = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        me = _scheduler.current or "hub"
+        if self.reentrant and self._owner is me:
+            self._depth += 1
+            return True
+        _scheduler.statement()
+        if self._owner is not None:
+            if not blocking:
+                return False
+            deadline = NEVER if timeout < 0 else _scheduler.now + timeout
+            while self._owner is not None:
+                if not _scheduler.give_up(lambda: self._owner is None, deadline):
+                    assert me != "hub", "a lock is taken that a waiting thread has"
+                    if _scheduler.now >= deadline:
+                        return False
+        self._owner, self._depth = me, 1
+        return True
+
+    def release(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+    def locked(self) -> bool:
+        return self._owner is not None
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+class RLock(Lock):
+    reentrant = True
+
+
+class Condition:
+    def __init__(self, lock: Lock | None = None):
+        self._lock = lock or RLock()
+        self._waiting: list[list[bool]] = []
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def __enter__(self) -> bool:
+        return self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        told = [False]
+        self._waiting.append(told)
+        depth, self._lock._depth = self._lock._depth, 1
+        self._lock.release()
+        deadline = NEVER if timeout is None else _scheduler.now + max(0.0, timeout)
+        _scheduler.give_up(lambda: told[0], deadline)
+        self._lock.acquire()
+        self._lock._depth = depth
+        if not told[0]:
+            self._waiting.remove(told)
+        return told[0]
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        deadline = NEVER if timeout is None else _scheduler.now + timeout
+        while not predicate():
+            if _scheduler.now >= deadline:
+                return False
+            self.wait(None if timeout is None else deadline - _scheduler.now)
+        return True
+
+    def notify(self, n: int = 1) -> None:
+        for told in self._waiting[:n]:
+            told[0] = True
+        del self._waiting[:n]
+
+    def notify_all(self) -> None:
+        self.notify(len(self._waiting))
+
+
+class Event:
+    def __init__(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        _scheduler.statement()
+
+    def clear(self) -> None:
+        self._set = False
+        _scheduler.statement()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        deadline = NEVER if timeout is None else _scheduler.now + max(0.0, timeout)
+        return _scheduler.give_up(lambda: self._set, deadline)
+
+
+class Executor:
+    """Runs what it is given at once."""
+
+    def __init__(self, *args: object, **options: object):
+        pass
+
+    def submit(self, function: Callable[..., object], *args: object, **options: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **options))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        pass
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def _names() -> dict[str, ModuleType]:
+    """Return the modules that take the place of `threading`, `time` and `concurrent.futures`."""
+    threads = ModuleType("threading")
+    threads.__dict__.update(real_threading.__dict__)
+    threads.__dict__.update(Thread=Thread, Lock=Lock, RLock=RLock, Condition=Condition, Event=Event)
+    threads.__dict__["current_thread"] = lambda: _scheduler.current or SimpleNamespace(name="main", ident=1)
+    threads.__dict__["get_ident"] = lambda: id(_scheduler.current)
+    clock = ModuleType("time")
+    clock.__dict__.update(real_time.__dict__)
+    clock.__dict__.update(
+        monotonic=lambda: _scheduler.now,
+        perf_counter=lambda: _scheduler.now,
+        monotonic_ns=lambda: int(_scheduler.now * 1e9),
+        perf_counter_ns=lambda: int(_scheduler.now * 1e9),
+        time=lambda: EPOCH_S + _scheduler.now,
+        time_ns=lambda: int((EPOCH_S + _scheduler.now) * 1e9),
+        sleep=lambda seconds: _scheduler.sleep(seconds),
+    )
+    import concurrent.futures
+
+    pools = ModuleType("concurrent.futures")
+    pools.__dict__.update(concurrent.futures.__dict__)
+    pools.__dict__["ThreadPoolExecutor"] = Executor
+    return {"threading": threads, "time": clock, "concurrent.futures": pools}
+
+
+# How modules are loaded.
+
+
+class _Interrupting(ast.NodeTransformer):
+    """Puts a call before each statement of a function, at which others may run."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        inside = isinstance(node, (ast.FunctionDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler))
+        for field in ("body", "orelse", "finalbody") if inside else ():
+            lines = getattr(node, field, [])
+            if lines:
+                setattr(node, field, [each for line in lines for each in (self._call(line), line)])
+        return node
+
+    def _call(self, line: ast.stmt) -> ast.stmt:
+        call = ast.Expr(ast.Call(ast.Name("__statement__", ast.Load()), [], []))
+        return ast.fix_missing_locations(ast.copy_location(call, line))
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    mutation: Mutation | None = None
+
+    def get_code(self, fullname: str) -> Any:
+        text = Path(self.path).read_text(encoding="utf-8")
+        change = self.mutation
+        if change is not None and change.module == fullname:
+            assert text.count(change.text) == 1, f"the text of a mutation is not in {fullname} once: {change.text}"
+            text = text.replace(change.text, change.instead)
+        return compile(_Interrupting().visit(ast.parse(text)), self.path, "exec")
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__statement__"] = lambda: _scheduler.statement()
+        super().exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, packages: Sequence[str], mutation: Mutation | None):
+        self._packages = tuple(packages) if mutation is None else (*packages, mutation.module)
+        self._mutation = mutation
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if not name.startswith(self._packages):
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if found is None or found.origin is None or found.submodule_search_locations is not None:
+            return None
+        loader = _Loader(name, found.origin)
+        loader.mutation = self._mutation
+        return spec_from_file_location(name, found.origin, loader=loader)
+
+
+@contextmanager
+def instrument(packages: Sequence[str], mutation: Mutation | None = None) -> Iterator[None]:
+    """Import modules inside this block with simulated threads and clocks; those of `packages` are interrupted between statements.
+
+    `mutation`: a mistake to put into one of them.
+    """
+    finder, names = _Finder(packages, mutation), _names()
+    kept = {name: sys.modules[name] for name in names}
+    sys.meta_path.insert(0, finder)
+    sys.modules.update(names)
+    import concurrent
+
+    concurrent.futures = names["concurrent.futures"]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        sys.modules.update(kept)
+        concurrent.futures = kept["concurrent.futures"]  # type: ignore[attr-defined]
