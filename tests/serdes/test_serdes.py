@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,19 @@ def test_text_that_is_no_text() -> None:
 )
 def test_numbers_as_java_writes_them(value: Any, text: str) -> None:
     assert serdes.parse("json").encode(value).decode() == text
+
+
+def test_json_takes_no_more_memory_than_its_bytes() -> None:
+    encode = serdes.parse("json").encode
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        texts = [encode({"a": number}) for number in range(100)]
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    # The list has a pointer to each; the allocator aligns each to 16 bytes.
+    assert taken < sum(map(sys.getsizeof, texts)) + sys.getsizeof(texts) + 16 * len(texts) + 1024
 
 
 def test_json_keeps_long_integers_and_the_order_of_fields() -> None:

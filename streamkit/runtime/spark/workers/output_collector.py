@@ -15,7 +15,7 @@ from streamkit.record import Headers, OutputTuple
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.partitioning import partitions_of
-from streamkit.serdes.formats.json_text import to_text
+from streamkit.serdes.formats.json_text import plain_text, to_text
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.serdes.plain import Document as Json
 from streamkit.serdes.size import MAX_DEPTH
@@ -276,8 +276,6 @@ def _line(record: dict[str, Json]) -> bytes:
 
 def _of_one_topic(form: RecordJson, columns: LineColumns) -> list[bytes]:
     """Return the lines of records of one topic, decoded by columns; none if the records do not allow it."""
-    import orjson
-
     topics, keys, values, times, headers, partitions = columns
     if len(set(topics)) > 1 or any(headers) or min(partitions, default=-1) < 0:
         return []
@@ -285,7 +283,7 @@ def _of_one_topic(form: RecordJson, columns: LineColumns) -> list[bytes]:
     found = form.columns(topic, keys, values)
     if found is None:
         return []
-    write = orjson.dumps if form.is_plain(topic) else _line
+    write = plain_text if form.is_plain(topic) else _line
     return [
         write({"topic": topic, "key": key, "value": value, "timestamp": time, "partition": number})
         for key, value, time, number in zip(*found, times, partitions, strict=True)
