@@ -1,4 +1,4 @@
-"""The directory of a checkpoint: `manifests/`, one file a run, and as Parquet `state/`, the rows of stores, and `tables/`."""
+"""The directory of a checkpoint: `manifests/` has one file per run; `state/` has the rows of stores and `tables/` waiting rows, both as Parquet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MAX_DELTA = 1.0
 """The number of rows in the deltas of a store, for each row of its base, beyond which a run writes a new base."""
 MAX_PIECES = 50
-"""The number of pieces of a store and partition from which on a run writes a new base."""
+"""The number of pieces of a store and partition at which a run writes a new base."""
 _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
 _UNPUBLISHED = r"_[0-9a-f]{8}-(\d{6})\.json"
@@ -97,7 +97,7 @@ class Checkpoint:
 
     def _check_topology(self, found: Manifest, form: Json) -> None:
         for finding in compare(from_json(found.topology), from_json(form)):
-            # Where a live run keeps its files is nothing to a checkpoint.
+            # The place of a live run's files does not matter to a checkpoint.
             if finding.verdict is not Verdict.SAFE and finding.subject != "setting":
                 raise StateError(
                     f"--checkpoint {self.folder}: it belongs to another topology ({finding.verdict}: {finding.message}); "
@@ -105,7 +105,7 @@ class Checkpoint:
                 )
 
     def check_partitions(self, manifest: Manifest, partitions: Mapping[str, int]) -> None:
-        """Raise StateError if a topic has another number of partitions than in the runs before."""
+        """Raise StateError if a topic has a different number of partitions than in earlier runs."""
         for topic, count in manifest.partitions.items():
             now = partitions.get(topic, count)
             if now != count:
@@ -116,7 +116,7 @@ class Checkpoint:
 
     @contextmanager
     def limited_batches(self, manifest: Manifest) -> Iterator[None]:
-        """Limit the bytes that Spark sends to a worker at once if the state of a job is too much for that.
+        """Limit the bytes that Spark sends to a worker at once, if the state of a job is too large.
 
         The state of all partitions counts: the tasks of a cycle are one task of Spark.
         """
@@ -141,7 +141,7 @@ class Checkpoint:
 
     @staticmethod
     def kept(manifest: Manifest) -> Kept:
-        """Return what the tasks of the next run continue from."""
+        """Return the state from which the tasks of the next run continue."""
         deltas = {
             (store, int(partition))
             for store, partitions in manifest.state.items()
@@ -196,7 +196,7 @@ class Checkpoint:
                     raise missing_file(file.name)
 
     def write_state(self, rows: DataFrame, folder: str) -> dict[tuple[str, str, int], list[StateFile]]:
-        """Write the rows of stores that a run gives; return their files by store, kind and partition. Each part is a file."""
+        """Write the rows of a run's stores; return their files by store, kind and partition. Each part is a file."""
         from pyspark.sql import functions as sf
 
         path = join(self.folder, _STATE, f"folder={folder}")
@@ -207,7 +207,7 @@ class Checkpoint:
             # Each key occurs once.
             .option("parquet.enable.dictionary", "false")
         )
-        # Each row has about 4 MB here, whatever the state of the run before.
+        # Each row has about 4 MB here, regardless of the state of the previous run.
         with self._limited_batches():
             writer.parquet(path)
         name, _, *place = _parts_of_path()
@@ -230,7 +230,7 @@ class Checkpoint:
     # -- Runs ----------------------------------------------------------------------------------------------------------
 
     def publish(self, manifest: Manifest, token: str) -> None:
-        """Commit a run: from now on it counts. Raises StateError if another run was faster."""
+        """Commit a run, which takes effect from then on. Raises StateError if another run was faster."""
         name = f"{manifest.run:06}.json"
         is_next = all(other < name for other in self._manifests())
         if not is_next or not self.files.publish(join(self.folder, _MANIFESTS, name), manifest.to_text(), token):
@@ -239,7 +239,7 @@ class Checkpoint:
             )
 
     def clean(self, manifest: Manifest) -> None:
-        """Delete state that neither the last manifest nor the one before needs, old manifests, and what ended runs left.
+        """Delete state that neither of the last two manifests needs, old manifests, and files that aborted runs left.
 
         The rows of the last run are in their tables.
         """
@@ -253,7 +253,7 @@ class Checkpoint:
             self.files.delete(join(self.folder, TABLES, name))
 
     def _before(self, manifest: Manifest) -> list[Manifest]:
-        """Return the manifest before, whose state is kept in case that the last manifest is damaged; none if it is too."""
+        """Return the previous manifest, whose state is kept in case the last manifest is damaged; none if it is damaged too."""
         name = f"{manifest.run - 1:06}.json"
         try:
             return [self._read(name)] if name in self._manifests() else []
@@ -267,7 +267,7 @@ class Checkpoint:
 
 
 def _parts_of_path() -> list[Column]:
-    """Return what the path of a file of state tells: the path below the folders of state, run, store, kind and partition."""
+    """Return the parts of a state file's path: the path below the state folders, run, store, kind and partition."""
     from pyspark.sql import functions as sf
 
     return [sf.regexp_extract("path", _PATH, group) for group in range(1, 6)]

@@ -1,4 +1,4 @@
-"""Rows of an output into its table: created, given new columns, and changed in one commit that tells the run."""
+"""Writes rows of an output to its table: creates it, adds columns, and changes it in one commit that identifies the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _DELETED = "deleted"
 _PLACE = ("order", "source", "offset")
-"""The columns of rows of the log that order the records of a key; no column of an output has such a name."""
+"""The columns of rows of the log that order the records of a key; no column of an output can have such a name."""
 _RANK = "rank"
 _RUN = "streamkit.run"
 _ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property."
@@ -40,13 +40,13 @@ _STAGED = "wap.id"
 """Names of Iceberg: a table that takes staged rows, and the id by which it publishes them once (write, audit, publish)."""
 _DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _PUBLISHED = ("DuplicateWAPCommitException", "CherrypickAncestorCommitException")
-"""The errors of Iceberg for staged rows that are in the table already."""
+"""Iceberg's errors for staged rows that are already in the table."""
 _DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a commit of a table tells: the id of the checkpoint, words that name the job, and the number of the run."""
+    """The facts in a commit of a table: the id of the checkpoint, the name of the job, and the number of the run."""
 
     checkpoint: str
     job: str
@@ -54,7 +54,7 @@ class Stamp:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a commit tells of its run, by name."""
+        """The facts about its run in a commit, by name."""
         return {OWNER: self.checkpoint, _RUN: str(self.run)}
 
     @property
@@ -64,7 +64,7 @@ class Stamp:
 
 
 def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
-    """Return rows of the log as rows of a table: of a table the last record of each key, with the column `deleted`."""
+    """Return rows of the log as rows of a table; for a topic of one table, the last record of each key, with the column `deleted`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
@@ -81,9 +81,9 @@ def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputL
 
 
 def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp: Stamp | None = None) -> None:
-    """Write rows to a table, in one commit; to one that does not exist after its creation. Raises UsageError for another's.
+    """Write rows to a table in one commit; create a missing table first. Raises UsageError for a table of another checkpoint.
 
-    Of two writers of one run at once, one changes the table: two merges are in conflict, Delta refuses a run that it has, and Iceberg
+    If two writers write the same run at once, only one changes the table: two merges conflict, Delta refuses a run that it has, and Iceberg
     refuses staged rows with an id that it has published.
     """
     name = sql_name(spark, target)
@@ -109,14 +109,14 @@ def _is_staged(target: TableTarget, provider: str) -> bool:
 
 
 def _publish(spark: SparkSession, name: str, stamp: Stamp) -> None:
-    """Make the staged rows of a run part of a table of Iceberg, unless another run has done so meanwhile."""
+    """Publish the staged rows of a run in an Iceberg table, unless another run has done so meanwhile."""
     from py4j.protocol import Py4JJavaError
 
     query = f"SELECT snapshot_id FROM {name}.snapshots WHERE summary['{_STAGED}'] = {_text(stamp.staged)}"
     snapshot = spark.sql(f"{query} ORDER BY committed_at DESC LIMIT 1").collect()[0][0]
     iceberg = _iceberg(spark)
     table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-    # The commit gets these properties even if others came between, so that it is a new one.
+    # The commit gets these properties even if other commits came in between, so it is a new commit.
     for fact, value in stamp.facts.items():
         iceberg.EnvironmentContext.put(fact, value)
     try:
@@ -153,7 +153,7 @@ def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
 
 
 def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp | None) -> str:
-    """Create a table, or add the columns that it lacks; return its format."""
+    """Create a table, or add missing columns; return its format."""
     schema = schema_of(spark, name)
     if schema is None:
         provider = provider_of_new(spark, target)
@@ -185,7 +185,7 @@ def _own_properties(target: TableTarget, provider: str, stamp: Stamp | None) -> 
 
 
 def _set_order(spark: SparkSession, name: str, columns: tuple[str, ...]) -> None:
-    """Set the order in which Iceberg writes rows: its SQL for that needs an extension of the session."""
+    """Set the order in which Iceberg writes rows, without Iceberg's SQL, which needs an extension of the session."""
     iceberg = _iceberg(spark)
     order = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name).replaceSortOrder()
     for column in columns:
@@ -233,7 +233,7 @@ def _everything() -> Column:
 
 
 def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[str, str]:
-    """Return the settings of a session by which a commit tells its run; Delta itself refuses a run that it has."""
+    """Return the session settings that put the run into a commit; Delta itself refuses a run that it has."""
     if stamp is None:
         return {}
     if provider == DELTA:
@@ -245,7 +245,7 @@ def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[st
 
 @contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have settings of the session for one statement."""
+    """Apply session settings during one statement."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -1,1 +1,1 @@
-"""What runs inside Spark's workers."""
+"""The code that runs inside Spark's workers."""

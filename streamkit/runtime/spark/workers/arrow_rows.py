@@ -17,7 +17,7 @@ NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", 
 """order: the highest timestamp up to the record within its source partition, null if it is not known yet.
 
 source, offset: 0 and the offset on the log; or the number of the task that wrote the record, from 1, and the record's place
-among those of that task.
+among the records of that task.
 """
 HEADERS_DDL = "array<struct<name:string,value:binary>>"
 DDL = (
@@ -31,7 +31,7 @@ PLACE, PLACE_BITS = "place", 47
 Without a column `offset`, these bits are the offset; offsets on a log are smaller than 2**PLACE_BITS.
 """
 _CONSTANTS = {"topic": "string", "headers": HEADERS_DDL, "order": "bigint", "source": "bigint"}
-"""Columns that are constant for a topic on the log, which rows may lack: what Spark does not move takes no time."""
+"""Columns that are constant for a topic on the log. Rows may omit them, because data that Spark does not move takes no time."""
 
 Row: TypeAlias = tuple[str, int | None, bytes | None, bytes | None, int, Headers | None, int | None, int, int]
 """(topic, partition, key, value, timestamp, headers, order, source, offset)."""
@@ -180,7 +180,7 @@ def pack(keys: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
 
     table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
     sink = pa.BufferOutputStream()
-    # It is read once, by the next step of the same job: compression would take longer than the bytes.
+    # It is read once, by the next step of the same job: compressing it would take longer than moving it.
     pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
     found: bytes = sink.getvalue().to_pybytes()
     return found

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @mark_errors
 def run_cycle(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run all tasks of a cycle over rows in the order of their times; yield all that they write.
+    """Run all tasks of a cycle over rows in the order of their times; yield all of their output.
 
     All that follows from a record is processed before the next record, as in `try`. So the output does not depend on the
     progress of one task at the time of another's response.
@@ -75,7 +75,7 @@ class _Cycle:
         self._output: list[OutputTuple] = []
 
     def _open(self) -> None:
-        """Make the tasks, once their stores have the rows of the checkpoint."""
+        """Create the tasks, once their stores have the rows of the checkpoint."""
         layout = self._work.layout
         saved = {} if self._work.kept is None else self._work.kept.tasks
         for index in self._work.stage.subs:
@@ -98,7 +98,7 @@ class _Cycle:
         return ((task.task_id, task) for task in self._tasks.values())
 
     def _first(self) -> str:
-        """Return the id of the task that keeps what all share."""
+        """Return the id of the task that keeps the state shared by all."""
         return str(TaskId(min(self._work.stage.subs), 0))
 
     def process(self, rows: pa.RecordBatch) -> None:
@@ -118,7 +118,7 @@ class _Cycle:
             self._deliver_written()
 
     def output(self) -> Iterator[pa.RecordBatch]:
-        """Yield what the tasks have written so far."""
+        """Yield the output of the tasks so far."""
         for task in self._tasks.values():
             self._stores.commit(task)
         if self._output:
@@ -147,7 +147,7 @@ class _Cycle:
         self._stores.close()
 
     def _deliver_written(self) -> None:
-        """Pass what the tasks write to the tasks that read it, until they write nothing more."""
+        """Pass the tasks' output to the tasks that read it, until there is no more output."""
         while self._undelivered:
             topic, key, value, time, headers, number = self._undelivered.popleft()
             count = self._work.layout.partitions[topic]

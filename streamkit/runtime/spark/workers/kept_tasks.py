@@ -1,4 +1,4 @@
-"""The tasks of a job, and the state that they keep between runs: how a task continues from it, and how it gives it as rows."""
+"""The tasks of a job, and the state that they keep between runs: how a task continues from it, and how a task returns it as rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 
 MEMORY = "memory of tasks"
-"""In place of a topic, in rows with what a task has beside its stores. No topic can have this name."""
+"""Replaces the topic in rows that contain a task's state outside of its stores. No topic can have this name."""
 _STATE = "state of "
 DELTA, BASE = "delta", "base"
 STATE_SOURCE, STATE_ORDER = -1, -(1 << 62)
@@ -45,18 +45,18 @@ STATE_DDL = "store string, kind string, partition int, part int, key binary, val
 
 
 def state_of(store: str) -> str:
-    """Return what stands in place of a topic in the rows of a store."""
+    """Return the name that replaces the topic in the rows of a store."""
     return _STATE + store
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a job continues from; sent to the workers."""
+    """The state that a job continues from; sent to the workers."""
 
     tasks: Mapping[str, Json] = field(default_factory=dict)
-    """What each task had beside its stores, by the task's id."""
+    """The state of each task outside of its stores, by the task's id."""
     deltas: frozenset[tuple[str, int]] = frozenset()
-    """The stores, with their partitions, of which only the changes are written; of the others all rows are."""
+    """The stores, with their partitions, for which only changes are written; for all others every row is written."""
     rows: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """How many rows the files of stores have, with their partitions."""
     files: Mapping[str, int] = field(default_factory=dict)
@@ -77,16 +77,16 @@ class Reading:
     """The positions of a Spark task in its input."""
 
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The next offset of each partition whose records have none of the log."""
+    """The next offset of each partition whose records have no offsets from the log."""
     orders: dict[tuple[str, int], int] = field(default_factory=dict)
     """The highest timestamp so far (ms), by which topics merge."""
     own: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """The first and the last offset of each partition whose records have some, in this run."""
+    """The first and the last offset of each partition whose records have offsets, in this run."""
     known: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """The lowest and the highest such offset in the runs before."""
+    """The lowest and the highest such offset in earlier runs."""
 
     def restore(self, saved: Json) -> None:
-        """Continue after the positions that `memory_of` gave."""
+        """Continue after the positions that `memory_of` returned."""
         self.offsets = {(topic, partition): offset for topic, partition, offset in saved["offsets"]}
         self.orders = {(topic, partition): time for topic, partition, time in saved["orders"]}
         # Memories of older releases do not have them.
@@ -95,7 +95,7 @@ class Reading:
     def note(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
         """Note the highest timestamp of rows of one topic, if they have one.
 
-        Raises TransportError for an offset of two rows, and for one that the runs before may have read.
+        Raises TransportError for an offset that two rows have, and for one that earlier runs may have read.
         """
         self._check_offsets(rows, topic, partition)
         order = rows.column(arrow_rows.ORDER)
@@ -125,7 +125,7 @@ class Reading:
         self.own[place] = first, int(offsets[-1])
 
     def to_json(self) -> dict[str, Json]:
-        """Return what `restore` takes."""
+        """Return the positions in the form that `restore` takes."""
         own = dict(self.known)
         for place, (first, last) in self.own.items():
             low, high = own.get(place, (first, last))
@@ -158,7 +158,7 @@ class BatchTask(Task):
         return timer
 
     def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Start, and note how many timers there are then."""
+        """Start, and note the number of timers after that."""
         super().start(committed)
         self.first_timers = len(self.timers)
 
@@ -167,7 +167,7 @@ class BatchTask(Task):
         return self._stream_punctuators.schedules
 
     def restore_timers(self, timers: Iterable[Punctuator]) -> None:
-        """Set the timers to those of `stream_timers`."""
+        """Replace the timers by those that `stream_timers` returned."""
         self._stream_punctuators.restore(timers)
 
     def volatile_objects(self) -> dict[str, Volatile]:
@@ -181,7 +181,7 @@ class BatchTask(Task):
 
 
 def resume(task: BatchTask, saved: Json) -> None:
-    """Start a task where it stood; `saved`: what `memory_of` gave, None for a new one. Raises StateError."""
+    """Start a task at its saved position; `saved`: the result of `memory_of`, None for a new task. Raises StateError."""
     if saved is None:
         task.start({})
         return
@@ -202,7 +202,7 @@ def resume(task: BatchTask, saved: Json) -> None:
 
 
 def memory_of(task: BatchTask, plan: Plan) -> dict[str, Json]:
-    """Commit a task, and return what it has beside its stores. Raises StateError."""
+    """Commit a task, and return its state outside of its stores. Raises StateError."""
     task.touch(task.inputs)
     found = task.prepare_commit(lambda place: 0)
     places = {id(timer): index for index, timer in enumerate(task.timers)}
@@ -237,7 +237,7 @@ def leading_state(batch: pa.RecordBatch) -> int:
 
 
 def fill(kept: Kept, stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
-    """Fill stores with their rows of a checkpoint, of which each row of Spark has many. Raises StateError."""
+    """Fill stores with their rows from a checkpoint; each Spark row contains many of them. Raises StateError."""
     names, paths = rows.column(arrow_rows.TOPIC).to_pylist(), rows.column(arrow_rows.KEY).to_pylist()
     values = rows.column(arrow_rows.VALUE)
     for at, (name, path) in enumerate(zip(names, paths, strict=True)):
@@ -250,7 +250,7 @@ def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, byt
     """Return the rows of a store from a file of a checkpoint. Raises StateError if the file is damaged."""
     import pyarrow as pa
 
-    # Parquet has a checksum of each page, and none of what tells where they are.
+    # Parquet has a checksum for each page, but none for the metadata that locates the pages.
     want = kept.files.get(path)
     if want is not None and want != crc32(data):
         raise _damaged_file(path, "its contents do not have the checksum that they were written with")
@@ -262,7 +262,7 @@ def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, byt
 
 
 def missing_file(path: str) -> StateError:
-    """Return the error of a file of state that is missing, with what to do."""
+    """Return the error about a missing state file, with a remedy."""
     return StateError(f"--checkpoint: the file of state {path} is missing; {_PUT_BACK}")
 
 
@@ -271,7 +271,7 @@ def _damaged_file(path: str, reason: str) -> StateError:
 
 
 def check_filled(kept: Kept, stores: KeptStores, names: Iterable[str], partition: int) -> None:
-    """Check that stores have all rows that the runs before wrote. Raises StateError."""
+    """Check that stores have all rows that earlier runs wrote. Raises StateError."""
     for name in names:
         want, found = kept.rows.get((name, partition), 0), stores.filled(name, partition)
         if found != want:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Set the order of rows of external topics, sorted by partition, topic and offset: the highest time up to each row.
 
-    The smallest is the head of the queue that is next, even if late records follow it. Times come from the topics' own
+    The smallest one is the head of the next queue, even if late records follow it. Times come from the topics' own
     expressions if they have any.
     """
     times = _Times(work)
@@ -49,7 +49,7 @@ def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _by_origin(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows without an order, which come from outside, and then those that the job wrote, which have one."""
+    """Yield first the rows from outside, which have no order, and then the rows that the job wrote, which have one."""
     outside = rows.column(arrow_rows.ORDER).null_count
     return (part for part in (rows.slice(0, outside), rows.slice(outside)) if len(part))
 

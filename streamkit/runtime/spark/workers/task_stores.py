@@ -285,7 +285,7 @@ _MAX_CHANGED = 300_000
 
 
 class RecordingMap(SpillingMap):
-    """A map that records the keys which are written, on disk where its rows are."""
+    """A map that records the keys that are written, on disk if its rows are on disk."""
 
     def __init__(self, limit: int, path: Callable[[], Path]):
         self._changed: set[bytes] = set()
@@ -328,7 +328,7 @@ class RecordingMap(SpillingMap):
         super().commit()
 
     def forget_changes(self) -> None:
-        """Let all rows that were written since the map was opened count as unchanged."""
+        """Treat all rows written since the map was opened as unchanged."""
         self._changed.clear()
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
@@ -394,7 +394,7 @@ class KeptStores(SpillingStores):
         return self._open_expiring(definition, spec.partition, services, rows)
 
     def _open_expiring(self, definition: StoreDef, partition: int, services: StoreServices, rows: BytesMap) -> Store:
-        """Return a store that makes its index of due times while it is filled."""
+        """Return a store that builds its index of due times while it is filled."""
         del self._rows[definition.name, partition]
         indexed = self._map(definition.name, partition)
         store = create(definition, None, services, rows=indexed)

@@ -73,7 +73,7 @@ class StageWork:
     spill_bytes: int = 128 * 1024 * 1024
     """The size at which a store moves from memory to disk."""
     by_key: bool = False
-    """Whether rows are sorted by buckets of keys, so that a task needs the state of a key in its bucket only."""
+    """Whether rows are sorted by buckets of keys, so that a task needs the state of a key only within its bucket."""
     max_rows: int = 200_000
     """The number of rows after which a task drops the state of the buckets that it has processed."""
     as_json: bool = False
@@ -201,7 +201,7 @@ class _Running:
         self._stores: SpillingStores = work.new_stores(loaded.plan)
 
     def _open(self) -> BatchTask:
-        """Make the task, once its stores have the rows of the checkpoint."""
+        """Create the task, once its stores have the rows of the checkpoint."""
         (index,) = self._work.stage.subs
         check_state(self._work, self._loaded.subs[index], self.partition, self._stores)
         task = self._task = new_task(self._loaded, self._work, index, self.partition, self._stores)
@@ -311,10 +311,10 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def by_topic(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each topic of a batch, in their order, those with offsets of their own apart from the others.
+    """Yield the rows of each topic of a batch, in their order; rows with their own offsets are separate from the others.
 
     The task's queues merge these rows into the order of the batch again: at most one queue begins with a late record, and
-    it is the queue that is next.
+    that queue is the next one.
     """
     topics = batch.column(arrow_rows.TOPIC).unique().to_pylist()
     if len(topics) == 1:
@@ -335,7 +335,7 @@ def _by_origin(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def records(batch: pa.RecordBatch, partition: int, offsets: dict[tuple[str, int], int]) -> RecordBatch:
-    """Return rows that `by_topic` gives as a batch of records; `offsets`: the next ones, for rows that have none of their own."""
+    """Return rows from `by_topic` as a batch of records; `offsets`: the next offsets, for rows that have none."""
     topic = batch.column(arrow_rows.TOPIC)[0].as_py()
     count = len(batch)
     if batch.column(arrow_rows.SOURCE)[0].as_py() == 0:
