@@ -80,8 +80,8 @@ def test_a_file_that_is_deleted_while_it_is_read(spark: Any, plan: Plan, tmp_pat
     options = JobOptions(inputs_of(plan, [f"orders={tmp_path}/in"]), {"out": Place(str(tmp_path / "out"), JSON_LINES)})
 
     def delete(line: str) -> None:
-        assert line.startswith("orders: one task reads all its records")
-        (tmp_path / "in/b.jsonl").unlink()
+        if line.startswith("orders: one task reads all its records"):
+            (tmp_path / "in/b.jsonl").unlink()
 
     fails(lambda: submit(plan, options, spark, delete), f"{tmp_path}/in/b.jsonl", "was deleted while the job read it")
     assert not (tmp_path / "out/_SUCCESS").exists()
