@@ -27,7 +27,7 @@ class Started:
     def __init__(self, log: EmbeddedTransport, folder: Path, **config):
         self.events: list[tuple[str, RestoreProgress]] = []
         self.application = Application(counting(folder, **config), log)
-        self.application.set_restore_listener(self._note)
+        self.application.set_restore_listener(lambda event, progress: self.events.append((event, progress)))
 
     def __enter__(self) -> Started:
         self.application.start()
@@ -40,11 +40,6 @@ class Started:
         self.application.raise_error()
 
     thread: StreamThread
-
-    def _note(self, event: str, progress: RestoreProgress) -> None:
-        # A listener may look at the status, which asks the caller of the listener for all restores.
-        self.application.status(lag=False)
-        self.events.append((event, progress))
 
     def assign(self, active, standby=()) -> None:
         self.thread.assign(active, standby)

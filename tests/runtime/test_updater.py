@@ -170,6 +170,24 @@ def test_much_is_restored_while_more_is_read(log, tmp_path, engine, guarantee, m
         until(lambda: dict(rows(log, "counts")) == {**{f"k{key}": 4 for key in range(KEYS)}, "k0": 8}, "counts go on")
 
 
+def test_a_restore_listener_may_read_the_status(log, tmp_path):
+    """The status asks the updater, whose thread calls the listener, for all restores."""
+    with Started(log, tmp_path / "state"):
+        send(log, 1)
+        counted(log, 1)
+    shutil.rmtree(tmp_path / "state")
+    restarted = Started(log, tmp_path / "state")
+    events = []
+
+    def look(event, progress):
+        events.append((event, restarted.application.status(lag=False).state))
+
+    restarted.application.set_restore_listener(look)
+    with restarted:
+        restarted.assign(ALL)
+    assert {event for event, _ in events} >= {"start", "batch", "end"}
+
+
 def test_no_query_reads_a_store_whose_load_begins(log, tmp_path, monkeypatch):
     """Its files are opened again, which an engine may refuse while another thread reads."""
     read = []
