@@ -198,7 +198,7 @@ def test_a_part_of_history(spark: Any, log: Log, tmp_path: Path) -> None:
     reported: list[str] = []
     out = {app.topic("counts"): Place(str(tmp_path / "third"), JSON_LINES)}
     submit(load(app.path), JobOptions(outputs=out, range=Range(end=str(START - 1))), spark, reported.append)
-    assert reported[0] == f"there are no records to read: --from earliest, --until {START - 1}"
+    assert f"there are no records to read: --from earliest, --until {START - 1}" in reported
     assert (tmp_path / "third" / "_SUCCESS").exists()
 
 
