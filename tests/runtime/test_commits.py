@@ -92,7 +92,11 @@ def looked(tmp_path, monkeypatch) -> tuple[Harness, list[str], list[bool]]:
 
     monkeypatch.setattr(FakeProducer, "lost_broker", lost_broker)
     harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
-    harness.thread._committer._own = SimpleNamespace(settle=lambda: looks.append(f"after {len(harness.values())}"))
+    harness.thread._committer._own = SimpleNamespace(
+        settle=lambda: looks.append(f"after {len(harness.values())}"),
+        await_markers=lambda topics: True,
+        close=lambda: None,
+    )
     return harness, looks, lost
 
 
