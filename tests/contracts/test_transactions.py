@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,6 +14,7 @@ from streamkit.errors import (
     TransportError,
 )
 from streamkit.record import TopicPartition
+from streamkit.transport.kafka.transaction_markers import MarkerLooks
 from streamkit.transport.log_interface import (
     EARLIEST,
     TRANSACTIONS,
@@ -87,6 +90,30 @@ def test_a_transaction_lacks_markers_until_all_its_partitions_have_them(transpor
                 if not admin.lacks_markers(name, [topic], group, refresh=False):
                     break
     producer.close()
+
+
+def test_markers_are_looked_for_in_the_topics_that_brokers_list():
+    """Some services never list the topic of offsets; brokers that have just started do not list all topics yet."""
+    listed, asked = {"out": 2}, []
+
+    class Client:
+        def describe_transactions(self, names: list[str]) -> dict[str, Any]:
+            return {name: SimpleNamespace(producer_id=7) for name in names}
+
+        def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+            found = [{"partition_index": number, "leader_id": 1} for number in range(listed.get(names[0], 0))]
+            return [{"partitions": found}]
+
+        def describe_producers(self, places: list[Any]) -> dict[Any, Any]:
+            asked.append({tuple(place) for place in places})
+            return {place: SimpleNamespace(active_producers=()) for place in places}
+
+    looks: Any = MarkerLooks(Client(), "broker")  # type: ignore[arg-type]
+    assert not looks.lacks("id", ["out", "new"], "group", refresh=True)
+    listed.update({"new": 1, "__consumer_offsets": 1})
+    assert not looks.lacks("id", ["out", "new"], "group", refresh=False)
+    known = {("out", 0), ("out", 1)}
+    assert asked == [known, known | {("new", 0), ("__consumer_offsets", 0)}]
 
 
 @with_transactions

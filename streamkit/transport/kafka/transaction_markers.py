@@ -100,12 +100,13 @@ class MarkerLooks:
 
     def _places(self, topics: Collection[str], group: str) -> list[TopicPartition]:
         for topic in {*topics, _OFFSETS} - self._partitions.keys():
-            self._partitions[topic] = [TopicPartition(topic, number) for number in sorted(_leaders(self._admin, topic))]
-        offsets = self._partitions[_OFFSETS]
-        return [
-            *(place for topic in topics for place in self._partitions[topic]),
-            offsets[partition_of(group, len(offsets))],
-        ]
+            numbers = sorted(_leaders(self._admin, topic))
+            if numbers:
+                self._partitions[topic] = [TopicPartition(topic, number) for number in numbers]
+        # Some services never list the topic of offsets, and a client may have no right to see it.
+        offsets = self._partitions.get(_OFFSETS, [])
+        of_group = [offsets[partition_of(group, len(offsets))]] if offsets else []
+        return [*(place for topic in topics for place in self._partitions.get(topic, ())), *of_group]
 
 
 def _open_of_id(
