@@ -75,8 +75,8 @@ def test_a_client_that_answers_nothing_is_replaced_too(broker, monkeypatch: pyte
     transport.close()
 
 
-@BOTH
-def test_partitions_are_looked_at_although_every_poll_is_full(transport, topic, monkeypatch) -> None:
+def seen(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[Mapping[TopicPartition, int]]:
+    """Make consumers look so often, and return the positions of each look, which are added as they are made."""
     looks: list[Mapping[TopicPartition, int]] = []
 
     class Seen(Standstill):
@@ -84,8 +84,14 @@ def test_partitions_are_looked_at_although_every_poll_is_full(transport, topic, 
             looks.append(positions)
             return super().look(now, positions, ends)
 
-    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", seconds)
     monkeypatch.setattr(kafka_consumer, "Standstill", Seen)
+    return looks
+
+
+@BOTH
+def test_partitions_are_looked_at_although_every_poll_is_full(transport, topic, monkeypatch) -> None:
+    looks = seen(monkeypatch, 0.02)
     consumer = cast(KafkaConsumer, transport.consumer(None))
     consumer.add({TopicPartition(topic, 0): 0})
     produce(transport, numbered(topic, 0, 5000))
@@ -99,15 +105,7 @@ def test_partitions_are_looked_at_although_every_poll_is_full(transport, topic, 
 
 @BOTH
 def test_a_partition_that_the_application_pauses_is_no_reason(transport, topic, monkeypatch) -> None:
-    looks: list[Mapping[TopicPartition, int]] = []
-
-    class Seen(Standstill):
-        def look(self, now, positions, ends):  # type: ignore[no-untyped-def]
-            looks.append(positions)
-            return super().look(now, positions, ends)
-
-    monkeypatch.setattr(kafka_consumer, "FETCH_CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(kafka_consumer, "Standstill", Seen)
+    looks = seen(monkeypatch, 0.05)
     consumer = cast(KafkaConsumer, transport.consumer(None))
     place = TopicPartition(topic, 0)
     consumer.add({place: 0})

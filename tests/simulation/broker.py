@@ -12,6 +12,7 @@ from random import Random
 from streamkit.record import OutputTuple, TopicPartition
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.transport.log_interface import CommittedOffset, NewTopic
+from tests.simulation.scheduler import EPOCH_S
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 _MARKER_S = 0.3
@@ -144,10 +145,6 @@ class Broker:
     def is_down(self) -> bool:
         return self._clock() < self.down_until
 
-    def next_due(self) -> float:
-        """The time of the next event: a marker, the end of a session, of a rebalance or of a transaction's time."""
-        return min((at for at, _, _ in self._due), default=float("inf"))
-
     def work(self) -> None:
         """Do what is due."""
         if self.is_down:
@@ -181,7 +178,7 @@ class Broker:
         self.history.append(f"{self._clock():9.3f} broker: {text}")
 
     def _now_ms(self) -> int:
-        return 1_700_000_000_000 + int(self._clock() * 1000)
+        return int((EPOCH_S + self._clock()) * 1000)
 
     # -- Topics --
 

@@ -273,17 +273,15 @@ class History:
         process.kill()
 
     def _stop(self) -> None:
-        process, seconds = self._process(), self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
-        self.note(f"{process.owner.name} stands still for {seconds:.1f} s")
-        process.owner.stopped = True
+        owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
+        self.note(f"{owner.name} stands still for {seconds:.1f} s")
+        owner.stopped = True
 
         def go_on() -> None:
             self.scheduler.sleep(seconds)
-            process.owner.stopped = False
+            owner.stopped = False
 
-        owner = process.owner
         self.scheduler.threads.append(self._thread(go_on, Owner("test")))
-        del owner
 
     def _leave(self) -> None:
         process = self._process()
