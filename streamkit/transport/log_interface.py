@@ -270,7 +270,8 @@ class Admin(ABC):
     def lacks_markers(self, transactional_id: str, topics: Collection[str], group: str, *, refresh: bool) -> bool:
         """Return whether the last transaction of an id, which has ended, lacks its marker in a partition of these topics.
 
-        The partition of the group's offsets is looked at too. Brokers write markers after the end of a transaction has returned.
+        The partition of the group's offsets is looked at too, unless its name is empty. Brokers write markers after the end of a
+        transaction has returned.
         refresh: read the producer's id and the partitions again, after the producer was replaced. Raises NotPermittedError if
         it has no right to look, other TransportErrors.
         """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +25,13 @@ from streamkit.errors import FencedError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import kafka_membership
 from streamkit.transport.kafka.kafka_membership import CommittedOffsets, KafkaMembership
+from streamkit.transport.kafka.python_client import connected_admin
 from tests.cli.support import LIMIT_S
 
 KAFKA_PYTHON = ("kafka_membership.py", "python_client.py", "transaction_markers.py")
 PRIVATE = {
     *("_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"),
-    *("_manager", "_find_coordinator_ids", "_describe_groups_request"),
+    *("_manager", "_net", "_find_coordinator_ids", "_describe_groups_request"),
 }
 METHODS = {
     "request_rejoin": (),
@@ -55,6 +57,17 @@ def test_the_consumer_has_a_coordinator_with_a_subscription_and_a_heartbeat(cons
     coordinator = consumer._coordinator
     assert coordinator._subscription.assigned_partitions() == set()
     assert coordinator._heartbeat_enabled is False
+
+
+def test_a_client_that_reaches_no_broker_leaves_no_thread() -> None:
+    """An application that waits for its brokers makes one again and again."""
+    config, before = {"bootstrap.servers": "127.0.0.1:1"}, threading.active_count()
+    with pytest.raises(UnreachableError):
+        connected_admin(config, 0.1)
+    offsets = CommittedOffsets(config, 0.1, "group", read_committed=True)
+    with pytest.raises(UnreachableError):
+        offsets.read([TopicPartition("in", 0)])
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -12,6 +12,7 @@ import pytest
 from streamkit.errors import (
     FencedError,
     TransportError,
+    UnknownTopicError,
 )
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.transaction_markers import MarkerLooks
@@ -92,28 +93,38 @@ def test_a_transaction_lacks_markers_until_all_its_partitions_have_them(transpor
     producer.close()
 
 
-def test_markers_are_looked_for_in_the_topics_that_brokers_list():
-    """Some services never list the topic of offsets; brokers that have just started do not list all topics yet."""
-    listed, asked = {"out": 2}, []
+def test_a_topic_that_brokers_do_not_list_may_lack_a_marker():
+    """Brokers that have just started do not list all topics yet, and some services never list the topic of offsets."""
+    listed, asked, forbidden = {"out": 2}, [], 29
 
     class Client:
         def describe_transactions(self, names: list[str]) -> dict[str, Any]:
             return {name: SimpleNamespace(producer_id=7) for name in names}
 
         def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-            found = [{"partition_index": number, "leader_id": 1} for number in range(listed.get(names[0], 0))]
-            return [{"partitions": found}]
+            (name,) = names
+            found = [{"partition_index": number, "leader_id": 1} for number in range(listed.get(name, 0))]
+            return [{"error_code": 0 if found else forbidden if name == "secret" else 3, "partitions": found}]
+
+        def describe_groups(self, names: list[str]) -> None:
+            """A new broker creates the topic of offsets then."""
 
         def describe_producers(self, places: list[Any]) -> dict[Any, Any]:
             asked.append({tuple(place) for place in places})
             return {place: SimpleNamespace(active_producers=()) for place in places}
 
     looks: Any = MarkerLooks(Client(), "broker")  # type: ignore[arg-type]
-    assert not looks.lacks("id", ["out", "new"], "group", refresh=True)
-    listed.update({"new": 1, "__consumer_offsets": 1})
+    with pytest.raises(UnknownTopicError, match="new: brokers do not list this topic now"):
+        looks.lacks("id", ["out", "new"], "", refresh=True)
+    listed.update({"new": 1})
+    with pytest.raises(UnknownTopicError, match="__consumer_offsets: brokers do not list this topic now"):
+        looks.lacks("id", ["out", "new"], "group", refresh=False)
+    assert not asked
+    assert not looks.lacks("id", ["out", "new", "secret"], "", refresh=False)
+    listed.update({"__consumer_offsets": 1})
     assert not looks.lacks("id", ["out", "new"], "group", refresh=False)
-    known = {("out", 0), ("out", 1)}
-    assert asked == [known, known | {("new", 0), ("__consumer_offsets", 0)}]
+    known = {("out", 0), ("out", 1), ("new", 0)}
+    assert asked == [known, known | {("__consumer_offsets", 0)}]
 
 
 @with_transactions

@@ -6,6 +6,8 @@ import os
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.driver import Driver, run_lines
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.states import ClientState
+from streamkit.runtime.operations import group_lag
 from streamkit.state.directory import StateDirectory
 from tests.runtime.fake_log import FakeLog, FakeProducer
 from tests.runtime.plans import pass_through
@@ -138,3 +141,29 @@ def test_partitions_that_are_added_end_the_instance(tmp_path):
     ):
         application.raise_error()
     assert application.state is ClientState.ERROR
+
+
+def test_records_are_looked_for_as_long_as_positions_advance(monkeypatch) -> None:
+    """A long part of the log that holds only aborted records takes more than one wait."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(group_lag, "monotonic", lambda: clock.now)
+    place = TopicPartition("in", 0)
+
+    class Consumer:
+        at = 0
+
+        def assign(self, positions: Any) -> None:
+            self.at = positions[place]
+
+        def poll(self, limit: int, timeout_ms: int) -> list[Any]:
+            clock.now += 1.5
+            self.at += 1
+            return []
+
+        def position(self, partition: TopicPartition) -> int:
+            return min(self.at, stuck_at)
+
+    stuck_at = 9
+    consumer: Any = Consumer()
+    assert not group_lag.has_records(consumer, {place: 0}, {place: 9})
+    assert group_lag.has_records(consumer, {place: 0}, {place: 10})

@@ -17,6 +17,7 @@ from streamkit.errors import (
     NotPermittedError,
     OffsetOutOfRangeError,
     ProductionError,
+    RetriableTransportError,
     TaskCorruptedError,
     TransportError,
     UnknownTopicError,
@@ -589,40 +590,175 @@ def test_a_transaction_sends_nothing_before_the_last_one_has_its_markers(tmp_pat
     assert events == ["send", "commit", look, "send", "commit", look, "settle", "send", "commit"]
 
 
+def _shared_of(clock: Clock, admin: Any) -> Any:
+    plan = SimpleNamespace(
+        application="app", file="app.yaml", sub_topologies=(), external_topics={}, topic_names=lambda: set()
+    )
+    topics, transport = SimpleNamespace(partitions={}, ids={}), SimpleNamespace(admin=admin)
+    return SimpleNamespace(plan=plan, elapsed=clock, transport=transport, topics=topics, settings=Settings())
+
+
 def test_a_thread_looks_for_markers_until_they_are_there(monkeypatch) -> None:
-    clock, lacking, refreshes = Clock(), [True, True, False, False, True], list[bool]()
+    clock, lacking, refreshes, groups = Clock(), [True, True, False, False, True], list[bool](), list[str]()
 
     class Admin:
         def lacks_markers(self, name: str, topics: Any, group: str, *, refresh: bool) -> bool:
-            assert (name, topics, group) == ("app-1", {"out"}, "app")
+            assert (name, topics) == ("app-1", {"out"})
             refreshes.append(refresh)
+            groups.append(group)
             clock.now += 100
             if clock.now > 1_000_000:
                 raise NotPermittedError("no right")
             return lacking.pop(0) if len(lacking) > 1 else lacking[0]
 
+        def topics(self, names: Any = None) -> dict[str, Any]:
+            return {}
+
+        def end_lost(self, *given: Any) -> list[Any]:
+            return []
+
         def close(self) -> None:
             pass
 
-    shared: Any = SimpleNamespace(
-        plan=SimpleNamespace(
-            application="app", file="app.yaml", sub_topologies=(), external_topics={}, topic_names=lambda: set()
-        ),
-        elapsed=clock,
-        transport=SimpleNamespace(admin=Admin),
-        topics=SimpleNamespace(partitions={}, ids={}),
-    )
-    own = OwnTransactions(shared, "app-1")
+    own = OwnTransactions(_shared_of(clock, Admin), "app-1")
     assert own.await_markers({"out"})
     assert own.await_markers({"out"})
     assert refreshes == [True, False, False, False]
     # Never there: then the thread has to find out how the transaction has ended.
     assert not own.await_markers({"out"})
+    # Without the right to look, first at the offsets: it looks no more, until a broker was lost.
     clock.now = 1_000_000
     assert own.await_markers({"out"})
+    assert groups[-2:] == ["app", ""]
     count = len(refreshes)
     assert own.await_markers({"out"})
     assert len(refreshes) == count
+    own.settle()
+    assert own.await_markers({"out"})
+    assert groups[-2:] == ["app", ""]
+    assert refreshes[count]
+
+
+def test_markers_are_looked_for_by_another_connection_after_a_failure() -> None:
+    """A connection keeps to the coordinator that it has found first, which may have moved."""
+    closed: list[str] = []
+
+    class Admin:
+        def __init__(self) -> None:
+            self.uses = 0
+
+        def lacks_markers(self, *given: Any, refresh: bool) -> bool:
+            self.uses += 1
+            if self.uses > 1:
+                raise RetriableTransportError("not the coordinator")
+            return False
+
+        def close(self) -> None:
+            closed.append("closed")
+
+    own = OwnTransactions(_shared_of(Clock(), Admin), "app-1")
+    assert [own.await_markers({"out"}) for _ in range(4)] == [True, False, True, False]
+    assert closed == ["closed"] * 2
+
+
+def test_a_topic_of_offsets_that_is_never_listed_is_not_looked_at() -> None:
+    clock, groups = Clock(), list[str]()
+
+    class Admin:
+        def topics(self, names: Any = None) -> dict[str, Any]:
+            return {}
+
+        def end_lost(self, name: str, places: Any, group: str) -> list[Any]:
+            if group:
+                raise UnknownTopicError("__consumer_offsets: brokers do not list this topic now")
+            return []
+
+        def lacks_markers(self, name: str, topics: Any, group: str, *, refresh: bool) -> bool:
+            groups.append(group)
+            return False
+
+        def close(self) -> None:
+            pass
+
+    own = OwnTransactions(_shared_of(clock, Admin), "app-1")
+    with pytest.raises(RetriableTransportError):
+        own.settle()
+    assert own.await_markers({"out"})
+    clock.now += 31_000
+    own.settle()
+    assert own.await_markers({"out"})
+    assert groups == ["app", ""]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_thread_that_is_replaced_meanwhile_is_told(tmp_path, monkeypatch, is_lost: bool) -> None:
+    """A thread fails, and the group takes its tasks at the same time: the one in its place must not have them."""
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=1)
+    threads = stream_thread.Threads(made.shared, "p", 0, 0)
+    (dead,) = threads.add()
+    dead.assign([TaskId(0, 0)])
+    coordinator: Any = SimpleNamespace(rejoin=lambda: None)
+    listener = RebalanceListener(coordinator, lambda: threads.all, 300_000, 45_000, threads.unchanged)
+    make, told = threads._make, list[threading.Thread]()
+
+    def makes() -> stream_thread.StreamThread:
+        telling = threading.Thread(target=listener._lose if is_lost else lambda: listener._assign({}))
+        telling.start()
+        telling.join(0.2)
+        told.append(telling)
+        return make()
+
+    threads._make = makes  # type: ignore[method-assign]
+    fresh = threads.replace(dead)
+    told[0].join()
+    assert fresh.assignment == ([], [])
+    assert fresh._lose is is_lost
+
+
+def test_the_last_commit_waits_for_the_markers_of_the_one_before(tmp_path, monkeypatch) -> None:
+    settings = Settings(exactly_once=True, commit_interval_ms=30_000)
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1)
+    committer, failures = made.thread._committer, ["brokers are still ending it"] * 2
+    made.send(3)
+    made.round()
+
+    def settle() -> None:
+        if failures:
+            raise RetriableTransportError(failures.pop())
+
+    own = Own([])
+    own.settle = settle  # type: ignore[method-assign]
+    committer._own, committer._unsettled = own, True  # type: ignore[assignment]
+    monkeypatch.setattr(stream_thread, "sleep", lambda seconds: None)
+    made.thread._shut_down(clean=True)
+    assert (made.thread.error, failures) == (None, [])
+    assert made.log.offsets[IN].offset == 3
+
+
+def test_what_init_writes_is_committed_without_a_record(tmp_path, monkeypatch) -> None:
+    program = FakeProgram(init=lambda rt: rt.output.append(("out", b"k", b"v", 0, None, None)))
+    settings = Settings(exactly_once=True, commit_interval_ms=100)
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1, program=program)
+    made.round()
+    made.clock.now += 200
+    made.round()
+    assert made.values() == [b"v"]
+
+
+def test_an_idle_thread_looks_for_the_markers_of_its_last_commit(tmp_path, monkeypatch) -> None:
+    made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1)
+    events: list[Any] = []
+    committer = made.thread._committer
+    committer._own, committer._unsettled = Own(events), False  # type: ignore[assignment]
+    made.send(1)
+    made.round()
+    made.clock.now += 200
+    made.round()
+    assert events == []
+    for _ in range(3):
+        made.clock.now += 400
+        made.round()
+    assert events == [("look", {"out"})]
 
 
 # -- What the log rejects --

@@ -261,6 +261,8 @@ class Task(ProgramServices):
         self._expiry.start(self._group.stream_time)
         self._bound.init()
         self._bound.flush()
+        # What processors wrote in `init` is in a transaction, which ends with a commit.
+        self.commit_needed = self.commit_needed or bool(self.output)
 
     def reset(self) -> None:
         """Close processors and return to the state before `start`, keeping the stores; everything has been committed."""

@@ -264,7 +264,9 @@ class Application(InstanceMetadataReader):
         self._threads.add(count)
         self._coordinator = shared.coordinator = Coordinator(topics, self._threads.names(), changelogs, self._describe)
         times = self._settings.max_poll_interval_ms, self._settings.session_timeout_ms
-        self._rebalance_listener = RebalanceListener(self._coordinator, lambda: self.threads, *times)
+        self._rebalance_listener = RebalanceListener(
+            self._coordinator, lambda: self.threads, *times, unchanged=self._threads.unchanged
+        )
         if MEMBERSHIP in self.transport.features:
             leader = Leader(topics, changelogs, Rules.of(config), self._ends)
             member = f"{process}-{socket.gethostname()}-{os.getpid()}"

@@ -66,6 +66,7 @@ class Committer:
         """Whether brokers may have lost the end of the last transaction: it was not committed, or a broker was lost since it began."""
         self._unmarked: frozenset[str] | None = None
         """The topics that the last transaction has written, until its markers were seen; None: there is nothing to look for."""
+        self._unmarked_since = 0
         self._sent = False
         """Whether rows were sent in the current transaction."""
         self.postponed = False
@@ -117,8 +118,9 @@ class Committer:
         if self._own is None:
             return
         # A commit is acknowledged before its markers are written. Once this transaction has records in the same
-        # partitions, its end would also end the previous one.
-        if writes and self._unmarked is not None and not self._unsettled:
+        # partitions, its end would also end the previous one. An idle thread looks for them too: others wait for its records.
+        due = writes or self._shared.elapsed() - self._unmarked_since > _MARKERS_MS
+        if self._unmarked is not None and due and not self._unsettled:
             with self._gate.opened():
                 self._unsettled = not self._own.await_markers(self._unmarked)
             self._unmarked = None
@@ -126,7 +128,7 @@ class Committer:
         if self._unsettled:
             with self._gate.opened():
                 self._own.settle()
-            self._unsettled = False
+            self._unsettled, self._unmarked = False, None
 
     def send(self, local_task: LocalTask) -> None:
         """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
@@ -228,6 +230,7 @@ class Committer:
             self._commit_to_log(offsets)
         if self._own is not None:
             self._unmarked = frozenset(topic for each in dirty for topic in each.produced)
+            self._unmarked_since = self._shared.elapsed()
         lost, self._lost = self._lost, Counter()
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for each in dirty:
@@ -418,9 +421,11 @@ class OwnTransactions:
         plan = shared.plan
         self._group = plan.application
         self._unlisted_since: int | None = None
+        self._lists_offsets = True
+        """Whether brokers list the topic of offsets: some services never do."""
         self._admin: Admin | None = None
-        self._may_look = True
-        """Whether the application has the right to look for markers, as far as it is known."""
+        self._may_look = self._sees_offsets = True
+        """Whether the application has the right to look for markers, and for those of its offsets, as far as it is known."""
         self._refresh = True
         """Whether the producer may be another one than at the last look for markers."""
         routed = any(getattr(node, "route", None) for sub in plan.sub_topologies for node in sub.nodes.values())
@@ -439,25 +444,35 @@ class OwnTransactions:
             return True
         deadline = self._shared.elapsed() + _MARKERS_MS
         try:
-            self._admin = self._admin or self._shared.transport.admin()
-            while self._admin.lacks_markers(self._id, topics, self._group, refresh=self._refresh):
-                self._refresh = False
+            while self._lacks_markers(topics):
                 if self._shared.elapsed() > deadline:
                     return False
                 sleep(_MARKER_SECONDS)
         except NotPermittedError as error:
+            if self._sees_offsets:
+                self._sees_offsets = False
+                return self.await_markers(topics)
             log.info("can't look for the markers of transactions: %s", error)
             self._may_look = False
         except TransportError as error:
             log.info("%s", error)
+            # The next look needs another connection: this one keeps to a coordinator that may have moved.
+            self.close()
             return False
-        self._refresh = False
         return True
+
+    def _lacks_markers(self, topics: Collection[str]) -> bool:
+        self._admin = self._admin or self._shared.transport.admin()
+        group = self._group if self._sees_offsets and self._lists_offsets else ""
+        lacks = self._admin.lacks_markers(self._id, topics, group, refresh=self._refresh)
+        self._refresh = False
+        return lacks
 
     def close(self) -> None:
         """Close the connection."""
-        if self._admin is not None:
-            self._admin.close()
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
 
     def settle(self) -> None:
         """End the lost transactions as their coordinator did.
@@ -466,6 +481,7 @@ class OwnTransactions:
         be ended. The thread must not write after either.
         """
         plan, self._refresh = self._shared.plan, True
+        self._may_look = self._sees_offsets = True
         with closing(self._shared.transport.admin()) as admin:
             try:
                 found = self._end_lost(admin, self._places(admin))
@@ -500,8 +516,9 @@ class OwnTransactions:
             if now - self._unlisted_since <= _UNLISTED_MS:
                 raise
             log.warning("%s; lost transactions are looked for without it", error)
+            self._lists_offsets = False
             return admin.end_lost(self._id, places, "")
-        self._unlisted_since = None
+        self._unlisted_since, self._lists_offsets = None, True
         return found
 
     def _places(self, admin: Admin) -> list[TopicPartition]:

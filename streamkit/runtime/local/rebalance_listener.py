@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic, time
 from typing import NamedTuple
 
@@ -35,11 +36,17 @@ class RebalanceListener:
     """Connects the coordinator with the threads, which may change. The thread that waits for the application calls it."""
 
     def __init__(
-        self, coordinator: Coordinator, threads: Callable[[], Sequence[StreamThread]], max_poll_ms: int, session_ms: int
+        self,
+        coordinator: Coordinator,
+        threads: Callable[[], Sequence[StreamThread]],
+        max_poll_ms: int,
+        session_ms: int,
+        unchanged: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
-        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms."""
+        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms; unchanged: keeps the threads from being replaced."""
         self._coordinator = coordinator
         self._threads = threads
+        self._unchanged = unchanged
         self._max_poll_ms = max_poll_ms
         self._foreign = _ForeignMembers(session_ms + _FOREIGN_EXTRA_MS)
         self._losing = False
@@ -107,9 +114,10 @@ class RebalanceListener:
         )
 
     def _assign(self, shares: Mapping[str, Share]) -> None:
-        for thread in self._threads():
-            share = shares.get(thread.name, Share())
-            thread.assign(share.active, share.standby)
+        with self._unchanged():
+            for thread in self._threads():
+                share = shares.get(thread.name, Share())
+                thread.assign(share.active, share.standby)
         self._note(shares)
 
     def _note(self, shares: Mapping[str, Share]) -> None:
@@ -129,14 +137,17 @@ class RebalanceListener:
         """Make the threads close all active tasks without a commit: other instances own them by now."""
         self._losing = True
         self._note({})
-        for thread in self._threads():
-            thread.lose()
+        # A thread that takes the place of another one meanwhile would keep its tasks.
+        with self._unchanged():
+            for thread in self._threads():
+                thread.lose()
 
     def _rejoin_lost(self) -> None:
         """Request a rebalance for threads that have closed their tasks on their own."""
-        lost = [thread for thread in self._threads() if thread.lost.is_set()]
-        for thread in lost:
-            thread.lost.clear()
+        with self._unchanged():
+            lost = [thread for thread in self._threads() if thread.lost.is_set()]
+            for thread in lost:
+                thread.lost.clear()
         if lost:
             self._coordinator.rejoin()
 

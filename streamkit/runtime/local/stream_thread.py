@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic, perf_counter, sleep
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.1
 """How long a thread waits after a transient error."""
 LAST_COMMIT_SECONDS = 10.0
-"""How long the last commit of a thread waits for the end of a rebalance."""
+"""How long a thread tries its last commit: during a rebalance, or while brokers restart."""
 _FEW_RECORDS = 1000
 """If a poll returns fewer records, the log had no more: their results are sent without waiting for others."""
 
@@ -436,14 +437,17 @@ class StreamThread:
         self._to(ThreadState.DEAD)
 
     def _patience(self) -> Callable[[], bool]:
-        """Return a function that waits for the end of a rebalance; it returns False once that takes too long."""
+        """Return a function that waits until the last commit may be possible; it returns False once that takes too long."""
         deadline = monotonic() + LAST_COMMIT_SECONDS
 
         def wait() -> bool:
             if monotonic() > deadline:
-                log.warning(
-                    "%s: the group is still in a rebalance; the last records will be processed again", self.name
+                reason = (
+                    "the group is still in a rebalance"
+                    if self._committer.postponed
+                    else "brokers do not take its last commit"
                 )
+                log.warning("%s: %s; the last records will be processed again", self.name, reason)
                 return False
             with self.gate.opened():
                 sleep(RETRY_SECONDS)
@@ -621,6 +625,10 @@ class Threads:
                 fresh.lost.set()
             fresh.assign(active, standby)
         return fresh
+
+    def unchanged(self) -> AbstractContextManager[object]:
+        """Keep other threads from adding, ending or replacing a thread in a block."""
+        return self._lock
 
     def alive(self) -> list[StreamThread]:
         """Return the threads that have not ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from streamkit.errors import RetriableTransportError, TaskCorruptedError
+from streamkit.errors import RetriableTransportError, TaskCorruptedError, UnreachableError
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.store_opening import DirectoryStores
 from streamkit.runtime.execution.task import Task
@@ -153,13 +153,12 @@ class TaskManager:
     def close(self, *, clean: bool, wait: Callable[[], bool] = lambda: False) -> None:
         """Close all tasks; `clean`: commit and write checkpoints first. Raises the error of a clean close.
 
-        `wait`: waits a moment if a rebalance postpones the commit, and returns whether to try again.
+        `wait`: waits a moment if a rebalance postpones the commit, or brokers are not ready for it, and returns whether to try
+        again.
         """
         try:
             if clean:
-                self.commit()
-                while self._committer.postponed and wait():
-                    self.commit()
+                self._commit_last(wait)
                 for task in self.running.values():
                     task.checkpoint(enforce=True)
         except BaseException:
@@ -173,6 +172,21 @@ class TaskManager:
                 self.updater.stop()
                 self.updater.close()
                 self._let_go(self.updater.take([task.id for task in self.updater.tasks()]), quietly=not clean)
+
+    def _commit_last(self, wait: Callable[[], bool]) -> None:
+        while True:
+            failure = None
+            try:
+                self.commit()
+            except (RetriableTransportError, UnreachableError) as error:
+                # Such as markers of the commit before, which are not there yet.
+                failure = error
+            if failure is None and not self._committer.postponed:
+                return
+            if not wait():
+                if failure is not None:
+                    raise failure
+                return
 
     def _drop(self, tasks: Iterable[LocalTask]) -> None:
         self._close_all(tasks, quietly=True)

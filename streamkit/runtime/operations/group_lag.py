@@ -158,12 +158,12 @@ def readable(
 
 
 def has_records(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-    """Return whether any record is from `starts` on, or may be: not all partitions could be read to their `ends`.
+    """Return whether any record is from `starts` on, or may be: a partition could not be read to its end in `ends`.
 
     Replaces the assignment of the consumer. Raises TransportError.
     """
     consumer.assign(starts)
-    deadline = monotonic() + _IDLE_S
+    before, deadline = list(starts.values()), monotonic() + _IDLE_S
     while monotonic() < deadline:
         try:
             if consumer.poll(1, _POLL_MS):
@@ -171,8 +171,11 @@ def has_records(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: 
         except OffsetOutOfRangeError:
             # Since `starts` were read, records have been read, committed and deleted.
             return True
-        if all(consumer.position(place) >= ends[place] for place in starts):
+        now = [consumer.position(place) for place in starts]
+        if all(position >= ends[place] for place, position in zip(starts, now, strict=True)):
             return False
+        if now != before:
+            before, deadline = now, monotonic() + _IDLE_S
     return True
 
 

@@ -145,7 +145,9 @@ class KafkaAdmin(Admin):
             try:
                 return self._described(group)
             except (RetriableTransportError, UnreachableError):
-                # A broker may have just started, or a coordinator just moved; kafka-python waits for neither.
+                # A broker may have just started, or a coordinator just moved; kafka-python waits for neither, and a connection
+                # keeps to the coordinator that it has found first.
+                self._disconnect()
                 if monotonic() > deadline:
                     raise
             sleep(_PAUSE_SECONDS)
@@ -155,7 +157,7 @@ class KafkaAdmin(Admin):
         # used only for groups of the new consumer protocol, which kafka-python lists but can't describe.
         from streamkit.transport.kafka.python_client import classic_group, is_consumer_group
 
-        client = self._connected()
+        client = self._connected(f"group {group} could not be described")
         found = classic_group(client, group, self._address)
         if found is not None:
             return found
@@ -178,17 +180,19 @@ class KafkaAdmin(Admin):
 
         return transaction_markers.open_transactions(self._config, partitions, group, self._timeout)
 
-    def _connected(self) -> KafkaAdminClient:
+    def _connected(self, what: str) -> KafkaAdminClient:
         from streamkit.transport.kafka.python_client import connected_admin
 
-        self._python_client = self._python_client or connected_admin(self._config, self._timeout)
+        self._python_client = self._python_client or connected_admin(self._config, self._timeout, what)
         return self._python_client
 
     def lacks_markers(self, transactional_id: str, topics: Collection[str], group: str, *, refresh: bool) -> bool:
         if self._marker_looks is None:
             from streamkit.transport.kafka.transaction_markers import MarkerLooks
 
-            self._marker_looks = MarkerLooks(self._connected(), self._address)
+            self._marker_looks = MarkerLooks(
+                self._connected(f"markers of {transactional_id} could not be looked for"), self._address
+            )
         return self._marker_looks.lacks(transactional_id, topics, group, refresh=refresh)
 
     def end_lost(
@@ -218,9 +222,12 @@ class KafkaAdmin(Admin):
 
     def close(self) -> None:
         del self._client
-        if self._python_client is not None:
-            self._python_client.close()
-            self._python_client = None
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        client, self._python_client, self._marker_looks = self._python_client, None, None
+        if client is not None:
+            client.close()
 
     def _wait(self, done: str, names: set[str], *, there: bool) -> None:
         """Wait until this client's broker has the change, which brokers receive a little later than the controller."""

@@ -23,7 +23,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 from streamkit.config import Config
 from streamkit.errors import ConfigError, FencedError, TransportError
 from streamkit.record import TopicPartition
-from streamkit.transport.kafka.python_client import python_settings, translated
+from streamkit.transport.kafka.python_client import python_settings, stopped_on_failure, translated
 from streamkit.transport.log_interface import (
     NO_GENERATION,
     Assign,
@@ -83,8 +83,9 @@ class KafkaMembership(Membership):
         self._assignor.change_user_data()
         with translated("the group could not be joined", self._address):
             if self._client is None:
-                strategy = {"partition_assignment_strategy": [self._assignor]}
-                self._client = Client(**self._config, **strategy, group_id=self._group)
+                own = {"partition_assignment_strategy": [self._assignor], "group_id": self._group}
+                with stopped_on_failure() as connections:
+                    self._client = Client(**self._config, **own, kafka_client=connections)
             self._client.subscribe(sorted(topics), listener=self._lost_partitions)
         self._coordinator.request_rejoin()
 
@@ -385,8 +386,8 @@ class CommittedOffsets:
         """Return the committed offsets; partitions without one are missing. Raises UnreachableError, TransportError."""
         wanted = [KafkaPartition(*partition) for partition in partitions]
         with translated("committed offsets could not be read", self._address):
-            with self._lock:
-                self._client = self._client or Client(**self._config)
+            with self._lock, stopped_on_failure() as connections:
+                self._client = self._client or Client(**self._config, kafka_client=connections)
             coordinator = self._client._coordinator
             try:
                 found = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from streamkit.transport.log_interface import GroupDescription, GroupMember
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
+    from kafka.net.compat import KafkaNetClient
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin.groups import DescribeGroupsResponse
 
@@ -155,7 +156,8 @@ def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]
 
     what = f"members of group {group} could not be removed"
     try:
-        admin = KafkaAdminClient(**python_settings(config))
+        with stopped_on_failure() as connections:
+            admin = KafkaAdminClient(**python_settings(config), kafka_client=connections)
         try:
             responses = admin.remove_group_members(group, [MemberToRemove(member) for member in members])
         finally:
@@ -168,13 +170,41 @@ def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]
             raise TransportError(f"{what}: {member.member_id}: {error_class.__name__}")
 
 
-def connected_admin(config: Mapping[str, str], timeout: float) -> KafkaAdminClient:
-    """Return a kafka-python client for requests that librdkafka does not support, or not correctly. Raises TransportError."""
+def connected_admin(
+    config: Mapping[str, str], timeout: float, what: str = "brokers could not be reached"
+) -> KafkaAdminClient:
+    """Return a kafka-python client for requests that librdkafka does not support, or not correctly.
+
+    what: the beginning of the message of a failure. Raises TransportError.
+    """
     from kafka import KafkaAdminClient
 
     limits = {"request_timeout_ms": int(timeout * 1000), "bootstrap_timeout_ms": int(timeout * 1000)}
-    with translated("brokers could not be reached", config["bootstrap.servers"]):
-        return KafkaAdminClient(**python_settings(config), **limits)
+    with translated(what, config["bootstrap.servers"]), stopped_on_failure() as connections:
+        return KafkaAdminClient(**python_settings(config), **limits, kafka_client=connections)
+
+
+@contextmanager
+def stopped_on_failure() -> Iterator[Callable[..., KafkaNetClient]]:
+    """Return the function for `kafka_client` of a client of kafka-python.
+
+    If the client can't be made, its thread and its sockets end, which kafka-python leaves.
+    """
+    from kafka.net.compat import KafkaNetClient
+
+    made: list[KafkaNetClient] = []
+
+    def make(**options: object) -> KafkaNetClient:
+        made.append(KafkaNetClient(**options))
+        return made[-1]
+
+    try:
+        yield make
+    except BaseException:
+        for each in made:
+            each.close()
+            each._net.stop()
+        raise
 
 
 def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:

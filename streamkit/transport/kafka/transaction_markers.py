@@ -99,14 +99,14 @@ class MarkerLooks:
             return any(producer.producer_id == producer_id for _, producer in _open_producers(self._admin, places))
 
     def _places(self, topics: Collection[str], group: str) -> list[TopicPartition]:
-        for topic in {*topics, _OFFSETS} - self._partitions.keys():
-            numbers = sorted(_leaders(self._admin, topic))
-            if numbers:
-                self._partitions[topic] = [TopicPartition(topic, number) for number in numbers]
-        # Some services never list the topic of offsets, and a client may have no right to see it.
-        offsets = self._partitions.get(_OFFSETS, [])
+        """Raises UnknownTopicError if brokers do not list a topic, as just after a restart: a marker may be missing there."""
+        for topic in set(topics) - self._partitions.keys():
+            self._partitions[topic] = _partitions_of(self._admin, topic)
+        if group and _OFFSETS not in self._partitions:
+            self._partitions[_OFFSETS] = _offset_partitions(self._admin, group)
+        offsets = self._partitions[_OFFSETS] if group else []
         of_group = [offsets[partition_of(group, len(offsets))]] if offsets else []
-        return [*(place for topic in topics for place in self._partitions.get(topic, ())), *of_group]
+        return [*(place for topic in topics for place in self._partitions[topic]), *of_group]
 
 
 def _open_of_id(
@@ -252,21 +252,30 @@ def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
 
 
 def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartition]:
-    """Return the partitions of the offsets topic; none if the application has no right to see it.
+    """Return the partitions of the offsets topic, as `_partitions_of`."""
+    from kafka.errors import KafkaError
 
-    Raises UnknownTopicError if brokers do not list it: they do not know all topics just after a restart.
-    """
-    from kafka.errors import KafkaError, NoError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
-
-    (described,) = admin.describe_topics([_OFFSETS])
-    code = described["error_code"]
-    if code == UnknownTopicOrPartitionError.errno:
+    try:
+        return _partitions_of(admin, _OFFSETS)
+    except UnknownTopicError:
         with suppress(KafkaError):
             # New brokers create the topic for the first group whose coordinator is looked up.
             admin.describe_groups([group])
+        raise
+
+
+def _partitions_of(admin: KafkaAdminClient, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic; none if the application has no right to see it.
+
+    Raises UnknownTopicError if brokers do not list it: they do not know all topics just after a restart.
+    """
+    from kafka.errors import NoError, TopicAuthorizationFailedError, for_code
+
+    (described,) = admin.describe_topics([topic])
+    code = described["error_code"]
     if code not in (NoError.errno, TopicAuthorizationFailedError.errno):
-        raise UnknownTopicError(f"{_OFFSETS}: brokers do not list this topic now ({for_code(code).__name__})")
-    return [TopicPartition(_OFFSETS, each["partition_index"]) for each in described["partitions"]]
+        raise UnknownTopicError(f"{topic}: brokers do not list this topic now ({for_code(code).__name__})")
+    return sorted(TopicPartition(topic, each["partition_index"]) for each in described["partitions"])
 
 
 def _history(admin: KafkaAdminClient, found: OpenTransaction) -> History:
