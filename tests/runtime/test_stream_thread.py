@@ -224,6 +224,21 @@ def test_full_partitions_are_paused_and_resumed(tmp_path):
     assert harness.values() == [b"0", b"1", b"2", b"3"]
 
 
+def test_a_task_waits_for_what_the_log_still_has_of_a_partition_that_was_at_its_end(tmp_path):
+    program = FakeProgram(("in", "other"))
+    harness = Harness(tmp_path, program, Settings(max_poll_records=2))
+    harness.shared.topics = TopicsOnLog({"in": 1, "other": 1}, {0: program.topics})
+    harness.log.append([("other", None, b"x", 0, None, 0)])
+    harness.round()
+    assert program.seen == [("other", [0])]
+    harness.send(4)
+    harness.log.append([("other", None, b"x", 100, None, 0)])
+    harness.round()
+    harness.round()
+    order = [(topic, offset) for topic, offsets in program.seen[1:] for offset in offsets]
+    assert order == [*(("in", offset) for offset in range(4)), ("other", 1)]
+
+
 def test_repartition_topics_are_purged(tmp_path):
     program = FakeProgram(("app-again",))
     harness = Harness(tmp_path, program)

@@ -481,17 +481,17 @@ class Fetching:
         self._paused: set[TopicPartition] = set()
 
     def update_lags(self) -> None:
-        """Set the lags of empty partitions, for tasks that wait for them (max.task.idle.ms)."""
+        """Set the lags of tasks with several partitions, which wait for empty ones (max.task.idle.ms).
+
+        Also of partitions that have records now, because they may be empty before the next poll (PartitionGroup.updateLags).
+        """
         if self._settings.max_idle_ms < 0 or len(self._tasks.by_partition) == len(self._tasks.running):
             # Nothing waits for another partition if each task has one.
             return
         for local_task in self._tasks.running.values():
             task = local_task.task
-            if not task.has_records():
-                continue
-            empty = [partition for partition in task.inputs if not task.buffered(partition)]
-            if empty:
-                task.set_lags(self._committer.consumer.lags(empty))
+            if len(task.inputs) > 1 and task.has_records():
+                task.set_lags(self._committer.consumer.lags(task.inputs))
 
     def balance(self) -> None:
         """Pause partitions with enough buffered records, and resume the others (buffered.records.per.partition).
