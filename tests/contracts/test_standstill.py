@@ -121,6 +121,28 @@ def test_a_partition_that_the_application_pauses_is_no_reason(transport, topic, 
     consumer.close()
 
 
+@BOTH
+def test_a_partition_that_was_paused_in_the_client_is_read_when_it_comes_back(transport, topic) -> None:
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    place = TopicPartition(topic, 0)
+    count = kafka_consumer.MAX_BUFFERED_RECORDS + 5000
+    produce(transport, numbered(topic, 0, count))
+    consumer.add({place: 0})
+    consumer.pause([place])
+    for _ in attempts(lambda: "a pause in the client"):
+        assert consumer.poll(5000, 50) == []
+        if place in consumer._paused_in_client:
+            break
+    first = consumer._client
+    consumer.remove([place])
+    consumer.add({place: 0})
+    # A client that is replaced would read it too, but only later.
+    consumer._standstill.due = float("inf")
+    assert values(read(consumer, count, 5000)) == numbers(0, count)
+    assert consumer._client is first
+    consumer.close()
+
+
 class Log:
     """Ends by partition, and for which partitions they were asked."""
 

@@ -65,6 +65,7 @@ class FakeConsumer(Consumer):
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
             del self.positions[tp]
+            self.paused.discard(tp)
 
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
         if self.log.failures:
@@ -80,7 +81,7 @@ class FakeConsumer(Consumer):
         return batches
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        self.paused |= set(partitions)
+        self.paused |= self.positions.keys() & set(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         self.paused -= set(partitions)

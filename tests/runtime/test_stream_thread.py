@@ -224,6 +224,19 @@ def test_full_partitions_are_paused_and_resumed(tmp_path):
     assert harness.values() == [b"0", b"1", b"2", b"3"]
 
 
+def test_a_full_partition_that_comes_back_is_paused_again(tmp_path):
+    program = FakeProgram(("in", "other"))
+    harness = Harness(tmp_path, program, Settings(buffered_records=3, max_idle_ms=1_000_000))
+    harness.shared.topics = TopicsOnLog({"in": 1, "other": 1}, {0: program.topics})
+    harness.send(4)
+    harness.round()
+    # It forgets the partitions that it gives up.
+    consumer: Any = harness.thread._committer.consumer
+    harness.thread._tasks.handle_corruption(TaskCorruptedError("restart", on_disk=False))
+    harness.round()
+    assert consumer.paused == {IN}
+
+
 def test_a_task_waits_for_what_the_log_still_has_of_a_partition_that_was_at_its_end(tmp_path):
     program = FakeProgram(("in", "other"))
     harness = Harness(tmp_path, program, Settings(max_poll_records=2))

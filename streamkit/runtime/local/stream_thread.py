@@ -472,13 +472,12 @@ class StreamThread:
 
 
 class Fetching:
-    """The paused partitions of a thread's consumer, and the lags that its tasks wait for."""
+    """Pauses partitions of a thread's consumer, and sets the lags that its tasks wait for."""
 
     def __init__(self, committer: Committer, tasks: TaskManager, settings: Settings):
         self._committer = committer
         self._tasks = tasks
         self._settings = settings
-        self._paused: set[TopicPartition] = set()
 
     def update_lags(self) -> None:
         """Set the lags of tasks with several partitions, which wait for empty ones (max.task.idle.ms).
@@ -497,15 +496,12 @@ class Fetching:
         """Pause partitions with enough buffered records, and resume the others (buffered.records.per.partition).
 
         It runs once per round, not once per batch, because queues are nearly always empty by now and a pause costs a
-        request.
+        request. Only the consumer knows which ones are paused: it forgets those that are removed.
         """
-        limit = self._settings.buffered_records
+        limit, consumer = self._settings.buffered_records, self._committer.consumer
         full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
-        if full != self._paused:
-            consumer = self._committer.consumer
-            consumer.resume((self._paused - full) & self._tasks.by_partition.keys())
-            consumer.pause(full - self._paused)
-            self._paused = full
+        consumer.resume(self._tasks.by_partition.keys() - full)
+        consumer.pause(full)
 
 
 # The number of records that a task processes between punctuation and commits (StreamThread's numIterations).

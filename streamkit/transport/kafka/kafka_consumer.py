@@ -113,14 +113,14 @@ class KafkaConsumer(Consumer):
         gone = [partition for partition in partitions if partition in self._positions]
         if not gone:
             return
+        # First, because librdkafka keeps a partition paused even if it is assigned again.
+        self.resume(gone)
         self._call(self._client.incremental_unassign, "partitions could not be given up", _kafka(gone))
         for partition in gone:
             del self._positions[partition]
             self._ends.pop(partition, None)
             self._buffered.pop(partition, None)
         self._late_events = [event for event in self._late_events if (event.topic, event.partition) not in gone]
-        self._paused.difference_update(gone)
-        self._paused_in_client.difference_update(gone)
         self._reader.forget(gone)
 
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
