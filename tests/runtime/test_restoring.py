@@ -46,6 +46,14 @@ def test_an_offset_beyond_the_log_is_corruption():
         restored(checkpoint=9)
 
 
+def test_a_position_beyond_the_log_is_corruption_wherever_it_comes_from():
+    changelog = Changelog(ListStore(), LOG, position=10)
+    with pytest.raises(TaskCorruptedError, match="goes up to offset 9 of app-counts-changelog-0, which ends at 5"):
+        changelog.begin(0, 5)
+    # Else it would get into the checkpoint.
+    assert changelog.position is None
+
+
 def test_what_is_restored_is_committed_with_its_offset():
     log = FakeLog({})
     log.append(changelog_rows(5))

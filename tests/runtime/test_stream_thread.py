@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -276,6 +277,29 @@ def test_a_corrupted_task_starts_again(tmp_path):
     assert harness.values() == []
     harness.round()
     assert harness.values() == [b"0", b"1"]
+
+
+def following(tmp_path: Path) -> Harness:
+    """A thread whose only task is a standby with three records of its changelog."""
+    harness = Harness(tmp_path, FakeProgram(), stores=("counts",))
+    harness.log.append(changelog_rows(3))
+    harness.round()
+    harness.thread.assign([], [TaskId(0, 0)])
+    harness.round()
+    harness.thread.updater.round()
+    return harness
+
+
+def test_a_store_beyond_the_end_of_its_changelog_is_restored_when_its_task_changes_its_role(tmp_path):
+    harness = following(tmp_path)
+    # As if the topic were created again; the files are gone with the wipe, and `kept` stands for them.
+    harness.log.rows[LOG] = changelog_rows(1)
+    harness.kept.clear()
+    harness.thread.assign([TaskId(0, 0)])
+    harness.round()
+    harness.round()
+    assert [store.rows for store in harness.stores[1:]] == [[(b"0", b"v")]]
+    assert list(harness.thread._tasks.running) == [TaskId(0, 0)]
 
 
 def test_a_thread_that_fails_dies_with_its_error(tmp_path):

@@ -74,13 +74,14 @@ class Changelog:
     def begin(self, first: int, end: int) -> None:
         """Set the bounds of the changelog. Raises TaskCorruptedError if the log does not contain the position."""
         where = f"{self.partition.topic}-{self.partition.partition}"
-        if self.position is None:
-            known = self.checkpoint is not None and self.checkpoint >= 0
-            self.position = self.checkpoint + 1 if known and self.checkpoint is not None else first
-            if self.position > end:
-                self._refuse(f"which ends at {end}")
-            if self.position < first:
-                self._refuse(f"and its records from {self.position} to {first - 1} were deleted since, {DELETED}")
+        position = self.position
+        if position is None:
+            position = self.checkpoint + 1 if self.checkpoint is not None and self.checkpoint >= 0 else first
+        if position > end:
+            self._refuse(position, f"which ends at {end}")
+        if self.position is None and position < first:
+            self._refuse(position, f"and its records from {position} to {first - 1} were deleted since, {DELETED}")
+        self.position = position
         if self.start is None:
             self.start, self.began = self.position, monotonic()
         self.end = end if self.limit is None else min(end, self.limit)
@@ -99,9 +100,10 @@ class Changelog:
             self.store.end_load()
             self.store.commit()
 
-    def _refuse(self, bound: str) -> None:
+    def _refuse(self, position: int, bound: str) -> None:
+        self.position = None  # must not get into a checkpoint
         where = f"{self.partition.topic}-{self.partition.partition}"
-        text = f"the state of store {self.store.name} goes up to offset {self.checkpoint} of {where}, {bound}"
+        text = f"the state of store {self.store.name} goes up to offset {position - 1} of {where}, {bound}"
         raise TaskCorruptedError(text, path=self.path)
 
     def wrote(self, total: int, *, lost: int, marks: bool) -> None:
