@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import ProcessingError, RetriableTransportError, TaskCorruptedError, TransportError
+from streamkit.errors import ProcessingError, RetriableTransportError, StateError, TaskCorruptedError, TransportError
 from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local import task_manager
 from streamkit.runtime.local.coordinator import Coordinator
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.setup import Settings
@@ -300,6 +301,73 @@ def test_a_store_beyond_the_end_of_its_changelog_is_restored_when_its_task_chang
     harness.round()
     assert [store.rows for store in harness.stores[1:]] == [[(b"0", b"v")]]
     assert list(harness.thread._tasks.running) == [TaskId(0, 0)]
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_a_damaged_task_is_restored_although_its_role_changes(tmp_path, active, caplog):
+    harness = following(tmp_path)
+    updater = harness.thread.updater
+    if not active:
+        # Now it is an active task that is not restored yet.
+        harness.thread.assign([TaskId(0, 0)])
+        harness.thread._take_assignment()
+    updater._fail(updater.tasks(), TaskCorruptedError("bad state"))
+    harness.kept.clear()
+    harness.thread.assign(*([TaskId(0, 0)], []) if active else ([], [TaskId(0, 0)]))
+    harness.round()
+    updater.round()
+    assert "task 0_0: bad state; it is restored from its changelogs" in caplog.text
+    assert [len(store.rows) for store in harness.stores] == [3, 3]
+
+
+def claims_at_wipes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note for each wipe whether another thread could claim the task meanwhile."""
+    free: list[bool] = []
+
+    def note(folder: Path) -> None:
+        free.append(harness.shared.claims.claim(TaskId(0, 0), "another thread"))
+
+    monkeypatch.setattr(task_manager, "delete_checkpoint", note)
+    return free
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_damaged_store_is_wiped_before_another_thread_may_open_it(tmp_path, change, monkeypatch):
+    harness = following(tmp_path)
+    free = claims_at_wipes(harness, monkeypatch)
+    updater = harness.thread.updater
+    updater._fail(updater.tasks(), TaskCorruptedError("bad state"))
+    if change:
+        harness.thread.assign([TaskId(0, 0)])
+    harness.round()
+    assert free == [False]
+
+
+def test_a_damaged_store_of_a_running_task_is_wiped_before_another_thread_may_open_it(tmp_path, monkeypatch):
+    harness = Harness(tmp_path, FakeProgram(), stores=("counts",))
+    harness.round()
+    free = claims_at_wipes(harness, monkeypatch)
+    harness.thread._tasks.handle_corruption(TaskCorruptedError("bad state"))
+    assert free == [False]
+
+
+def test_all_failed_tasks_are_closed_although_one_can_not_be_wiped(tmp_path, monkeypatch):
+    harness = Harness(tmp_path, FakeProgram(), stores=("counts",))
+    harness.shared.topics = TopicsOnLog({"in": 2}, {0: ("in",)})
+    both = [TaskId(0, 0), TaskId(0, 1)]
+    harness.thread.assign([], both)
+    harness.round()
+    updater = harness.thread.updater
+    updater._fail(updater.tasks(), TaskCorruptedError("bad state"))
+
+    def refuse(folder: Path) -> None:
+        if folder.name == "0_0":
+            raise StateError("the disk is full")
+
+    monkeypatch.setattr(task_manager, "delete_checkpoint", refuse)
+    with pytest.raises(StateError, match="the disk is full"):
+        harness.round()
+    assert all(harness.shared.claims.claim(task, "another thread") for task in both)
 
 
 def test_a_thread_that_fails_dies_with_its_error(tmp_path):

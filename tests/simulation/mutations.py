@@ -66,7 +66,9 @@ MUTATIONS = {
         "            if self._committer.postponed",
     ),
     "damaged tasks go on": Mutation(
-        _LOCAL + "task_manager", "        self._drop(tasks)\n        if error.on_disk", "        if error.on_disk"
+        _LOCAL + "task_manager",
+        "wiped = self._close(task, quietly=True, damage=damage) or wiped",
+        "wiped = True",
     ),
     "two threads have one task": Mutation(
         _LOCAL + "setup", "return self._owners.setdefault(task, owner) == owner", "return True"

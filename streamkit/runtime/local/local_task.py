@@ -117,6 +117,8 @@ class LocalTask:
         self.active = True
         """Whether the task runs once its stores are restored; the stores of a standby follow their changelogs."""
         self.running = False
+        self.error: BaseException | None = None
+        """The error with which restoring or following its changelogs failed."""
         self.roles = 0
         """How often the task has changed its role: what was looked up for an earlier role is no longer valid."""
         self.produced: Counter[str] = Counter()

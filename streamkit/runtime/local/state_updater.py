@@ -51,7 +51,7 @@ class StateUpdater:
         self._stop = threading.Event()
         self._tasks: dict[TaskId, LocalTask] = {}
         self._restored: list[LocalTask] = []
-        self._failed: list[tuple[LocalTask, BaseException]] = []
+        self._failed: list[LocalTask] = []
         self._roles: dict[TaskId, int] = {}
         """The role of each task as of the beginning of the round (LocalTask.roles)."""
         self._bounds_at = 0
@@ -73,6 +73,7 @@ class StateUpdater:
 
     def add(self, task: LocalTask) -> None:
         """Restore an active task, or follow the changelogs of a standby."""
+        task.error = None
         with self._lock:
             self._tasks[task.id] = task
         self._wake.set()
@@ -90,8 +91,8 @@ class StateUpdater:
         with self._lock:
             self._restored = [*tasks, *self._restored]
 
-    def failed(self) -> list[tuple[LocalTask, BaseException]]:
-        """Return the tasks that failed, each with its error; they leave the updater."""
+    def failed(self) -> list[LocalTask]:
+        """Return the tasks that failed, each of which has its error; they leave the updater."""
         if not self._failed:
             return []
         with self._lock:
@@ -105,7 +106,7 @@ class StateUpdater:
             for task in taken:
                 self._remove(task, "suspend")
             self._restored = [task for task in self._restored if task.id not in ids]
-            self._failed = [entry for entry in self._failed if entry[0].id not in ids]
+            self._failed = [task for task in self._failed if task.id not in ids]
         return taken
 
     def tasks(self) -> list[LocalTask]:
@@ -398,12 +399,13 @@ class StateUpdater:
                 if self._tasks.get(task.id) is task:
                     self._abort_loads(task)
                     self._remove(task, "suspend")
-                    self._failed.append((task, error))
+                    task.error = error
+                    self._failed.append(task)
 
     # -- The caller has the lock ----------------------------------------------------------------------------------------
 
     def _all_tasks(self) -> list[LocalTask]:
-        return [*self._tasks.values(), *self._restored, *(task for task, _ in self._failed)]
+        return [*self._tasks.values(), *self._restored, *self._failed]
 
     def _abort_loads(self, task: LocalTask) -> None:
         for changelog in task.changelogs:

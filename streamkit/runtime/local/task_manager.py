@@ -96,13 +96,9 @@ class TaskManager:
         Raises the error of a failed task; a corrupted task is restored from the beginning instead.
         """
         failed = self.updater.failed()
-        fatal = [error for _, error in failed if not isinstance(error, TaskCorruptedError)]
-        for task, error in failed:
-            self._close(task, quietly=True)
-            if isinstance(error, TaskCorruptedError):
-                self._wipe_damaged(task.id, error)
-        if fatal:
-            raise fatal[0]
+        errors = [error for task in failed for error in self._close_failed(task, task.error)]
+        if errors:
+            raise errors[0]
         if failed:
             self.create_missing()
         restored = self.updater.restored()
@@ -133,12 +129,17 @@ class TaskManager:
         The stores on disk match that commit, unless the error reports damage. Raises the error for a store that can't be
         restored.
         """
-        tasks = list(self.running.values())
-        self._drop(tasks)
-        if error.on_disk:
-            wiped = [self._wipe_damaged(task.id, error) for task in tasks]
-            if not any(wiped):
-                raise error  # a global store
+        damage = error if error.on_disk else None
+        wiped, failures = False, []
+        for task in list(self.running.values()):
+            try:
+                wiped = self._close(task, quietly=True, damage=damage) or wiped
+            except Exception as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+        if damage is not None and not wiped:
+            raise error  # a global store
         self.create_missing()
 
     def lose_all(self) -> None:
@@ -147,7 +148,7 @@ class TaskManager:
         Standbys stay (TaskManager.handleLostAll).
         """
         self._wanted = {task_id: active for task_id, active in self._wanted.items() if not active}
-        self._drop(list(self.running.values()))
+        self._close_all(list(self.running.values()), quietly=True)
         self._let_go(self.updater.take([task.id for task in self.updater.tasks() if task.active]), quietly=True)
 
     def close(self, *, clean: bool, wait: Callable[[], bool] = lambda: False) -> None:
@@ -187,9 +188,6 @@ class TaskManager:
                 if failure is not None:
                     raise failure
                 return
-
-    def _drop(self, tasks: Iterable[LocalTask]) -> None:
-        self._close_all(tasks, quietly=True)
 
     def _wipe_damaged(self, task_id: TaskId, error: TaskCorruptedError) -> bool:
         """Delete the damaged store of a task so that it is restored, or all stores with changelogs if none is named.
@@ -266,8 +264,13 @@ class TaskManager:
         A task that fails is closed; if its store is damaged, it is restored. Raises the first other error after the last
         task, unless `quietly`.
         """
-        closing, errors = [], []
+        closing: list[LocalTask] = []
+        errors: list[BaseException] = []
         for task in tasks:
+            if isinstance(task.error, TaskCorruptedError):
+                # It left the updater before `collect_restored`.
+                errors += self._close_failed(task, task.error)
+                continue
             if task.id in self.running:
                 self._remove_running(task)
             active = self._wanted.get(task.id)
@@ -277,8 +280,7 @@ class TaskManager:
                     task.follow(active=active)
             except Exception as error:
                 log.debug("suspending %s failed", task.name, exc_info=True)
-                self._close(task, quietly=True)
-                errors += self._wipe_or_return(task.id, error)
+                errors += self._close_failed(task, error)
                 continue
             if active is None:
                 closing.append(task)
@@ -288,25 +290,24 @@ class TaskManager:
         if errors and not quietly:
             raise errors[0]
 
-    def _wipe_or_return(self, task_id: TaskId, error: Exception) -> list[Exception]:
-        """Wipe a damaged store of a task and return no error, so that the task is restored; else return the error."""
-        if not (isinstance(error, TaskCorruptedError) and error.on_disk):
-            return [error]
+    def _close_failed(self, task: LocalTask, error: BaseException | None) -> list[BaseException]:
+        """Close a task that failed, and return the error unless the task is restored instead: its state is damaged.
+
+        The damaged store may belong to another task that failed with it.
+        """
+        damage = error if isinstance(error, TaskCorruptedError) else None
         try:
-            return [] if self._wipe_damaged(task_id, error) else [error]
+            self._close(task, quietly=True, damage=damage)
         except Exception as failure:
             return [failure]
+        return [] if error is damage or error is None else [error]
 
     def _close_all(self, tasks: Iterable[LocalTask], *, quietly: bool) -> None:
         """Close tasks, running ones too. Raises the first error after the last task, unless `quietly`."""
         errors: list[Exception] = []
         for task in tasks:
             try:
-                try:
-                    if task.id in self.running:
-                        self._remove_running(task)
-                finally:
-                    self._close(task, quietly=quietly)
+                self._close(task, quietly=quietly)
             except Exception as error:
                 errors.append(error)
         if errors and not quietly:
@@ -320,16 +321,30 @@ class TaskManager:
         del self.running[task.id]
         self._committer.consumer.remove(partitions)
 
-    def _close(self, task: LocalTask, *, quietly: bool) -> None:
+    def _close(self, task: LocalTask, *, quietly: bool, damage: TaskCorruptedError | None = None) -> bool:
+        """Close a task, a running one too, and give up the claim to it.
+
+        The store that `damage` reports is wiped before, since another thread may open it right after. Returns whether it
+        belongs to this task. Raises the errors of `_wipe_damaged`, and unless `quietly` those of the close.
+        """
         try:
-            task.task.close()
-            if task.files.directory is not None:
-                self._shared.directory.release(task.name)
+            self._close_stores(task, quietly=quietly)
+            return damage is not None and self._wipe_damaged(task.id, damage)
+        finally:
+            self._shared.claims.release(task.id, self._owner)
+            self._shared.cycles.note_closed()
+
+    def _close_stores(self, task: LocalTask, *, quietly: bool) -> None:
+        try:
+            try:
+                if task.id in self.running:
+                    self._remove_running(task)
+            finally:
+                task.task.close()
+                if task.files.directory is not None:
+                    self._shared.directory.release(task.name)
         except Exception:
             # An error of the close must not hide an earlier one.
             if not quietly:
                 raise
             log.debug("closing %s failed", task.name, exc_info=True)
-        finally:
-            self._shared.claims.release(task.id, self._owner)
-            self._shared.cycles.note_closed()
