@@ -217,6 +217,15 @@ def _text(value: str) -> str:
         return _dumps(value.encode("utf-8", JAVA).decode()).decode()
 
 
+def _has_no_number(data: Json) -> bool:
+    """Return whether data contain NaN or an infinite number, which orjson would write as null."""
+    if isinstance(data, float):
+        return not math.isfinite(data)
+    if isinstance(data, dict):
+        return any(map(_has_no_number, data.values()))
+    return isinstance(data, (list, tuple)) and any(map(_has_no_number, data))
+
+
 def _field_name(name: Key) -> str:
     if isinstance(name, str):
         return name
@@ -244,12 +253,10 @@ class JsonSerde(Serde):
         return value
 
     def from_json(self, data: Json) -> Value:
-        try:
-            json.dumps(data, allow_nan=False)
-        except ValueError as error:
-            raise SerdeError("JSON has no NaN and no infinite number; write null, or text") from error
-        except (TypeError, RecursionError):
-            pass  # `encode` raises its own error
+        # `encode` raises its own error for data that are too deep.
+        with suppress(RecursionError):
+            if _has_no_number(data):
+                raise SerdeError("JSON has no NaN and no infinite number; write null, or text")
         return data
 
     def same(self, one: Value, other: Value) -> bool:

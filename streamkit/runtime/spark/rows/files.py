@@ -441,7 +441,8 @@ def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Itera
                 where = fields.line_of(batch, at)
                 raise TransportError(f"{where}: topic {reading.topic}: {reason}: {_short(line)}") from error
         if rows:
-            yield fields.batch(rows)
+            topics, numbers, keys, values, times, headers, order, sources, offsets = zip(*rows, strict=True)
+            yield fields.batch((topics, numbers, keys, values, times, headers, order, sources, offsets))
 
 
 @mark_errors
@@ -451,18 +452,16 @@ def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Ite
     for batch in batches:
         if not len(batch):
             continue
-        names = [name for name in batch.schema.names if name in PARTS]
-        columns = [
-            batch.column(name).to_pylist(maps_as_pydicts=None if name == "headers" else "strict") for name in names
-        ]
+        parts = {
+            name: batch.column(name).to_pylist() if name == "headers" else arrow_rows.plain_of(batch.column(name))
+            for name in batch.schema.names
+            if name in PARTS
+        }
         try:
-            rows = [
-                fields.row(dict(zip(names, cells, strict=True)), place)
-                for cells, place in zip(zip(*columns, strict=True), fields.places(batch), strict=True)
-            ]
+            columns = fields.columns(parts, fields.places(batch))
         except SerdeError as error:
             raise TransportError(f"topic {reading.topic}: {error}") from error
-        yield fields.batch(rows)
+        yield fields.batch(columns)
 
 
 def _parser(lines: pa.Array) -> Callable[[bytes], Json]:
@@ -521,11 +520,37 @@ class _Fields:
             offset,
         )
 
-    def batch(self, rows: list[arrow_rows.Row]) -> pa.RecordBatch:
-        """Return rows as an Arrow batch; the partitioner gives the partitions of those that name none."""
+    def columns(self, parts: Mapping[str, Sequence[Json]], places: Sequence[tuple[int, int]]) -> arrow_rows.RowColumns:
+        """Return the columns of rows for the parts of their records. Raises SerdeError.
+
+        As `row` does record by record, which takes twice as long.
+        """
+        none: list[None] = [None] * len(places)
+        sources, offsets = zip(*places, strict=True)
+        if "offset" in parts:
+            own = [None if offset is None else _integer(offset, "offset") for offset in parts["offset"]]
+            sources = tuple(0 if offset is not None else source for source, offset in zip(sources, own, strict=True))
+            offsets = tuple(at if offset is None else offset for at, offset in zip(offsets, own, strict=True))
+        return (
+            [self._reading.topic] * len(places),
+            [self._partition(number) for number in parts["partition"]] if "partition" in parts else none,
+            [None if key is None else self._key(key) for key in parts.get("key", none)],
+            [None if value is None else self._value(value) for value in parts.get("value", none)],
+            [
+                time if type(time) is int else 0 if time is None else _instant(time)
+                for time in parts.get("timestamp", none)
+            ],
+            [_headers(each) if each else None for each in parts["headers"]] if "headers" in parts else none,
+            none,
+            sources,
+            offsets,
+        )
+
+    def batch(self, columns: arrow_rows.RowColumns) -> pa.RecordBatch:
+        """Return the columns of rows as an Arrow batch; the partitioner gives the partitions of those that name none."""
         import pyarrow as pa
 
-        topics, named, keys, values, times, headers, order, sources, offsets = zip(*rows, strict=True)
+        topics, named, keys, values, times, headers, order, sources, offsets = columns
         partitions: list[int | None] = list(named)
         count = self._reading.partitions
         if None in partitions and count > 1:
@@ -535,7 +560,7 @@ class _Fields:
                 for number, at, key, offset in zip(partitions, by_key, keys, offsets, strict=True)
             ]
         elif None in partitions:
-            partitions = [0] * len(rows)
+            partitions = [0] * len(partitions)
         return arrow_rows.to_batch((topics, partitions, keys, values, times, headers, order, sources, offsets))
 
     def places(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:

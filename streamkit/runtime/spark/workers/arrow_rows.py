@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from streamkit.record import Columns, Headers
+from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,6 +118,32 @@ def values_of(array: pa.Array) -> list[Any]:
         else array.to_numpy(zero_copy_only=False).tolist()
     )
     return found
+
+
+def plain_of(array: pa.Array) -> list[Json]:
+    """Return an Arrow column as a list of plain data: objects of structs and maps, lists, and values.
+
+    Raises KeyError for a map with a key twice.
+    """
+    import pyarrow.types as kinds
+
+    if kinds.is_struct(array.type) and len({field.name for field in array.type}) == array.type.num_fields > 0:
+        names = [field.name for field in array.type]
+        rows: list[Json] = [
+            dict(zip(names, cells, strict=True)) for cells in zip(*map(plain_of, array.flatten()), strict=True)
+        ]
+        if array.null_count:
+            rows = [row if valid else None for row, valid in zip(rows, values_of(array.is_valid()), strict=True)]
+        return rows
+    if (
+        _is_object(array)
+        or kinds.is_integer(array.type)
+        or kinds.is_float64(array.type)
+        or kinds.is_boolean(array.type)
+    ):
+        return values_of(array)
+    plain: list[Json] = array.to_pylist(maps_as_pydicts="strict")
+    return plain
 
 
 def headers_of(array: pa.Array) -> list[Headers | None]:
