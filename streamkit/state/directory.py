@@ -9,10 +9,11 @@ import logging
 import os
 import re
 import shutil
+import threading
 import uuid
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _TASK = re.compile(r"\d+_\d+")
 _PROCESS_FILE = "kafka-streams-process-metadata"
+_SETTLED_FILE = "settled-transactions"
 _PERMISSIONS = 0o700
 """Of directories: state is a copy of records, which may be personal. Java's are 0750."""
 _GROUP_WRITES = 0o770
@@ -111,7 +113,7 @@ def check_engines(path: Path, engine: str | None) -> None:
 class StateDirectory:
     """`<state.dir>/<application.id>/`, owned by this process until `close`.
 
-    Holds `.lock`, `kafka-streams-process-metadata`, a directory for each task (`0_1`) and `global`. `engine`: the engine of
+    Holds `.lock`, `kafka-streams-process-metadata`, `settled-transactions`, a directory for each task (`0_1`) and `global`. `engine`: the engine of
     its stores (state.engine); None: the one that wrote a directory, DEFAULT_ENGINE in a new one. `group_writes`: the group of the owner may write too
     (allow.os.group.write.access, KIP-1230).
     Raises StateLockedError when another process owns it, StateError when it can't be made or written.
@@ -130,6 +132,7 @@ class StateDirectory:
         self._admit_group(self.path.parent)
         self._limit_access(self.path)
         self._lock = self._acquire()
+        self._settling = threading.Lock()
 
     def _acquire(self) -> IO[str]:
         path = self.path / ".lock"
@@ -167,6 +170,24 @@ class StateDirectory:
             # Java ignores unknown fields.
             write_atomically(path, json.dumps({"processId": str(fresh), "inode": inode}, separators=(",", ":")))
         return fresh
+
+    def settled_ids(self) -> list[str]:
+        """Return the transactional ids of `note_settled`; none if their file is damaged. Raises StateError."""
+        path = self.path / _SETTLED_FILE
+        with translated(path), suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            return list(map(str, unsealed(path.read_text(encoding="utf-8"))["ids"]))
+        return []
+
+    def note_settled(self, transactional_id: str, settled: bool) -> None:
+        """Note whether no two transactions of an id of this process are ever open at once in a partition. Raises StateError."""
+        with self._settling:
+            before = self.settled_ids()
+            others = [each for each in before if each != transactional_id]
+            ids = [*others, transactional_id] if settled else others
+            if ids != before:
+                path = self.path / _SETTLED_FILE
+                with translated(path):
+                    write_atomically(path, sealed({"ids": ids}))
 
     def task(self, task_id: str) -> Path:
         """Return the directory of a task such as "0_1", which is created if it is missing. Raises StateError."""

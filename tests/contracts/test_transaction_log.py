@@ -15,6 +15,7 @@ from streamkit.transport.kafka.transaction_markers import (
     outcome_of,
     partition_of,
 )
+from streamkit.transport.log_interface import Outcome
 
 PLACE = TopicPartition("t", 1)
 OTHER = TopicPartition("t", 0)
@@ -110,3 +111,10 @@ def test_the_outcome_is_known_only_where_it_is_certain(
     assert (found.committed, found.alive) == (committed, False)
     assert reason in found.reason
     assert bool(reason) == bool(found.reason)
+
+
+def test_of_a_producer_that_waits_for_its_markers_the_last_transaction_is_open() -> None:
+    assert outcome_of(decided(True, False), None, one_open=True) == Outcome(False)
+    # Markers that contradict it leave the outcome unknown.
+    assert outcome_of(decided(True, True, False), Marker(True, 12), one_open=True).committed is None
+    assert outcome_of([], None, one_open=True).committed is None

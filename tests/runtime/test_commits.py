@@ -93,7 +93,7 @@ def looked(tmp_path, monkeypatch) -> tuple[Harness, list[str], list[bool]]:
     monkeypatch.setattr(FakeProducer, "lost_broker", lost_broker)
     harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True, commit_interval_ms=100))
     harness.thread._committer._own = SimpleNamespace(
-        settle=lambda: looks.append(f"after {len(harness.values())}"),
+        settle=lambda topics: looks.append(f"after {len(harness.values())}"),
         await_markers=lambda topics: True,
         close=lambda: None,
     )
@@ -135,7 +135,7 @@ def test_nothing_is_committed_before_the_end_of_the_last_transaction_is_known(lo
     harness.thread._tasks.commit()
     harness.thread._tasks.running[TaskId(0, 0)].task.touch([IN])
 
-    def refuse() -> None:
+    def refuse(topics) -> None:
         raise RetriableTransportError("not known yet")
 
     harness.thread._committer._own.settle = refuse

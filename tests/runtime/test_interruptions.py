@@ -554,8 +554,8 @@ class Own:
         self.events.append(("look", set(topics)))
         return self.marked
 
-    def settle(self) -> None:
-        self.events.append("settle")
+    def settle(self, topics: Any) -> None:
+        self.events.append(("settle", set(topics)))
 
     def close(self) -> None:
         pass
@@ -587,7 +587,7 @@ def test_a_transaction_sends_nothing_before_the_last_one_has_its_markers(tmp_pat
         made.clock.now += 200
         made.round()
     look = ("look", {"out"})
-    assert events == ["send", "commit", look, "send", "commit", look, "settle", "send", "commit"]
+    assert events == ["send", "commit", look, "send", "commit", look, ("settle", {"out"}), "send", "commit"]
 
 
 def _shared_of(clock: Clock, admin: Any) -> Any:
@@ -595,7 +595,15 @@ def _shared_of(clock: Clock, admin: Any) -> Any:
         application="app", file="app.yaml", sub_topologies=(), external_topics={}, topic_names=lambda: set()
     )
     topics, transport = SimpleNamespace(partitions={}, ids={}), SimpleNamespace(admin=admin)
-    return SimpleNamespace(plan=plan, elapsed=clock, transport=transport, topics=topics, settings=Settings())
+    noted: list[str] = []
+
+    def note_settled(name: str, settled: bool) -> None:
+        noted[:] = [name] if settled else []
+
+    directory = SimpleNamespace(settled_ids=lambda: list(noted), note_settled=note_settled)
+    return SimpleNamespace(
+        plan=plan, elapsed=clock, transport=transport, topics=topics, settings=Settings(), directory=directory
+    )
 
 
 def test_a_thread_looks_for_markers_until_they_are_there(monkeypatch) -> None:
@@ -614,7 +622,8 @@ def test_a_thread_looks_for_markers_until_they_are_there(monkeypatch) -> None:
         def topics(self, names: Any = None) -> dict[str, Any]:
             return {}
 
-        def end_lost(self, *given: Any) -> list[Any]:
+        def end_lost(self, *given: Any, one_open: bool) -> list[Any]:
+            assert not one_open
             return []
 
         def close(self) -> None:
@@ -661,6 +670,39 @@ def test_markers_are_looked_for_by_another_connection_after_a_failure() -> None:
     assert closed == ["closed"] * 2
 
 
+def test_a_thread_that_always_waited_for_markers_has_one_open_transaction_at_most() -> None:
+    """Then the last decision of its coordinator is that of the open one, also after a restart of the process."""
+    known, permitted = list[bool](), [True]
+
+    class Admin:
+        def topics(self, names: Any = None) -> dict[str, Any]:
+            return {}
+
+        def end_lost(self, *given: Any, one_open: bool) -> list[Any]:
+            known.append(one_open)
+            return []
+
+        def lacks_markers(self, *given: Any, refresh: bool) -> bool:
+            if not permitted[0]:
+                raise NotPermittedError("no right")
+            return False
+
+        def close(self) -> None:
+            pass
+
+    shared = _shared_of(Clock(), Admin)
+    for _ in range(2):
+        own = OwnTransactions(shared, "app-1")
+        own.settle()
+        assert own.await_markers({"out"})
+    assert known == [False, True]
+    # Without the right to look it writes although markers may be missing.
+    permitted[0] = False
+    assert own.await_markers({"out"})
+    OwnTransactions(shared, "app-1").settle()
+    assert known == [False, True, False]
+
+
 def test_a_topic_of_offsets_that_is_never_listed_is_not_looked_at() -> None:
     clock, groups = Clock(), list[str]()
 
@@ -668,7 +710,7 @@ def test_a_topic_of_offsets_that_is_never_listed_is_not_looked_at() -> None:
         def topics(self, names: Any = None) -> dict[str, Any]:
             return {}
 
-        def end_lost(self, name: str, places: Any, group: str) -> list[Any]:
+        def end_lost(self, name: str, places: Any, group: str, *, one_open: bool) -> list[Any]:
             if group:
                 raise UnknownTopicError("__consumer_offsets: brokers do not list this topic now")
             return []
@@ -722,7 +764,7 @@ def test_the_last_commit_waits_for_the_markers_of_the_one_before(tmp_path, monke
     made.send(3)
     made.round()
 
-    def settle() -> None:
+    def settle(topics: Any) -> None:
         if failures:
             raise RetriableTransportError(failures.pop())
 
@@ -743,6 +785,26 @@ def test_what_init_writes_is_committed_without_a_record(tmp_path, monkeypatch) -
     made.clock.now += 200
     made.round()
     assert made.values() == [b"v"]
+
+
+def test_markers_are_looked_for_where_the_last_transaction_wrote(tmp_path, monkeypatch) -> None:
+    """Not in all topics that a task ever wrote: one may be gone."""
+    program = FakeProgram()
+    program.on_record = lambda rt, value, time: rt.output.append((f"to-{value.decode()}", None, value, 0, None, None))
+    made = with_tasks(
+        tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1, program=program
+    )
+    events: list[Any] = []
+    own = Own(events)
+    committer = made.thread._committer
+    committer._own, committer._unsettled, own.marked = own, False, False  # type: ignore[assignment]
+    for _ in range(3):
+        made.send(1)
+        made.round()
+        made.clock.now += 200
+        made.round()
+    first, second = {"out", "to-0"}, {"out", "to-1"}
+    assert events == [(what, topics) for topics in (first, second) for what in ("look", "settle")]
 
 
 def test_an_idle_thread_looks_for_the_markers_of_its_last_commit(tmp_path, monkeypatch) -> None:
@@ -794,7 +856,7 @@ def test_offsets_are_looked_at_again_once_brokers_list_their_topic(caplog) -> No
         def topics(self, names: Any) -> dict[str, Any]:
             return {}
 
-        def end_lost(self, _id: str, places: Any, group: str) -> list[Any]:
+        def end_lost(self, _id: str, places: Any, group: str, *, one_open: bool) -> list[Any]:
             if group and not listed[0]:
                 raise UnknownTopicError("__consumer_offsets: brokers do not list this topic now")
             groups.append(group)
@@ -803,14 +865,7 @@ def test_offsets_are_looked_at_again_once_brokers_list_their_topic(caplog) -> No
         def close(self) -> None:
             pass
 
-    plan: Any = SimpleNamespace(application="app", sub_topologies=(), external_topics={}, topic_names=set, file="f")
-    shared: Any = SimpleNamespace(
-        plan=plan,
-        elapsed=clock,
-        transport=SimpleNamespace(admin=Admin),
-        settings=SimpleNamespace(handlers=Handlers()),
-        topics=SimpleNamespace(partitions={}, ids={}),
-    )
+    shared = _shared_of(clock, Admin)
     own = OwnTransactions(shared, "app-1")
 
     def restarts() -> None:

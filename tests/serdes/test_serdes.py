@@ -360,3 +360,9 @@ def test_a_serde_may_be_an_object_of_the_users(tmp_path: Path) -> None:
         serdes.parse({"call": "myserdes:Revers"}, str(tmp_path)).decode(b"a")
     with pytest.raises(SerdeError, match="absent_module"):
         serdes.parse({"call": "absent_module:x"}).encode("a")
+
+
+@pytest.mark.parametrize("data", [float("nan"), {"a": [float("inf")]}, {float("nan"): 1}, [{"a": (-float("inf"),)}]])
+def test_json_takes_no_number_that_it_does_not_have(data) -> None:
+    with pytest.raises(SerdeError, match="JSON has no NaN and no infinite number"):
+        JsonSerde().from_json(data)

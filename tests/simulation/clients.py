@@ -429,7 +429,7 @@ class SimulatedAdmin(Admin):
         return self._network.until(lambda: self._network.broker.lacks_markers(transactional_id, topics), "markers")
 
     def end_lost(
-        self, transactional_id: str, partitions: Sequence[TopicPartition], group: str
+        self, transactional_id: str, partitions: Sequence[TopicPartition], group: str, *, one_open: bool = False
     ) -> list[EndedTransaction]:
         ended = self._network.until(lambda: self._network.broker.end_lost(transactional_id), "lost transactions")
         return [EndedTransaction(OpenTransaction(place, 0, 0, 0), committed) for place, committed in ended]

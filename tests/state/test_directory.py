@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,20 @@ def test_layout_of_the_state_directory(tmp_path: Path) -> None:
     assert names == {".lock", "0_0", "1_2", "1_10", "global"}
     assert directory.tasks() == ["1_2", "1_10"]
     directory.close()
+
+
+def test_settled_ids_are_kept(tmp_path: Path) -> None:
+    with closing(StateDirectory(tmp_path, "app")) as directory:
+        assert directory.settled_ids() == []
+        for name in ("app-1", "app-2", "app-1"):
+            directory.note_settled(name, True)
+    with closing(StateDirectory(tmp_path, "app")) as directory:
+        assert sorted(directory.settled_ids()) == ["app-1", "app-2"]
+        directory.note_settled("app-1", False)
+        assert directory.settled_ids() == ["app-2"]
+        path = directory.path / "settled-transactions"
+        path.write_text(path.read_text().replace("app-2", "app-3"))
+        assert directory.settled_ids() == []
 
 
 def test_the_process_id_stays(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from streamkit.errors import (
     ProducerLostError,
     ProductionError,
     RetriableTransportError,
+    StateError,
     TaskCorruptedError,
     TransportError,
     UnknownTopicError,
@@ -69,6 +70,8 @@ class Committer:
         self._unmarked_since = 0
         self._sent = False
         """Whether rows were sent in the current transaction."""
+        self._written: set[str] = set()
+        """The topics of these rows."""
         self.postponed = False
         """Whether the last commit was postponed because of a rebalance."""
         self._lost: Counter[TopicPartition] = Counter()
@@ -123,11 +126,12 @@ class Committer:
         if self._unmarked is not None and due and not self._unsettled:
             with self._gate.opened():
                 self._unsettled = not self._own.await_markers(self._unmarked)
-            self._unmarked = None
+            if not self._unsettled:
+                self._unmarked = None
         self._unsettled = self._unsettled or (not self._sent and self._producer.lost_broker())
         if self._unsettled:
             with self._gate.opened():
-                self._own.settle()
+                self._own.settle(self._unmarked or ())
             self._unsettled, self._unmarked = False, None
 
     def send(self, local_task: LocalTask) -> None:
@@ -163,6 +167,8 @@ class Committer:
             if not self._sent:
                 self.begin(writes=True)
             self._lingering = self._sent = True
+            if self._own is not None:
+                self._written.update({row[0] for row in output})
         try:
             with self._gate.opened():
                 self._producer.send(output)
@@ -229,8 +235,8 @@ class Committer:
         with self._gate.opened():
             self._commit_to_log(offsets)
         if self._own is not None:
-            self._unmarked = frozenset(topic for each in dirty for topic in each.produced)
-            self._unmarked_since = self._shared.elapsed()
+            self._unmarked, self._unmarked_since = frozenset(self._written), self._shared.elapsed()
+            self._written.clear()
         lost, self._lost = self._lost, Counter()
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for each in dirty:
@@ -269,7 +275,7 @@ class Committer:
             self._replace_producer()
             return
         self._begun = self._sent = False
-        self._unsettled, self._unmarked = True, None
+        self._forget_written()
         try:
             self._producer.abort()
         except TransportError as error:
@@ -295,8 +301,13 @@ class Committer:
             finally:
                 self._warnings.close(self._shared.elapsed())
 
-    def _replace_producer(self) -> None:
+    def _forget_written(self) -> None:
+        """Have the next transaction look for what is open first, as this one is not committed."""
         self._unsettled, self._unmarked = True, None
+        self._written.clear()
+
+    def _replace_producer(self) -> None:
+        self._forget_written()
         try:
             self._producer.close()
         except TransportError:
@@ -421,8 +432,7 @@ class OwnTransactions:
         plan = shared.plan
         self._group = plan.application
         self._unlisted_since: int | None = None
-        self._lists_offsets = True
-        """Whether brokers list the topic of offsets: some services never do."""
+        """When brokers did not list the topic of offsets first; some services never do."""
         self._admin: Admin | None = None
         self._may_look = self._sees_offsets = True
         """Whether the application has the right to look for markers, and for those of its offsets, as far as it is known."""
@@ -454,16 +464,23 @@ class OwnTransactions:
                 return self.await_markers(topics)
             log.info("can't look for the markers of transactions: %s", error)
             self._may_look = False
+            self._shared.directory.note_settled(self._id, False)
         except TransportError as error:
             log.info("%s", error)
             # The next look needs another connection: this one keeps to a coordinator that may have moved.
-            self.close()
+            try:
+                self.close()
+            except Exception as failure:
+                # kafka-python's own loop may have failed.
+                log.debug("closing a connection failed: %s", failure)
             return False
         return True
 
     def _lacks_markers(self, topics: Collection[str]) -> bool:
         self._admin = self._admin or self._shared.transport.admin()
-        group = self._group if self._sees_offsets and self._lists_offsets else ""
+        since = self._unlisted_since
+        lists_offsets = since is None or self._shared.elapsed() - since <= _UNLISTED_MS
+        group = self._group if self._sees_offsets and lists_offsets else ""
         lacks = self._admin.lacks_markers(self._id, topics, group, refresh=self._refresh)
         self._refresh = False
         return lacks
@@ -474,17 +491,17 @@ class OwnTransactions:
         if admin is not None:
             admin.close()
 
-    def settle(self) -> None:
+    def settle(self, topics: Collection[str] = ()) -> None:
         """End the lost transactions as their coordinator did.
 
-        Raises UnreachableError, or RetriableTransportError if brokers don't know yet or a transaction is open and can't
+        topics: those of the last transaction, which may not be in the plan: records choose them. Raises UnreachableError, or RetriableTransportError if brokers don't know yet or a transaction is open and can't
         be ended. The thread must not write after either.
         """
         plan, self._refresh = self._shared.plan, True
         self._may_look = self._sees_offsets = True
         with closing(self._shared.transport.admin()) as admin:
             try:
-                found = self._end_lost(admin, self._places(admin))
+                found = self._end_lost(admin, self._places(admin, topics))
             except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
                 log.info("can't look for lost transactions: %s", error)
@@ -502,33 +519,42 @@ class OwnTransactions:
                 f"{_place(still_open[0])}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: "
                 f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it; this thread waits until then"
             )
+        # From now on none of its transactions has a record before the markers of the one before are there.
+        try:
+            self._shared.directory.note_settled(self._id, True)
+        except StateError as error:
+            log.info("%s", error)
 
     def _end_lost(self, admin: Admin, places: list[TopicPartition]) -> list[EndedTransaction]:
         """End the lost transactions in partitions, and in the group's offsets unless brokers have not listed these for a while.
 
         Raises UnknownTopicError before.
         """
+        one_open = self._id in self._shared.directory.settled_ids()
         try:
-            found = admin.end_lost(self._id, places, self._group)
+            found = admin.end_lost(self._id, places, self._group, one_open=one_open)
         except UnknownTopicError as error:
             now = self._shared.elapsed()
             self._unlisted_since = now if self._unlisted_since is None else self._unlisted_since
             if now - self._unlisted_since <= _UNLISTED_MS:
                 raise
             log.warning("%s; lost transactions are looked for without it", error)
-            self._lists_offsets = False
-            return admin.end_lost(self._id, places, "")
-        self._unlisted_since, self._lists_offsets = None, True
+            return admin.end_lost(self._id, places, "", one_open=one_open)
+        except NotPermittedError as error:
+            # Perhaps only the offsets may not be read.
+            log.info("%s; lost transactions are looked for without the group's offsets", error)
+            return admin.end_lost(self._id, places, "", one_open=one_open)
+        self._unlisted_since = None
         return found
 
-    def _places(self, admin: Admin) -> list[TopicPartition]:
+    def _places(self, admin: Admin, others: Collection[str]) -> list[TopicPartition]:
         """Return the partitions in which a transaction may be open.
 
         Raises RetriableTransportError if brokers omit some, as after a restart.
         """
         letters = self._shared.settings.handlers.dead_letter_topic
         written = self._shared.plan.topic_names() - self._only_read
-        topics = admin.topics({*written, *([] if letters is None else [letters])})
+        topics = admin.topics({*written, *others, *([] if letters is None else [letters])})
         silent = self._own_topics - topics.keys()
         if silent:
             raise RetriableTransportError(f"{min(silent)}: brokers do not list this topic at present")

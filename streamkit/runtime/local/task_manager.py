@@ -271,10 +271,10 @@ class TaskManager:
                 # It left the updater before `collect_restored`.
                 errors += self._close_failed(task, task.error)
                 continue
-            if task.id in self.running:
-                self._remove_running(task)
             active = self._wanted.get(task.id)
             try:
+                if task.id in self.running:
+                    self._remove_running(task)
                 task.suspend()
                 if active is not None:
                     task.follow(active=active)

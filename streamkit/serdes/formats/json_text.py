@@ -222,7 +222,7 @@ def _has_no_number(data: Json) -> bool:
     if isinstance(data, float):
         return not math.isfinite(data)
     if isinstance(data, dict):
-        return any(map(_has_no_number, data.values()))
+        return any(map(_has_no_number, data)) or any(map(_has_no_number, data.values()))
     return isinstance(data, (list, tuple)) and any(map(_has_no_number, data))
 
 

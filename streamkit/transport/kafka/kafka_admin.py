@@ -196,11 +196,11 @@ class KafkaAdmin(Admin):
         return self._marker_looks.lacks(transactional_id, topics, group, refresh=refresh)
 
     def end_lost(
-        self, transactional_id: str, partitions: Sequence[TopicPartition], group: str
+        self, transactional_id: str, partitions: Sequence[TopicPartition], group: str, *, one_open: bool = False
     ) -> list[EndedTransaction]:
         from streamkit.transport.kafka import transaction_markers
 
-        return transaction_markers.end_lost(self._config, transactional_id, partitions, group, self._timeout)
+        return transaction_markers.end_lost(self._config, transactional_id, partitions, group, one_open, self._timeout)
 
     def outcome_of(self, transaction: OpenTransaction) -> Outcome:
         from streamkit.transport.kafka import transaction_markers

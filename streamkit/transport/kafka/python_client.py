@@ -6,7 +6,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kafka import errors as kafka_errors
@@ -202,8 +202,10 @@ def stopped_on_failure() -> Iterator[Callable[..., KafkaNetClient]]:
         yield make
     except BaseException:
         for each in made:
-            each.close()
-            each._net.stop()
+            # An error of the close must not hide the first one.
+            with suppress(Exception):
+                each.close()
+                each._net.stop()
         raise
 
 

@@ -49,6 +49,7 @@ def end_lost(
     transactional_id: str,
     partitions: Sequence[TopicPartition],
     group: str,
+    one_open: bool,
     timeout: float,
 ) -> list[EndedTransaction]:
     """End the lost transactions of an id that has no live one, as its coordinator did (Admin.end_lost). Raises TransportError."""
@@ -63,7 +64,7 @@ def end_lost(
             return []
         try:
             with translated("it could not be ended", config["bootstrap.servers"]):
-                ended = _end_all(admin, found)
+                ended = _end_all(admin, found, one_open)
                 open_now = _open_of_id(admin, transactional_id, places)
         except NotPermittedError as error:
             return [EndedTransaction(each, None, str(error)) for each, _ in found]
@@ -100,10 +101,11 @@ class MarkerLooks:
 
     def _places(self, topics: Collection[str], group: str) -> list[TopicPartition]:
         """Raises UnknownTopicError if brokers do not list a topic, as just after a restart: a marker may be missing there."""
-        for topic in set(topics) - self._partitions.keys():
-            self._partitions[topic] = _partitions_of(self._admin, topic)
-        if group and _OFFSETS not in self._partitions:
-            self._partitions[_OFFSETS] = _offset_partitions(self._admin, group)
+        # Not kept if there are none: the right to see a topic may come later.
+        for topic in topics:
+            self._partitions[topic] = self._partitions.get(topic) or _partitions_of(self._admin, topic)
+        if group:
+            self._partitions[_OFFSETS] = self._partitions.get(_OFFSETS) or _offset_partitions(self._admin, group)
         offsets = self._partitions[_OFFSETS] if group else []
         of_group = [offsets[partition_of(group, len(offsets))]] if offsets else []
         return [*(place for topic in topics for place in self._partitions[topic]), *of_group]
@@ -131,11 +133,14 @@ def _open_of_id(
     return [(_transaction(partition, producer, transactional_id, now), producer) for partition, producer in producers]
 
 
-def _end_all(admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, ProducerState]]) -> list[EndedTransaction]:
+def _end_all(
+    admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, ProducerState]], one_open: bool
+) -> list[EndedTransaction]:
     """Write the markers of one producer's lost transactions whose outcome is known."""
     history, ended = _history(admin, found[0][0]), []
     for each, state in found:
-        known = _outcome(admin, history, each)
+        # The topic of offsets may not have been looked at before each transaction, and keeps its last markers.
+        known = _outcome(admin, history, each, one_open=one_open and each.partition.topic != _OFFSETS)
         if known.committed is not None:
             _write_marker(admin, each, known.committed, state)
         ended.append(EndedTransaction(each, known.committed, known.reason))
@@ -148,13 +153,13 @@ def outcome(config: Mapping[str, str], found: OpenTransaction, timeout: float) -
         return _outcome(admin, _history(admin, found), found)
 
 
-def _outcome(admin: KafkaAdminClient, history: History, found: OpenTransaction) -> Outcome:
+def _outcome(admin: KafkaAdminClient, history: History, found: OpenTransaction, *, one_open: bool = False) -> Outcome:
     if not found.transactional_id and found.partition in history.unended:
         return Outcome(None, "its coordinator still has to end it", alive=True)
     decisions = history.naming(found.partition, found.epoch)
     if _are_mixed(decisions):
         decisions = [each for each in decisions if each.highest_epoch >= _first_epoch(admin, found)]
-    return outcome_of(decisions, _last_marker(admin, found) if _are_mixed(decisions) else None)
+    return outcome_of(decisions, _last_marker(admin, found) if _are_mixed(decisions) else None, one_open=one_open)
 
 
 def _are_mixed(decisions: Sequence[Decision]) -> bool:
@@ -475,15 +480,18 @@ class History:
         return [each for each in self.decisions if partition in each.partitions and each.epoch <= epoch]
 
 
-def outcome_of(decisions: list[Decision], marker: Marker | None) -> Outcome:
+def outcome_of(decisions: list[Decision], marker: Marker | None, *, one_open: bool = False) -> Outcome:
     """Return how a transaction that is open in a partition ended.
 
     `decisions`: its producer's decisions for the partition; the last one has no marker there. `marker`: the producer's last
-    marker before the open transaction; transactions decided before it have ended there.
+    marker before the open transaction; transactions decided before it have ended there. `one_open`: the producer never
+    writes while an earlier transaction is open, so that the open one is that of the last decision.
     """
     if not decisions:
         return Outcome(None, "the log of its coordinator has no transaction of this producer with this partition")
     if len({each.committed for each in decisions}) == 1:
+        return Outcome(decisions[-1].committed)
+    if marker is None and one_open:
         return Outcome(decisions[-1].committed)
     if marker is None:
         return Outcome(None, "this producer has committed and aborted here, and its last marker is gone")
