@@ -40,6 +40,13 @@ logger.shell.level = off
 _NOISE = b"WARNING: Using incubator modules"
 _RELEASES = {"delta": {"4.1": "4.1.0", "4.2": "4.4.0"}, "iceberg": {"4.1": "1.12.0"}}
 """The releases of formats by the versions of Spark that they were built for."""
+_USUAL = {
+    "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+}
+"""The values of settings that a query needs: an object of which it reads some fields only is null as in a file, `timestamp` is an
+instant, and a quoted name is itself."""
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -296,6 +303,14 @@ def hadoop_version() -> str:
 
     jars = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
     return next((jar.stem.rpartition("-")[2] for jar in jars), "VERSION, that of hadoop-client-api among Spark's jars")
+
+
+def changed_meaning(spark: SparkSession) -> str | None:
+    """Return a setting of a session, as NAME=VALUE, under which the text of a query may mean something else; None if it has none."""
+    found = {name: spark.conf.get(name, usual) for name, usual in _USUAL.items()}
+    return next(
+        (f"{name}={value}" for name, value in found.items() if (value or "").lower() != _USUAL[name].lower()), None
+    )
 
 
 def describe_job(spark: SparkSession, text: str) -> None:

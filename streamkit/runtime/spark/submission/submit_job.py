@@ -14,6 +14,7 @@ from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
     AUTO,
     JSON_LINES,
+    PYTHON,
     REST,
     UNKNOWN,
     JobOptions,
@@ -46,7 +47,7 @@ from streamkit.runtime.spark.rows.log_rows import (
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
 from streamkit.runtime.spark.rows.positions import same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
-from streamkit.runtime.spark.spark_session import classic_context, describe_job, translated
+from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, describe_job, translated
 from streamkit.runtime.spark.sql.sources import InputColumns, columns_of_files
 from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.stage_plan import has_routes, matching, patterns, topics_read, written_topics
@@ -186,6 +187,10 @@ def submit(
     with translated():
         options = with_formats(spark, options)
         _check_outputs(spark, options, targets_of(plan, options, layouts_of(plan, options)).values())
+        setting = changed_meaning(spark)
+        if setting is not None and options.engine == AUTO:
+            report(f"all stages run in Python: {setting} changes what queries mean")
+            options = replace(options, engine=PYTHON)
         opened = {
             topic: [open_files(spark, place, number=number) for number, place in enumerate(places)]
             for topic, places in options.inputs.items()
@@ -202,8 +207,7 @@ def submit(
             if options.inputs:
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")
             check_seedable(plan, prepared.address, prepared.job.layout)
-        outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
-        outputs = _written_outputs(spark, prepared, opened, outputs, report)
+        outputs = _written_outputs(spark, prepared, opened, report)
         if options.write_state:
             describe_job(spark, f"streamkit {plan.application}: state")
             _write_state(plan, prepared, outputs, report)
@@ -214,18 +218,25 @@ def _written_outputs(
     spark: SparkSession,
     prepared: Prepared,
     opened: Mapping[str, Sequence[OpenedInput]],
-    outputs: dict[str, DataFrame],
     report: Report,
 ) -> dict[str, DataFrame]:
-    """Write the outputs, and return them. From the first row on for which a query is not exact, Python makes them."""
-    for topic in outputs:
+    """Write the outputs, and return them. From the first query or row on that is not exact, Python makes them."""
+
+    def in_python(reason: InexactError) -> tuple[Prepared, dict[str, DataFrame]]:
+        report(f"all stages run in Python after all: {reason}")
+        other = replace(prepared, job=prepared.job.in_python())
+        return other, other.job.build(spark, JobInputs(spark, other, opened))
+
+    try:
+        outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
+    except InexactError as reason:
+        prepared, outputs = in_python(reason)
+    for topic in tuple(outputs):
         try:
             with translated():
                 write_outputs(spark, prepared, {topic: outputs[topic]}, report)
         except InexactError as reason:
-            report(f"all stages run in Python after all: {reason}")
-            prepared = replace(prepared, job=prepared.job.in_python())
-            outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
+            prepared, outputs = in_python(reason)
             write_outputs(spark, prepared, {topic: outputs[topic]}, report, is_second=True)
     return outputs
 
