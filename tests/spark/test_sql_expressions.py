@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -65,6 +66,8 @@ class Draw:
             "value.small",
             "value.inner.x",
             "value.get('a')",
+            "value.get('a', value.b + 1)",
+            "value.get('b', value.inner.x)",
             "0",
             "1",
             "-1",
@@ -79,6 +82,7 @@ class Draw:
     def text(self, depth: int) -> str:
         """A text, or None."""
         leaves = ("value.s", "value['t']", "value.inner.y", "key", "value.get('s', '')", *map(repr, TEXTS[1:]))
+        leaves = (*leaves, "value.get('s', value.t + 'x')", "value.get('t', value.inner.get('y', 'z'))")
         if depth == 0 or self._random.random() < 0.4:
             return self._random.choice(leaves)
         if self._random.random() < 0.5:
@@ -95,7 +99,7 @@ class Draw:
         one, other = part(max(0, depth - 2)), part(max(0, depth - 2))
         return draw.choice(
             (
-                f"(value.price {draw.choice(('<', '<=', '>', '>=', '==', '!='))} {draw.choice(('0', '1.5', '-0.0', '7', 'value.price'))})",
+                f"(value.price {draw.choice(('<', '<=', '>', '>=', '==', '!='))} {draw.choice(('0', '1.5', '-0.0', '7', '9007199254740993', 'value.price'))})",
                 "(value.price is not None and not value.price)",
                 f"({one} {draw.choice(('<', '<=', '>', '>=', '==', '!='))} {other})",
                 f"({one} {draw.choice(('is', 'is not'))} None)",
@@ -131,7 +135,7 @@ def rows(draw: random.Random) -> list[dict[str, Any]]:
             "a": one_of(NUMBERS),
             "b": one_of(NUMBERS),
             "small": one_of((None, 0, 5, -(1 << 31), (1 << 31) - 1)),
-            "price": one_of((None, 0.0, -0.0, 1.5, 5e-324, 1e300, 7.0)),
+            "price": one_of((None, 0.0, -0.0, 1.5, 5e-324, 1e300, 7.0, 2.0**53)),
             "s": one_of(TEXTS),
             "t": one_of(TEXTS),
             "flag": draw.choice((None, True, False)),
@@ -237,6 +241,10 @@ def test_what_is_translated_has_pythons_values(spark: Any, seed: int) -> None:
             "file.yaml:7: value.other: there is no column other, or one of a type that SQL does not treat as Python does",
         ),
         ("len(value.s)", "file.yaml:7: len(value.s): only get(NAME) of an object has a form in SQL that is exact"),
+        (
+            "value.get('s', len(value.t))",
+            "file.yaml:7: len(value.t): only get(NAME) of an object has a form in SQL that is exact",
+        ),
         ("value.s[0]", "file.yaml:7: value.s[0]: only fields of objects by their names are columns"),
     ],
 )
@@ -250,3 +258,29 @@ def test_what_is_not_exact_is_named_with_its_line(spark: Any, text: str, reason:
     with pytest.raises(UntranslatableError) as found:
         translate(parse(text, ("value",), Position("file.yaml", 7, 1)), {"value": source.value})
     assert str(found.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("k", "K"), ("k", "\u212a"), ("i", "\u0131"), ("\u1e9e", "\u00df"), ("s", "\u017f")]
+)
+def test_names_that_spark_does_not_tell_apart_are_no_columns(name: str, other: str) -> None:
+    from pyspark.sql.types import LongType, StructType
+
+    value = StructType().add(name, LongType()).add(other, LongType()).add("n", LongType())
+    columns = InputColumns(StructType().add("value", value).add("timestamp", LongType()), False, FILES)
+    source = SqlSource("orders", columns, (parse_serde("string"), parse_serde("json")))
+    assert list(source.value.fields) == ["n"]
+
+
+@pytest.mark.parametrize(("count", "longest"), [(3, 1 << 16), (19, (1 << 19) // 20)])
+def test_columns_of_text_share_what_a_value_may_have(count: int, longest: int) -> None:
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    value = StructType()
+    for number in range(count):
+        value = value.add(f"s{number}", StringType())
+    parts = StructType().add("key", StringType()).add("value", value).add("timestamp", LongType())
+    source = SqlSource("orders", InputColumns(parts, False, FILES), (parse_serde("string"), parse_serde("json")))
+    assert len(dict(source.value.fields)) == count  # reads each
+    limits = [int(each) for guard in source.guards() for each in re.findall(r"octet_length\(.*\) <= (\d+)", guard.sql)]
+    assert limits == [longest] * (count + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Mapping
@@ -75,9 +76,14 @@ def pipeline(draw: random.Random) -> list[str]:
             "filter_not: value.item in ['a', None] and not value.paid",
             "filter: value.paid or value.small >= 3",
             "filter: value.item != 'b' and value.price is not None and value.price < 2",
+            "filter: value.amount is None or value.amount < value.small * 2",
+            "filter_not: value.get('item', '') in ['', 'A'] or (value.amount or value.paid)",
         ],
         draw.randrange(3),
     )
+    if draw.random() < 0.5:
+        # A row that fails at a step must be gone before.
+        steps += ["filter: value.amount is not None", "filter: value.amount > -5"]
     group = draw.choice(
         [
             "group_by_key",
@@ -94,6 +100,11 @@ def pipeline(draw: random.Random) -> list[str]:
                 "map_values: {value: \"{'n': value, 'many': value > 2, 'text': f'{value}'}\", value_serde: json}",
             ],
             ["aggregate: {initial: 5, add: aggregate + value.small, value_serde: long}"],
+            ["aggregate: {initial: 5, add: 'max(aggregate, value.small)', value_serde: long}"],
+            [
+                'aggregate: {initial: -7, add: "aggregate + (value.amount if value.amount is not None and -2 < value.amount < 9 '
+                'else value.small)", value_serde: long}'
+            ],
             [
                 "aggregate: {initial: \"{'n': 0, 'low': 4, 'high': ''}\", add: \"{'n': aggregate.n + 1, 'low': min(aggregate.low, "
                 "value.small), 'high': max(value.item if value.item is not None else '', aggregate.high)}\"}"
@@ -230,6 +241,83 @@ def test_a_stage_in_python_is_one_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
+TEXT_STEPS = ["filter: value.item is not None", "map_values: value.item"]
+LAST = ["group_by_key", "count", "to_stream"]
+LOWEST = 'aggregate: {{initial: "{}", add: "min(aggregate, value.small)", value_serde: long}}'
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason", "more"),
+    [
+        (
+            [
+                "group_by_key",
+                "aggregate: {initial: 5, add: 'max(aggregate, value.small)', value_serde: long}",
+                "to_stream",
+            ],
+            "max(aggregate, value.small) calls a function of the file",
+            "functions: {max: {params: [a, b], expr: b}}\n",
+        ),
+        (
+            ["filter: abs(value.small) > 1", *EXACT],
+            "calls a function of the file",
+            "functions: {abs: {params: [a], expr: a}}\n",
+        ),
+        (EXACT, "expression.max.bytes is below its default", "config: {expression.max.bytes: 65536}\n"),
+        (EXACT, "expression.max.steps is below its default", "config: {expression.max.steps: 10000}\n"),
+        ([*TEXT_STEPS, *["map_values: value + value"] * 6, *LAST], "value + value: a record's texts may", ""),
+        ([*TEXT_STEPS, *["map_values: \"f'{value}{value}'\""] * 6, *LAST], "a record's texts may", ""),
+        ([*TEXT_STEPS, *["filter: value + value != value + 'a'"] * 200, *LAST], "a record's texts may", ""),
+        (["map_values: \"{'a': value}\""] * 300 + LAST, "a record's texts may", ""),
+        (
+            ["map_values: \"{'a': value, 'b': value}\""] * 3 + LAST,
+            "a record's texts may",
+            "",
+        ),
+        (
+            ["map_values: value.small", *["map_values: value + value"] * 25, *LAST],
+            "it has more than 20,000 characters",
+            "",
+        ),
+        (["map_values: value.small", *["map_values: value + 1"] * 150, *LAST], "has more than 100,000 characters", ""),
+        (["group_by_key", LOWEST.format("9223372036854775807 + 1"), "to_stream"], "may be null, or fail", ""),
+        (["group_by_key", LOWEST.format("None if True else 5"), "to_stream"], "may be null, or fail", ""),
+        (
+            [
+                "group_by_key",
+                "aggregate: {initial: \"{'n': 0, 'low': None if True else 5}\", add: \"{'n': aggregate.n + 1, 'low': min(aggregate.low, value.small)}\"}",
+                "to_stream",
+            ],
+            "may be null, or fail",
+            "",
+        ),
+        (
+            [
+                "group_by_key",
+                "aggregate: {initial: \"{'True': 5}\", add: \"{True: aggregate['True'] + value.small}\"}",
+                "to_stream",
+            ],
+            "its fields are not those of the initial value",
+            "",
+        ),
+        (
+            [
+                "group_by_key",
+                "aggregate: {initial: \"{'n': 0, 'N': 0}\", add: \"{'n': aggregate.n + 1, 'N': aggregate.N + 1}\"}",
+                "to_stream",
+            ],
+            "its fields are not those of the initial value",
+            "",
+        ),
+    ],
+)
+def test_what_a_query_may_do_otherwise_is_pythons(tmp_path: Path, steps: list[str], reason: str, more: str) -> None:
+    job = Job(tmp_path, {"out": steps}, [order(random.Random(0)) for _ in range(9)], more)
+    engines = job.engines()
+    assert engines[0].startswith("engine python")
+    assert any(reason in each for each in engines), engines
+
+
 def test_a_row_that_fails_is_left_to_python(spark: Any, tmp_path: Path) -> None:
     rows = [order(random.Random(at)) | {"amount": None if at == 11 else at % 6} for at in range(20)]
     steps = ["filter: value.amount > 3", "group_by_key", "count", "to_stream"]
@@ -260,6 +348,31 @@ def test_a_timestamp_that_a_task_refuses_fails(spark: Any, tmp_path: Path) -> No
     assert job.lines[-1].endswith("a timestamp of orders is before 1970 or too late")
 
 
+def test_a_query_that_spark_refuses_is_left_to_python(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamkit.runtime.spark.sql import grouped_queries
+
+    job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
+    monkeypatch.setattr(grouped_queries, "chosen_rows", lambda *_: "missing > 1")
+    job.run(spark)
+    refusal = "all stages run in Python after all: Spark refuses the query of orders: [UNRESOLVED_COLUMN"
+    assert job.lines[-2].startswith(refusal)
+    assert job.written("out") == job.expected("out")
+
+
+def test_a_setting_that_changes_queries_is_pythons(spark: Any, tmp_path: Path) -> None:
+    name = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
+    job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
+    spark.conf.set(name, "true")
+    try:
+        job.run(spark)
+    finally:
+        spark.conf.unset(name)
+    assert f"all stages run in Python: {name}=true changes what queries mean" in job.lines
+    assert job.written("out") == job.expected("out")
+
+
 def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from streamkit.runtime.spark.rows import files
 
@@ -277,3 +390,68 @@ def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, mon
     assert "price" not in columns
     assert "paid" not in columns
     assert "Python" not in text
+
+
+def risky_pipeline(draw: random.Random) -> list[str]:
+    """The steps of a pipeline that fails at some rows."""
+    steps = draw.sample(
+        [
+            "filter: value.amount > -5",
+            "filter: value.item != 'b' and value.amount < 9",
+            "filter_not: value.paid and value.amount + value.small > 3",
+            "filter: value.amount is None or value.amount * 3 != 21",
+            "filter: value.get('item', value.amount + 1) != 'a'",
+            "filter: 0 < value.small < value.amount or value.paid",
+            "filter: (value.amount if value.paid else value.small) >= 0",
+            "filter: value.price is None or value.price < 2",
+        ],
+        draw.randrange(3),
+    )
+    group = draw.choice(
+        ["group_by_key", "group_by: value.item + '!'", "group_by: \"'n' if value.amount < 4 else key\""]
+    )
+    fold = draw.choice(
+        [
+            "count",
+            "aggregate: {initial: 0, add: aggregate + value.amount, value_serde: long}",
+            "aggregate: {initial: -3, add: value.amount + aggregate, value_serde: long}",
+            "aggregate: {initial: 5, add: 'min(value.amount, aggregate)', value_serde: long}",
+            "aggregate: {initial: \"{'n': 1, 'low': 4, 'high': ''}\", add: \"{'n': aggregate.n + value.amount, 'low': "
+            "min(aggregate.low, value.small), 'high': max(value.item, aggregate.high)}\"}",
+        ]
+    )
+    return [*steps, group, fold, "to_stream"]
+
+
+def risky_order(draw: random.Random, rare: float) -> dict[str, Any]:
+    """A row that seldom has what a step fails at."""
+
+    def one_of(rarely: tuple[Any, ...], mostly: tuple[Any, ...]) -> Any:
+        return draw.choice(rarely if draw.random() < rare else mostly)
+
+    return order(draw) | {
+        "item": one_of((None,), ("", "a", "b")),
+        "amount": one_of((None, -(1 << 63), (1 << 63) - 1, 1 << 62), (0, 1, 4, 7)),
+        "paid": draw.choice((True, False)),
+        "price": one_of((math.nan, math.inf), (None, 0.0, 1.5)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(2 * CASES))
+def test_queries_fail_where_try_fails(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    rare = draw.choice((0.01, 0.05))
+    steps, rows = risky_pipeline(draw), [risky_order(draw, rare) for _ in range(30)]
+    if not any("price" in step for step in steps):
+        # A query does not notice what is wrong in a column that no step reads.
+        rows = [row | {"price": None} for row in rows]
+    job = Job(tmp_path, {"out": steps}, rows)
+    assert not any("not sql" in each for each in job.engines())
+    try:
+        expected = job.expected("out")
+    except StreamkitError:
+        with pytest.raises(StreamkitError):
+            job.run(spark)
+    else:
+        job.run(spark)
+        assert job.written("out") == expected

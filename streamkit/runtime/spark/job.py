@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from streamkit.config import Config
 from streamkit.errors import UsageError
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.plain_nodes import PassThrough, TablePassThrough
@@ -164,7 +165,7 @@ class Job:
 
     def _only_python(self) -> str | None:
         """Return why no stage of the job is a query; None if one may be."""
-        options = self.options
+        options, config = self.options, self.plan.config
         if options.engine != AUTO:
             return f"--engine {options.engine}"
         reasons = {
@@ -174,7 +175,11 @@ class Job:
             "the job compares its records with those of the log": bool(options.compare),
             "the job writes every update": options.emit == UPDATES,
             "records choose their topics": bool(self._routing) or REST in options.outputs,
-            "max.request.size limits the records between steps": self.plan.config.max_request_size is not None,
+            "max.request.size limits the records between steps": config.max_request_size is not None,
+            "expression.max.bytes is below its default": config.expression_max_bytes
+            < Config.expression_max_bytes.default,
+            "expression.max.steps is below its default": config.expression_max_steps
+            < Config.expression_max_steps.default,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -9,22 +9,26 @@ from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.sql.expressions import Translator, parse
+from streamkit.runtime.spark.sql.expressions import Made, Translator, parse
 from streamkit.runtime.spark.sql.grouped_queries import Groups, Records, grouped
-from streamkit.runtime.spark.sql.terms import INTEGER, OBJECT, TEXT, Guard, Term
+from streamkit.runtime.spark.sql.sources import without_case
+from streamkit.runtime.spark.sql.terms import INTEGER, TEXT, Guard, Term, object_of
 
 _RESULT = "aggregate"
 _LOWEST = -(1 << 63)
 _EXTREMES = {"min": "least", "max": "greatest"}
 
 
-def aggregate(aggregation: Aggregation, records: Records, shown: str) -> Groups:
-    """Return the groups of an aggregation. shown: the step, for messages. Raises UntranslatableError."""
+def aggregate(aggregation: Aggregation, records: Records, made: Made, shown: str) -> Groups:
+    """Return the groups of an aggregation. Raises UntranslatableError.
+
+    made: what other expressions make of a record; shown: the step, for messages.
+    """
     if aggregation.kind == "count":
         return grouped(records, Term(INTEGER, "`count`"), {"count": "count(*)"})
     if aggregation.kind not in ("reduce", "aggregate") or aggregation.add is None:
         raise UntranslatableError(f"{shown}: the aggregation has no form in SQL that is exact")
-    return _Folding(aggregation, aggregation.add, records).groups()
+    return _Folding(aggregation, aggregation.add, records, made).groups()
 
 
 @dataclass
@@ -34,6 +38,7 @@ class _Folding:
     aggregation: Aggregation
     add: Expression
     records: Records
+    made: Made
     sums: dict[str, str] = field(default_factory=dict)
     """What is computed for each key, by name."""
     tests: list[Guard] = field(default_factory=list)
@@ -44,7 +49,7 @@ class _Folding:
         """Return the groups. Raises UntranslatableError."""
         tree, source = parse(self.add)
         self._translator = Translator(
-            source, {name: term for name, term in self.records.names.items() if name != "timestamp"}
+            source, {name: term for name, term in self.records.names.items() if name != "timestamp"}, self.made
         )
         initial = self._initial()
         value = (
@@ -59,23 +64,24 @@ class _Folding:
             return None
         assert self.aggregation.initial is not None
         tree, source = parse(self.aggregation.initial)
-        return Translator(source, {}).of(tree)
+        translator = Translator(source, {}, self.made)
+        found = translator.of(tree)
+        if found.guards or any(each.nullable for each in (found, *found.fields.values())):
+            # SQL has no error for such a value, and least() and greatest() pass over null.
+            return translator.refuse(tree, "the initial value may be null, or fail")
+        return found
 
     def _object(self, tree: ast.Dict, initial: Term | None) -> Term:
         """Return an object whose fields are folded each by itself."""
-        names = [str(key.value) if isinstance(key, ast.Constant) else "" for key in tree.keys]
-        if (
-            initial is None
-            or initial.kind != OBJECT
-            or set(names) != set(initial.fields)
-            or len(set(names)) < len(names)
-        ):
+        names = [key.value for key in tree.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+        known = {} if initial is None else initial.fields
+        if not names or set(names) != set(known) or len(set(map(without_case, names))) < len(tree.keys):
             return self._translator.refuse(tree, "its fields are not those of the initial value")
         fields = {
-            name: self._folded(item, name, initial.fields[name], f"value.{name}")
+            name: self._folded(item, name, known[name], f"value.{name}")
             for name, item in zip(names, tree.values, strict=True)
         }
-        return Term(OBJECT, "", fields=fields)
+        return self._translator.limited(tree, object_of(fields))
 
     def _folded(self, tree: ast.expr, name: str | None, initial: Term | None, column: str) -> Term:
         """Return what a sum, a least or a greatest value of all records is. name: of the field that is folded, None for all."""
@@ -96,7 +102,8 @@ class _Folding:
         if extreme:
             self.sums[column] = f"{extreme}({term.sql})"
             folded = ticked(column)
-            return Term(term.kind, folded if initial is None else f"{_EXTREMES[extreme]}({folded}, {initial.sql})")
+            sql = folded if initial is None else f"{_EXTREMES[extreme]}({folded}, {initial.sql})"
+            return Term(term.kind, sql, size=max(term.size, 0 if initial is None else initial.size))
         return self._sum(tree, term, initial, column)
 
     def _sum(self, tree: ast.expr, term: Term, initial: Term | None, column: str) -> Term:

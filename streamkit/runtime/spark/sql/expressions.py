@@ -4,52 +4,104 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.expressions.syntax import Source
-from streamkit.runtime.spark.sql.terms import BOOLEAN, INTEGER, NOTHING, NUMBER, OBJECT, TEXT, Guard, Term, literal
+from streamkit.runtime.spark.sql.terms import (
+    BOOLEAN,
+    INTEGER,
+    LARGEST,
+    NOTHING,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    Guard,
+    Term,
+    literal,
+    object_of,
+)
 
 _ORDERS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "try_add", ast.Sub: "try_subtract", ast.Mult: "try_multiply"}
 _MOST_MEMBERS = 1000
 """Constants beside `in`: a condition for each of them."""
+_MOST_MADE = 24 << 20
+"""Bytes that the expressions of one record may make together: Python counts up to two for each, and ends at 64 MiB."""
+_PART, _READ = 64, 8
+"""Bytes that a part of an expression counts, and of how many bytes of text that it reads and does not make one counts."""
+_LONGEST_SQL = 20_000
+"""Characters of a value with its guards: a step that names a value twice doubles them."""
+_DIGITS = 20
+"""Bytes of a whole number of 64 bits as text, which is longer than None."""
+
+
+@dataclass
+class Made:
+    """The most bytes that the steps of a stage make of one record."""
+
+    size: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether Python takes as much of one record."""
+        return self.size <= _MOST_MADE
 
 
 def parse(expression: Expression) -> tuple[ast.expr, Source]:
-    """Return the tree of an expression, and the places in it. Raises UntranslatableError for a Python callable."""
+    """Return the tree of an expression, and the places in it. Raises UntranslatableError if it calls functions of the user.
+
+    The file may define a function that has the name of one of the language, and takes its place.
+    """
     source = Source(expression.text, expression.position, expression.locate)
-    tree = None if expression.called is not None else source.parse([])
+    tree = None if expression.links else source.parse([])
     if tree is None:
         at = source.position
-        raise UntranslatableError(f"{at.file}:{at.line}: {expression.text} is a function of Python")
+        what = "is a function of Python" if expression.called is not None else "calls a function of the file"
+        raise UntranslatableError(f"{at.file}:{at.line}: {expression.text} {what}")
     return tree, source
 
 
-def translate(expression: Expression, names: Mapping[str, Term]) -> Term:
-    """Return an expression as SQL; names: the parts of the record. Raises UntranslatableError with the part and its line."""
+def translate(expression: Expression, names: Mapping[str, Term], made: Made | None = None) -> Term:
+    """Return an expression as SQL. Raises UntranslatableError with the part and its line.
+
+    names: the parts of the record; made: what other expressions make of it, to which this one adds.
+    """
     tree, source = parse(expression)
-    return Translator(source, names).of(tree)
+    return Translator(source, names, made).of(tree)
 
 
-def translate_condition(expression: Expression, names: Mapping[str, Term]) -> Term:
-    """Return the truth of an expression as SQL. Raises UntranslatableError with the part and its line."""
+def translate_condition(expression: Expression, names: Mapping[str, Term], made: Made | None = None) -> Term:
+    """Return the truth of an expression as SQL, as `translate`."""
     tree, source = parse(expression)
-    return Translator(source, names).condition(tree)
+    return Translator(source, names, made).condition(tree)
 
 
 class Translator:
     """Translates one expression."""
 
-    def __init__(self, source: Source, names: Mapping[str, Term]):
+    def __init__(self, source: Source, names: Mapping[str, Term], made: Made | None = None):
         self._source = source
         self._names = names
+        self._made = Made() if made is None else made
 
     def of(self, node: ast.AST) -> Term:
         """Return a part of the expression as SQL. Raises UntranslatableError."""
         method: Callable[[ast.AST], Term] | None = getattr(self, f"on_{type(node).__name__}", None)
-        return self.refuse(node, "it has no form in SQL that is exact") if method is None else method(node)
+        if method is None:
+            return self.refuse(node, "it has no form in SQL that is exact")
+        return self.limited(node, method(node))
+
+    def limited(self, node: ast.AST, term: Term) -> Term:
+        """Return a part if it passes no limit of Python's, or of SQL. Raises UntranslatableError."""
+        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict))
+        self._made.size += _PART + (term.size if is_made else term.size // _READ if term.kind == TEXT else 0)
+        if term.size > LARGEST or not self._made.fits:
+            return self.refuse(node, "a record's texts may make it too large for Python")
+        if len(term.sql) + sum(len(each.sql) for each in term.guards) > _LONGEST_SQL:
+            return self.refuse(node, f"it has more than {_LONGEST_SQL:,} characters in SQL")
+        return term
 
     def refuse(self, node: ast.AST, reason: str) -> Term:
         """Raise UntranslatableError for a part."""
@@ -91,13 +143,15 @@ class Translator:
         return replace(found, guards=(*owner.guards, *self._all_present(node, [owner]), *found.guards))
 
     def on_Call(self, node: ast.Call) -> Term:
-        """`value.get("name")`: a column has the field in each row, so that a default is never used."""
+        """`value.get("name")`: a column has the field in each row, so that a default is evaluated and never used."""
         method, name = node.func, node.args[0] if node.args else None
         is_get = isinstance(method, ast.Attribute) and method.attr == "get" and not node.keywords
         if not is_get or len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return self.refuse(node, "only get(NAME) of an object has a form in SQL that is exact")
         assert isinstance(method, ast.Attribute)
-        return self._field(node, self.of(method.value), name.value)
+        owner = self.of(method.value)
+        guards = [guard for each in node.args[1:] for guard in self.of(each).guards]
+        return self._field(node, replace(owner, guards=(*owner.guards, *guards)), name.value)
 
     # -- Literals --
 
@@ -119,13 +173,12 @@ class Translator:
             found = self.of(item)
             guards += found.guards
             fields[key.value] = found.without_guards()
-        return (
-            Term(OBJECT, "", guards=tuple(guards), fields=fields) if fields else self.refuse(node, "it has no fields")
-        )
+        return object_of(fields, guards) if fields else self.refuse(node, "it has no fields")
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Term:
         parts: list[str] = []
         guards: list[Guard] = []
+        size = 0
         for each in node.values:
             is_plain = isinstance(each, ast.FormattedValue) and each.conversion == -1 and each.format_spec is None
             if not (is_plain or isinstance(each, ast.Constant)):
@@ -134,9 +187,10 @@ class Translator:
             if found.kind not in (TEXT, INTEGER):
                 return self.refuse(node, f"{found.kind} in braces has no form in SQL that is exact")
             guards += found.guards
+            size += max(found.size, _DIGITS)
             text = found.sql if found.kind == TEXT else f"CAST({found.sql} AS STRING)"
             parts.append(f"coalesce({text}, 'None')" if found.nullable else text)
-        return Term(TEXT, f"concat({', '.join(parts)})" if parts else "''", guards=tuple(guards))
+        return Term(TEXT, f"concat({', '.join(parts)})" if parts else "''", guards=tuple(guards), size=size)
 
     # -- Operators --
 
@@ -154,7 +208,8 @@ class Translator:
         guards = [*left.guards, *right.guards]
         if left.kind == right.kind == TEXT and isinstance(node.op, ast.Add):
             present = self._all_present(node, [left, right])
-            return Term(TEXT, f"concat({left.sql}, {right.sql})", guards=(*guards, *present))
+            sql, size = f"concat({left.sql}, {right.sql})", left.size + right.size
+            return Term(TEXT, sql, guards=(*guards, *present), size=size)
         function = _ARITHMETIC.get(type(node.op))
         if function is None or not left.kind == right.kind == INTEGER:
             return self.refuse(node, f"an operator of {left.kind} and {right.kind} that SQL does not have exactly")
@@ -172,7 +227,7 @@ class Translator:
     def condition(self, node: ast.expr) -> Term:
         """Return the truth of a part, which is never null if its guards hold. Raises UntranslatableError."""
         if isinstance(node, ast.BoolOp):
-            return _joined(node, [self.condition(each) for each in node.values])
+            return self.limited(node, _joined(node, [self.condition(each) for each in node.values]))
         found = self.of(node)
         return Term(BOOLEAN, found.truth, guards=found.guards)
 
@@ -184,7 +239,8 @@ class Translator:
         inside = [guard.under(test.sql) for guard in body.guards]
         outside = [guard.under(f"NOT {test.sql}") for guard in other.guards]
         sql = f"if({test.sql}, {body.sql}, {other.sql})"
-        return Term(kinds.pop(), sql, body.nullable or other.nullable, (*test.guards, *inside, *outside))
+        guards, size = (*test.guards, *inside, *outside), max(body.size, other.size)
+        return Term(kinds.pop(), sql, body.nullable or other.nullable, guards, size=size)
 
     # -- Comparisons --
 

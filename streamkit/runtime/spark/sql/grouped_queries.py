@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import OutputColumn, OutputLayout, ticked
+from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _GROUP = "key"
+_LONGEST_SQL = 100_000
+"""Characters of a query: Spark takes seconds to plan a longer one."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,21 @@ class Query:
         return self.groups.records.source.topic
 
     def frame(self, opened: OpenedInput) -> DataFrame:
-        """Return the rows over an opened input. A row for which the query is not exact raises InexactError when they are computed."""
+        """Return the rows over an opened input. A row for which the query is not exact raises InexactError when they are computed.
+
+        Raises InexactError if Spark refuses the query.
+        """
+        from pyspark.errors import AnalysisException
+
+        try:
+            with without_error_log():
+                found = self._frame(opened)
+                _ = found.schema  # Spark Connect analyzes a query no earlier.
+        except AnalysisException as error:
+            raise InexactError(f"Spark refuses the query of {self.topic}: {reason(error)}") from error
+        return found
+
+    def _frame(self, opened: OpenedInput) -> DataFrame:
         from pyspark.sql import functions as sf
 
         groups, records = self.groups, self.groups.records
@@ -118,7 +135,7 @@ def grouped(records: Records, value: Term, sums: Mapping[str, str], tests: tuple
     for part in (records.key, records.value):
         if part.is_null != "false":
             records = records.kept_where(f"(NOT {part.is_null})")
-    key = Term(records.key.kind, ticked(_GROUP))
+    key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
     return Groups(records, key, value, sums, tests)
 
 
@@ -127,7 +144,11 @@ def query_of(groups: Groups, layout: OutputLayout) -> Query:
     names = {column.field for column in layout.columns if column.part == "value"}
     if groups.value.kind == OBJECT and not names.issuperset(groups.value.fields):
         raise UntranslatableError(f"the output {layout.place} has no column for a field of its values")
-    return Query(groups, tuple((column.name, _cell(groups, column)) for column in layout.columns))
+    columns = tuple((column.name, _cell(groups, column)) for column in layout.columns)
+    tests = [each.sql for each in (*groups.records.tests, *groups.tests)]
+    if sum(map(len, (*tests, *groups.sums.values(), *(sql for _, sql in columns)))) > _LONGEST_SQL:
+        raise UntranslatableError(f"the query of the output {layout.place} has more than {_LONGEST_SQL:,} characters")
+    return Query(groups, columns)
 
 
 def _cell(groups: Groups, column: OutputColumn) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 LATEST = ((1 << 63) - 1) // 1000
 """The last millisecond that a column of times holds."""
 LONGEST = 1 << 16
-"""Bytes of text that no limit of a record's size refuses, whatever the step makes of it."""
+"""Bytes of a column of text; a row with a longer one is Python's, whose limits of a record's size it may pass."""
+_MOST_TEXT = 1 << 19
+"""Bytes of all columns of text that steps read, which a value may have as a whole, and several times."""
 TIME = "timestamp"
 _PLACED = "place in the order"
 _WIDE = {INTEGER: "bigint", NUMBER: "double"}
@@ -82,7 +85,8 @@ class SqlSource:
 
     def _term(self, path: Path, kind: DataType, nullable: bool, word: str) -> Term:
         fields = _Fields(self, path, kind) if word == OBJECT else {}
-        return Term(word, ticked(_name(path)), nullable, fields=fields)
+        size = {OBJECT: _MOST_TEXT, TEXT: LONGEST}.get(word, 0)
+        return Term(word, ticked(_name(path)), nullable, fields=fields, size=size)
 
     def field(self, path: Path, kind: DataType, nullable: bool) -> Term | None:
         """Return a field; None for one of a type whose values SQL does not treat as Python does."""
@@ -101,10 +105,12 @@ class SqlSource:
             found.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
         if self._columns.has_key:
             found.append(Guard(f"({ticked('key')} IS NOT NULL)", f"a key of {self.topic} is null"))
+        texts = sum(self._kind_of(path) == TEXT for path in self._paths())
+        longest = min(LONGEST, _MOST_TEXT // max(1, texts))
         for path in self._paths():
             if self._kind_of(path) == TEXT:
                 column = ticked(_name(path))
-                fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {LONGEST})"
+                fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {longest})"
                 reason = f"{_name(path)} of {self.topic} is no UTF-8, or a long text"
                 found.append(Guard(f"({column} IS NULL OR {fits})", reason))
             elif self._kind_of(path) == NUMBER:
@@ -153,9 +159,9 @@ class _Fields(Mapping[str, Term]):
         assert isinstance(kind, StructType)
         self._source = source
         self._path = path
-        lower = [each.name.lower() for each in kind.fields]
+        folded = Counter(without_case(each.name) for each in kind.fields)
         # Spark does not tell names apart that differ in their case alone.
-        self._fields = {each.name: each for each in kind.fields if lower.count(each.name.lower()) == 1}
+        self._fields = {each.name: each for each in kind.fields if folded[without_case(each.name)] == 1}
 
     def __getitem__(self, name: str) -> Term:
         field = self._fields[name]
@@ -194,6 +200,21 @@ def _name(path: Path) -> str:
     ('value.a.b', 'value.a\\\\.b')
     """
     return ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in path)
+
+
+def without_case(name: str) -> str:
+    """Return what is equal for all names that Spark does not tell apart (String.equalsIgnoreCase of Java), and for a few others.
+
+    >>> without_case("K\u0131") == without_case("\u212aI")
+    True
+    """
+    return "".join(_without_case(each) for each in name)
+
+
+def _without_case(character: str) -> str:
+    # Java has no case of more than one character, as SS is of ß.
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()[0]
 
 
 def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
@@ -235,4 +256,4 @@ def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     return InputColumns(found, place.columns.key is not None, FILES)
 
 
-__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files"]
+__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files", "without_case"]

@@ -19,7 +19,7 @@ from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job_options import PYTHON
 from streamkit.runtime.spark.rows.output_columns import OutputLayout
 from streamkit.runtime.spark.sql.aggregates import aggregate
-from streamkit.runtime.spark.sql.expressions import translate, translate_condition
+from streamkit.runtime.spark.sql.expressions import Made, translate, translate_condition
 from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, query_of
 from streamkit.runtime.spark.sql.sources import InputColumns, SqlSource
 from streamkit.runtime.spark.sql.terms import NOTHING, SERDE_KINDS, Term
@@ -160,6 +160,7 @@ class _Walk:
         self._plan = plan
         self._sub = sub
         self._seen: set[str] = set()
+        self._made = Made()
         self.between: dict[str, Records] = {}
         self.written: dict[str, Groups] = {}
 
@@ -197,13 +198,13 @@ class _Walk:
         if isinstance(rows, Groups):
             return self._mapped(node, rows)
         if isinstance(processor, Filter):
-            test = translate_condition(processor.predicate, rows.names)
+            test = translate_condition(processor.predicate, rows.names, self._made)
             return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
         if isinstance(processor, MapValues):
-            value = translate(processor.value, rows.names)
+            value = translate(processor.value, rows.names, self._made)
             return replace(rows.guarded(value), value=value.without_guards())
         if isinstance(processor, SelectKey):
-            key = translate(processor.key, rows.names)
+            key = translate(processor.key, rows.names, self._made)
             return replace(rows.guarded(key), key=key.without_guards())
         if isinstance(processor, RepartitionFilter):
             return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
@@ -218,7 +219,7 @@ class _Walk:
         if not (is_plain or isinstance(processor, MapValues)):
             raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL for the rows of a table")
         assert isinstance(processor, TableMapValues | MapValues)
-        value = translate(processor.value, groups.names)
+        value = translate(processor.value, groups.names, self._made)
         if value.guards:
             raise UntranslatableError(value.guards[0].reason)
         if value.kind == NOTHING or value.nullable:
@@ -232,7 +233,7 @@ class _Walk:
                 f"{where(self._plan, node)}: its table is read by other steps, or keeps more than its last rows"
             )
         self._check_serde(node, "key", store.key_serde, records.key)
-        groups = aggregate(processor.aggregation, records, where(self._plan, node))
+        groups = aggregate(processor.aggregation, records, self._made, where(self._plan, node))
         self._check_serde(node, "value", store.value_serde, groups.value)
         return groups
 
@@ -241,6 +242,9 @@ class _Walk:
             raise UntranslatableError(f"{where(self._plan, node)}: records choose their topics or their partitions")
         self._check_serde(node, "key", node.key_serde, rows.key)
         self._check_serde(node, "value", node.value_serde, rows.value)
+        self._made.size += rows.key.size + rows.value.size
+        if not self._made.fits:
+            raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
         if isinstance(rows, Records):
             if not node.internal:
                 raise UntranslatableError(f"{node.topic} is a stream, whose records have an order")

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from streamkit.serdes.size import MAX_BYTES
+
 TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
 NOTHING, OBJECT = "null", "an object"
 COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean"}
@@ -17,6 +19,10 @@ SERDE_KINDS = {
     "json": (TEXT, INTEGER, BOOLEAN, NUMBER, NOTHING, OBJECT),
 }
 """The kinds of values that a serde writes and reads again as they are."""
+LARGEST = MAX_BYTES // 6
+"""Bytes of all text in a value that a serde writes whatever its characters are: JSON escapes one by six."""
+_OBJECT, _FIELD = 1 << 13, 1 << 6
+"""Bytes that an object and a field of it count, so that neither objects in each other nor their fields pass a serde's limits."""
 _WHOLE = re.compile(r"CAST\('(-?\d+)' AS BIGINT\)")
 _LARGEST_EXACT = 1 << 53
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -45,7 +51,7 @@ class Keep:
 class Term:
     """A value. sql: always in brackets, or one word; fields: of an object.
 
-    guards: what must hold if the value is used, each only if those before it hold.
+    guards: what must hold if the value is used, each only if those before it hold. size: the most bytes of all text in it.
     """
 
     kind: str
@@ -53,6 +59,7 @@ class Term:
     nullable: bool = False
     guards: tuple[Guard, ...] = ()
     fields: Mapping[str, Term] = field(default_factory=dict)
+    size: int = 0
 
     @property
     def truth(self) -> str:
@@ -85,6 +92,12 @@ class Term:
         return replace(self, guards=())
 
 
+def object_of(fields: Mapping[str, Term], guards: Sequence[Guard] = ()) -> Term:
+    """Return an object."""
+    size = _OBJECT + sum(_FIELD + _FIELD * len(name) + each.size for name, each in fields.items())
+    return Term(OBJECT, "", guards=tuple(guards), fields=fields, size=size)
+
+
 def literal(value: str | float | None) -> Term | None:
     """Return a constant; None for one that no column can hold."""
     if value is None:
@@ -96,7 +109,7 @@ def literal(value: str | float | None) -> Term | None:
     if isinstance(value, float):
         return Term(NUMBER, f"CAST('{value!r}' AS DOUBLE)") if math.isfinite(value) else None
     try:
-        return Term(TEXT, quoted_text(value))
+        return Term(TEXT, quoted_text(value), size=len(value.encode()))
     except UnicodeEncodeError:  # half of a surrogate pair
         return None
 
