@@ -171,8 +171,8 @@ CLICKING = """\
     [
         (UNLOGGED, MigrationError, "store ends has no changelog"),
         (CLOCK, InvalidTopologyError, "now()"),
-        (ENRICHED, MigrationError, "step enrich: a service gives the answers of today"),
-        (WRITTEN, MigrationError, "clicks is written by"),
+        (ENRICHED, MigrationError, "step enrich: a service returns today's results"),
+        (WRITTEN, MigrationError, "clicks is written only by"),
     ],
 )
 def test_stores_that_have_no_past(versions: Versions, added: str, error: type[Exception], words: str) -> None:
@@ -187,7 +187,7 @@ def test_new_topic_that_an_existing_store_needs_too(versions: Versions) -> None:
     new = versions.plan(
         (grouped, "      - merge: clicking\n" + grouped), ("    to: counts\n", "    to: counts\n" + CLICKING)
     )
-    with pytest.raises(MigrationError, match="clicks is new and leads to store words too"):
+    with pytest.raises(MigrationError, match="clicks is new and also leads to store words"):
         evolution(versions, old, new).find()
 
 
@@ -230,7 +230,7 @@ def test_until_committed(versions: Versions) -> None:
     assert ranges(plan, topic, Range(end="committed")) == [(0, 0, 2), (1, 0, 0)]
     assert ranges(plan, topic, Range(end="committed", to_end=frozenset({topic}))) == [(0, 0, 2), (1, 0, 2)]
     assert ranges(plan, topic, Range(end="committed", continued={first: 1})) == [(0, 1, 2), (1, 0, 0)]
-    with pytest.raises(StateError, match="set back"):
+    with pytest.raises(StateError, match="reset to an earlier offset"):
         ranges(plan, topic, Range(end="committed", continued={first: 3}))
 
 

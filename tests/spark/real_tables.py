@@ -239,7 +239,7 @@ def test_refused_before_anything_is_written(spark: Any, job: Any, table: str, tm
 
 def test_null_in_a_key(spark: Any, job: Any, table: str) -> None:
     records = [({"a": 1, "b": 1}, 1, 0), ({"a": None, "b": 1}, 1, 1)]
-    with pytest.raises(StreamkitError, match="a record has null as key_a, and the rows of a table have keys"):
+    with pytest.raises(StreamkitError, match="a record has null as key_a, but the rows of a table need keys"):
         job("events", records, f"counts={table},key=a int,b int")
     assert not spark.catalog.tableExists(table)
 
@@ -372,7 +372,7 @@ def test_each_run_is_one_commit(spark: Any, tmp_path: Path, table: str, monkeypa
             runs.run(**given)
 
     spark.sql(f"DELETE FROM {table}_events WHERE n = 3")
-    refused(f"{table}_events: .* is missing, which run 1 has read; a run goes on with rows that were added")
+    refused(f"{table}_events: .*, which run 1 has read, is missing; a run can read rows that were added to a table")
     refused(f"{table}_latest: the table belongs to another job .lake, --checkpoint ", checkpoint=tmp_path / "other")
     manifest = runs.checkpoint / "manifests" / "000003.json"
     manifest.rename(tmp_path / "away")

@@ -45,7 +45,7 @@ def test_a_null_in_a_key(spark: Any, plan: Plan, tmp_path: Path) -> None:
         inputs = inputs_of(plan, [f"orders={tmp_path}/lake,key={settings}"])
         submit(plan, JobOptions(inputs, out, overwrite=True), spark)
 
-    words = f"{tmp_path}/lake: key=user is null in a row; where=user is not null leaves such rows out"
+    words = f"{tmp_path}/lake: key=user is null in a row; where=user is not null skips such rows"
     fails(lambda: run("user,value=n,timestamp=0"), words)
     assert not (tmp_path / "out/_SUCCESS").exists()
     run("user,value=n,timestamp=0,where=user is not null")
@@ -65,7 +65,7 @@ def test_a_null_in_a_timestamp(spark: Any, plan: Plan, tmp_path: Path) -> None:
         submit(plan, JobOptions(inputs, out, overwrite=True), spark)
 
     try:
-        words = "timestamp=ts: a row has null, and so no place in the order; where=ts is not null leaves such rows out"
+        words = "timestamp=ts: a row has null, and so no place in the order; where=ts is not null skips such rows"
         fails(lambda: run("changing_inputs,format=table"), f"changing_inputs: {words}")
     finally:
         spark.sql("drop table changing_inputs")
@@ -136,9 +136,7 @@ def test_columns_that_change_their_types_between_runs(lake: Lake) -> None:
     ):
         wrong = lake.add(f"{number}.json", row)
         remedy = "to_json" if "struct" in words else "string"
-        fails(
-            lake.run, f"{lake.path}: value.{words} in those up to run 2", f"{remedy}(COLUMN)", "--accept-input-changes"
-        )
+        fails(lake.run, f"{lake.path}: value.{words} up to run 2", f"{remedy}(COLUMN)", "--accept-input-changes")
         wrong.unlink()
     assert not list((lake.folder / "out").glob("*000003*"))
     lake.add("7.json", {"user": "u3", "tags": [], "more": {}})
@@ -156,7 +154,7 @@ def test_columns_whose_types_become_known_later(lake: Lake) -> None:
         lake.run()
         assert lake.written(number) == [row]
     lake.add("6.json", {**full, "items": [{"a": ["x"]}]})
-    fails(lake.run, "value.items[].a[] is of type string in the new files, and was bigint in those up to run 5")
+    fails(lake.run, "value.items[].a[] is of type string in the new files, and was bigint up to run 5")
 
 
 def test_ways_to_write_one_path(lake: Lake) -> None:
@@ -181,7 +179,7 @@ def test_settings_that_change_between_runs(lake: Lake) -> None:
         ("where=amount > 0", "where=amount > 1"),
     ):
         (name, before), (_, after) = was.split("=", 1), now.split("=", 1)
-        words = f"up to 1: {name} is {after} and was {before}. Give the same settings, or --accept-input-changes"
+        words = f"up to 1: {name} is {after} and was {before}. Use the same settings, or --accept-input-changes"
         fails(lambda now=now, was=was: lake.run(settings.replace(was, now)), f"--input orders={lake.path}: ", words)
     fails(
         lambda: lake.run("value=*,timestamp=ts,headers=array()"),

@@ -248,7 +248,7 @@ HEAD_OF_CSV = "key,value,timestamp\n"
     [
         ("in", {"in/2024/x.jsonl": LINE_OF_ONE}, "Spark does not read .*/in/2024/x.jsonl: .*/in/[*]"),
         ("_in.jsonl", {"_in.jsonl": LINE_OF_ONE}, "names that begin with _"),
-        ("in.csv", {"in.csv": "Key,value,timestamp\na,b,1\n"}, "column 'Key' would not be read; call it 'key'"),
+        ("in.csv", {"in.csv": "Key,value,timestamp\na,b,1\n"}, "column 'Key' would not be read; rename it to 'key'"),
         ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc\n"}, "Encountered error while reading file .*in.csv"),
         ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc,d,2,e\n"}, "Encountered error while reading file .*in.csv"),
         (

@@ -241,7 +241,7 @@ def test_two_runs_at_once(spark: Any, counting: Path, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(FileSystem, "is_local", lambda *given: False)
     monkeypatch.setattr(Checkpoint, "write_state", overtaken)
-    fails(runs.run, "another run has ended first", kind=StateError)
+    fails(runs.run, "another run has committed run", kind=StateError)
     monkeypatch.setattr(FileSystem, "is_local", unlocked)
     assert [run.name for run in runs.out.glob("run=*")] == ["run=000001"]
     written = runs.written()

@@ -33,7 +33,7 @@ def test_bad_input(two: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     read = two.folder / "lines" / "001.jsonl"
     text = read.read_text()
     read.rename(two.folder / "away")
-    fails(two.run, "--input lines=", "001.jsonl is missing", "run 1")
+    fails(two.run, "--input lines=", "001.jsonl, which run 1 has read, is missing")
     (two.folder / "away").rename(read)
     read.write_text(text + " \n")
     fails(two.run, "--input lines=", "001.jsonl has changed since run 1")

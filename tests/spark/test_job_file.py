@@ -222,7 +222,7 @@ def test_mistakes_among_options_have_a_place(folder: Path) -> None:
     head = "topology: topology.yaml\ncheckpoint: state\noverwrite: true\noutputs:\n"
     for text, place, words in (
         ("  out: {path: x, format: parquet, partition_by: [vlue]}\n", "5:8", "there is no column vlue"),
-        ("  out: {path: x, format: parquet, value: decimel}\n", "5:8", "no form of type decimel"),
+        ("  out: {path: x, format: parquet, value: decimel}\n", "5:8", "can't have the type decimel"),
         ("  out: x\n  copies: x/y\n", "5:3", "--output copies is in the same directory"),
         ("  out: x\n", "3:12", "--overwrite and --checkpoint exclude each other"),
     ):

@@ -87,7 +87,7 @@ def test_a_file_of_two_inputs_is_refused(spark: Any, plan: Plan, tmp_path: Path)
     (tmp_path / "lake").mkdir()
     path = lines(tmp_path / "lake/a.jsonl", 1)
     for other in (f"{tmp_path}/lake/./a.jsonl", f"{tmp_path}/lake", f"{tmp_path}/lake/*.jsonl"):
-        with pytest.raises(UsageError, match=r"lake/a.jsonl is in .* and in .*, and would be read twice"):
+        with pytest.raises(UsageError, match=r"lake/a.jsonl is in both .* and .*, and would be read twice"):
             copied(spark, plan, tmp_path, [path, other])
 
 
@@ -147,10 +147,10 @@ def test_rows_of_one_order_but_two_kinds_are_refused(spark: Any, plan: Plan, tmp
     first = f"{rows},value=n,timestamp=day,order=day"
     with pytest.raises(
         UsageError,
-        match=rf"--input orders: nothing orders the rows of {rows} \(times\) among those of .* \(whole numbers",
+        match=rf"--input orders: the order between the rows of {rows} \(times\) and .* \(whole numbers\) is undefined",
     ):
         copied(spark, plan, tmp_path, [first, f"{rows},value=n,timestamp=day,order=n"])
-    with pytest.raises(UsageError, match=r"\(times\) among those of .*a.jsonl \(their place in files\); order=COLUMN"):
+    with pytest.raises(UsageError, match=r"\(times\) and .*a.jsonl \(their place in files\) is undefined; give"):
         copied(spark, plan, tmp_path, [first, lines(tmp_path / "a.jsonl", 1)])
 
 
@@ -162,7 +162,7 @@ def test_rows_with_offsets_are_merged_and_come_first(spark: Any, plan: Plan, tmp
     mapped = f"{rows},value=n,timestamp=0"
     assert copied(spark, plan, tmp_path, [without, mapped, with_offset]) == [1, 2, 3, 4]
     again = table(spark, tmp_path / "again", [(5, 10)], ddl)
-    with pytest.raises(StreamkitError, match="orders-0: two rows have the offset 10, so that nothing orders them"):
+    with pytest.raises(StreamkitError, match="orders-0: two rows have the offset 10, so their order is undefined"):
         copied(spark, plan, tmp_path, [mapped, f"{again},value=n,timestamp=0"])
 
 
@@ -207,8 +207,8 @@ def test_runs_read_what_is_new_in_each_input(spark: Any, plan: Plan, tmp_path: P
     lines(tmp_path / "m/1.jsonl", 6)
     run(z, a, m)
     assert written(3) == [6]
-    fails(lambda: run(z, m), f"--input orders={z}, {m}", "a/1.jsonl is missing, which run 1 has read")
-    fails(lambda: run(z, a, m, f"{a}/*"), f"{a}/1.jsonl is in {a} too; give each file to one input")
+    fails(lambda: run(z, m), f"--input orders={z}, {m}", "a/1.jsonl, which run 1 has read, is missing")
+    fails(lambda: run(z, a, m, f"{a}/*"), f"{a}/1.jsonl is also in {a}; each file must belong to one input")
     assert not (tmp_path / "runs/run=000004").exists()
 
 
@@ -222,5 +222,5 @@ def test_inputs_without_anything_new_have_an_order_too(spark: Any, plan: Plan, t
     run(timed)
     (tmp_path / "more").mkdir()
     lines(tmp_path / "more/1.jsonl", 2)
-    words = f"nothing orders the rows of {rows} (times) among those of {tmp_path}/more (their place in files)"
+    words = f"the order between the rows of {rows} (times) and {tmp_path}/more (their place in files) is undefined"
     fails(lambda: run(timed, str(tmp_path / "more")), f"--input orders: {words}; order=COLUMN of the same kind")

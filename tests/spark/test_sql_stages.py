@@ -216,7 +216,7 @@ def test_a_dry_run_names_the_engine_of_each_stage(tmp_path: Path) -> None:
     job = Job(tmp_path, {"out": EXACT}, rows)
     assert job.engines() == [
         "engine sql; its tasks read at most 9 records",
-        "engine sql; a part of the query of the stage before",
+        "engine sql; part of the previous stage's query",
     ]
     assert job.engines(engine="python")[1::2] == ["not sql: --engine python"] * 2
     assert job.engines(emit=UPDATES)[1::2] == ["not sql: the job writes every update"] * 2

@@ -144,7 +144,7 @@ def offset_runs(plan: Plan, *runs: list[int]) -> tuple[InProcess, list[dict[str,
 @pytest.mark.parametrize("repeated", [[2, 3], [0], [1, 7], [4, 5, 6, 8]])
 def test_offsets_that_a_run_before_has_read_are_refused(tmp_path: Path, repeated: list[int]) -> None:
     job, parts = offset_runs(plan_of(tmp_path, OFFSETS), [0, 1, 2], [5, 6], repeated)
-    with pytest.raises(RuntimeError, match=r"lines-0: the offset \d is among those that the runs before have read"):
+    with pytest.raises(RuntimeError, match=r"lines-0: the offset \d is within the range that earlier runs have read"):
         job.run(parts, random.Random(1))
 
 

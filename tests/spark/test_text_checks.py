@@ -53,9 +53,7 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
     (tmp_path / "in" / "b.json").write_text('{\n"n":\n3}\n')
     assert [record["value"] for record in copied(spark, place, tmp_path)] == [1, 2, 3]
     (tmp_path / "in" / "c.json").write_text('{"n": 4}\n{"n": 5}\n')
-    with pytest.raises(
-        TransportError, match=r"/in/c\.json: with options.multiLine a file of JSON is one value, .*: 4}"
-    ):
+    with pytest.raises(TransportError, match=r"/in/c\.json: with options.multiLine a JSON file is one value, .*: 4}"):
         copied(spark, place, tmp_path)
 
 

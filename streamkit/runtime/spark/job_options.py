@@ -21,7 +21,7 @@ _PIECE = re.compile(r"\s*(?:(\w+)\(\s*(?:(\d+)\s*,)?\s*([^(),]+?)\s*\)|([^(),]+?
 
 @dataclass(frozen=True)
 class Transform:
-    """A part of the key of a partition. kind: one of TIMES, BUCKET, or "" for the column itself; count: the number of buckets."""
+    """One element of `partition_by`. kind: one of TIMES, BUCKET, or "" for the column itself; count: the number of buckets."""
 
     column: str
     kind: str = ""
@@ -29,7 +29,7 @@ class Transform:
 
     @property
     def text(self) -> str:
-        """The transform as it is written."""
+        """The transform as text, in the syntax of `partition_by`."""
         if not self.kind:
             return self.column
         return f"{self.kind}({f'{self.count}, ' if self.count else ''}{self.column})"
@@ -40,7 +40,7 @@ class Transform:
 
 
 def parse_transforms(text: str, shown: str) -> tuple[Transform, ...]:
-    """Return transforms of text such as `day(timestamp),bucket(16,key)`. Raises UsageError.
+    """Parse transforms, such as `day(timestamp),bucket(16,key)`. Raises UsageError.
 
     >>> [each.text for each in parse_transforms("day(timestamp),bucket(16,key),region", "")]
     ['days(timestamp)', 'bucket(16, key)', 'region']
@@ -69,17 +69,17 @@ def _refuse(text: str, piece: str, shown: str) -> NoReturn:
 JSON_LINES, PARQUET, TABLE, DELTA, ICEBERG = "json", "parquet", "table", "delta", "iceberg"
 AVRO = "avro"
 OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", AVRO)
-"""The formats whose files Spark itself finds: all files of a path, in the order of their names."""
+"""The formats whose files Spark itself lists: all files at a path, in the order of their names."""
 OF_TABLES = (TABLE, DELTA, ICEBERG)
-"""The formats of outputs that are tables, which have a schema and a history."""
+"""The formats of table outputs, which have a schema and a history."""
 UNKNOWN = "format not known yet"
-"""The format of a place that only Spark can look at."""
+"""The format of a place that only Spark can access."""
 REST = "*"
 """The name that selects all topics without a separate output."""
 UPDATES, FINAL = "updates", "final"
 AUTO, PYTHON = "auto", "python"
 ENGINES = (AUTO, PYTHON)
-"""Which engine runs the stages: SQL if that is exact, or Python."""
+"""The engines that can run the stages: AUTO runs a stage in SQL if the result is exact, otherwise in Python."""
 MERGE, APPEND, OVERWRITE = "merge", "append", "overwrite"
 MODES = (MERGE, APPEND, OVERWRITE)
 """How records are combined with the existing rows of a table."""
@@ -91,42 +91,42 @@ _BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": AVRO}
 _BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": AVRO}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 _DEEPEST = 12
-"""The depth of nested folders NAME=VALUE in which a file is searched."""
+"""The maximum depth of nested folders NAME=VALUE in which files are searched."""
 _CHOSEN_HERE = {
     "mode": "a row that can't be read is an error, and is never left out",
     "columnnameofcorruptrecord": "a row that can't be read is an error, and is never left out",
     "ignorecorruptfiles": "a file that can't be read is an error, and is never left out",
     "enforceschema": "columns are read by their names",
     "columnpruning": "a row with too many fields is an error",
-    "unescapedquotehandling": "a quote in a quoted field is written twice, and another one is an error",
+    "unescapedquotehandling": "a quote within a quoted field is written twice; a single one is an error",
     "mergeschema": "the columns of all files are read",
     "samplingratio": "the columns of all rows are read",
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",
 }
-"""Options of Spark that would lose records, in lower case."""
+"""Spark options that would lose records, in lower case, each with the behaviour that a job guarantees instead."""
 IN_UTC = {"timeZone": "UTC"}
-"""An option of Spark for files: times without a zone, and those in the names of folders, are otherwise of the session's zone."""
+"""Spark's option for the zone of times without a zone, also in folder names; the default is the session's zone."""
 COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Options of Spark for files, whatever the session has."""
+"""Spark's options for files; they override the settings of the session."""
 
 
 Parts: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
-"""Columns or expressions of Spark SQL: one, names of several, or expressions by the names of fields."""
+"""One column or expression of Spark SQL, several column names, or expressions by field name."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The sources of a record's parts in the rows of an input; None: the column with the name of the part."""
+    """The columns of an input from which the parts of a record are taken; None: the column with the name of the part."""
 
     key: Parts | None = None
     value: Parts | None = None
-    """EVERY: an object of all columns."""
+    """EVERY makes an object of all columns."""
     timestamp: str | None = None
     headers: Parts | None = None
     partition: str | None = None
     offset: str | None = None
     where: str | None = None
-    """A condition of Spark SQL; rows for which it is not true are left out."""
+    """A condition of Spark SQL; the input skips rows for which it is not true."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Layout:
     """Whether keys and values are the bytes of the log."""
     key: str | None = None
     value: str | None = None
-    """The type of keys and values, as Spark writes types; None: the type that the topology determines."""
+    """The type of keys and values, in Spark's notation; None: the type that the topology determines."""
     mode: str | None = None
     """One of MODES; None: MERGE for a topic that contains one table, APPEND for others."""
     partition_by: tuple[Transform, ...] = ()
@@ -147,7 +147,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the records of a topic are: a path and its format, one of these or any other of Spark."""
+    """Where the records of a topic are: a path and its format, which is one of the constants above or another format of Spark."""
 
     path: str
     format: str
@@ -155,13 +155,13 @@ class Place:
     """The column that orders the rows of an input."""
     columns: Columns = Columns()
     options: Mapping[str, str] = field(default_factory=dict)
-    """Options of Spark for the format."""
+    """Spark's options for the format."""
     layout: Layout = Layout()
-    """Of the rows of an output that is not JSON Lines."""
+    """The layout of an output's rows, unless the output is JSON Lines."""
 
     @property
     def is_local(self) -> bool:
-        """Whether the path is in the file system of this machine."""
+        """Whether the path is in this machine's file system."""
         is_name = self.format == TABLE or (self.format == ICEBERG and "/" not in self.path)
         return "://" not in self.path and not is_name
 
@@ -172,30 +172,30 @@ class Place:
 
     @property
     def has_lines(self) -> bool:
-        """Whether it has lines of JSON in the form of records, rather than rows with columns."""
+        """Whether the place contains records as lines of JSON, rather than rows with columns."""
         return self.format == JSON_LINES and self.columns == Columns()
 
     @property
     def infers_types(self) -> bool:
-        """Whether the types of columns come from their values."""
+        """Whether Spark infers the types of columns from their values."""
         options = {name.lower(): value.lower() for name, value in self.options.items()}
         return self.format == JSON_LINES or (self.format == "csv" and options.get("inferschema") == "true")
 
 
 @dataclass(frozen=True)
 class Range:
-    """The part of the log that a job reads. start: earliest, committed, a time or offsets; end: latest, or one of these."""
+    """The part of the log that a job reads. start: earliest, committed, a time or offsets; end: latest, committed, a time or offsets."""
 
     start: str = "earliest"
     end: str = "latest"
     tolerate_loss: bool = False
     """Whether to read the rest if retention has removed the beginning of the range."""
     continued: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Where earlier runs ended, instead of the start."""
+    """The offsets at which earlier runs ended; they replace the start."""
     to_end: frozenset[str] = frozenset()
-    """The topics that are read to their ends if `end` is committed and the group has committed no offset."""
+    """The topics that are read to their ends if `end` is `committed` and the group has committed no offset for them."""
     needs_beginning: bool = False
-    """Whether the first run must find each record that the log ever had."""
+    """Whether the first run needs every record that was ever written to the log."""
 
 
 @dataclass(frozen=True)
@@ -203,23 +203,24 @@ class JobOptions:
     """What a job reads, writes and does."""
 
     inputs: Mapping[str, tuple[Place, ...]] = field(default_factory=dict)
-    """By topic on the log, each with at least one; topics that are not here are read from the log."""
+    """The places of each topic, by its name on the log; topics without an entry are read from the log."""
     outputs: Mapping[str, Place | None] = field(default_factory=dict)
-    """By topic on the log, REST for the others; None: the log. Empty: every written topic goes to the log."""
+    """The place of each topic, by its name on the log, or by REST for all other topics; None means the log. If empty, all topics are
+    written to the log."""
     emit: str | None = None
-    """UPDATES or FINAL; None: FINAL for tables."""
+    """UPDATES or FINAL; None: FINAL for tables, UPDATES for others."""
     range: Range = field(default_factory=Range)
     overwrite: bool = False
     shadow: str = ""
     """A suffix for the names of topics that are written to the log."""
     compare: tuple[str, ...] = ()
-    """Topics on the log that the result is compared with."""
+    """Topics on the log with which the result is compared."""
     write_state: bool = False
-    """Whether the stores at the end of the job become changelogs for a live run."""
+    """Whether the final stores are written as changelogs for a live run."""
     checkpoint: str | None = None
-    """The directory of the state between runs; None: the job reads everything each time."""
+    """The directory that keeps the state between runs; None: each run reads all input."""
     accept_input_changes: bool = False
-    """Whether a run with a checkpoint may read its inputs in another way than earlier runs."""
+    """Whether a run with a checkpoint may read its inputs differently than earlier runs."""
     parallelism: int = 1
     """The minimum number of Spark tasks for a stage that can be split by key."""
     engine: str = AUTO
@@ -234,7 +235,7 @@ class JobOptions:
 
 
 def parse_place(text: str, option: str) -> tuple[str, Place | None]:
-    """Return topic and place of `TOPIC[=PATH[,SETTING=VALUE…]]`. Raises UsageError.
+    """Parse `TOPIC[=PATH[,SETTING=VALUE…]]` into topic and place. Raises UsageError.
 
     >>> topic, place = parse_place("orders=/lake/orders,format=orc,key=user,value=amount,ts", "--input")
     >>> topic, place.path, place.format, place.columns.key, place.columns.value
@@ -266,7 +267,7 @@ def _masked(setting: re.Match[str]) -> str:
 
 
 def _settings(text: str, shown: str) -> dict[str, str]:
-    """Return settings by name. A setting ends at a comma before the next NAME=, and WHERE at the end of the text."""
+    """Parse settings by name. A setting ends at a comma before the next NAME=; WHERE extends to the end of the text."""
     found: dict[str, str] = {}
     at = 0
     while at <= len(text):
@@ -286,7 +287,7 @@ def _settings(text: str, shown: str) -> dict[str, str]:
 
 
 def _end_of_setting(text: str, begin: int, is_sql: bool) -> tuple[int, bool]:
-    """Return where a setting ends, and whether its brackets are closed. In Spark SQL, a comma inside brackets or quotes does not end it."""
+    """Return the end of a setting, and whether its brackets are closed. A comma inside brackets or quotes does not end a setting."""
     at, depth = begin, 0
     while at < len(text):
         if text[at] == "," and not depth and _SETTING.match(text, at + 1):
@@ -301,7 +302,7 @@ def _end_of_setting(text: str, begin: int, is_sql: bool) -> tuple[int, bool]:
 
 
 def make_place(path: str, settings: Mapping[str, Parts], is_input: bool, shown: str) -> Place:
-    """Return a place with settings by name. Raises UsageError.
+    """Return a place with the given settings. Raises UsageError.
 
     shown: how the user wrote the place, for messages.
     """
@@ -328,7 +329,9 @@ def make_place(path: str, settings: Mapping[str, Parts], is_input: bool, shown: 
     if not is_input:
         _check_output(place, shown)
     if place.order is not None and place.has_lines:
-        raise UsageError(f"{shown}: order names a column, and lines of JSON have none: give each record its offset")
+        raise UsageError(
+            f"{shown}: order names a column, but lines of JSON have no columns: give each record an offset"
+        )
     for name, reason in _CHOSEN_HERE.items():
         if name in {each.lower() for each in options}:
             raise UsageError(f"{shown}: {OPTION}{name}: {reason}")
@@ -348,7 +351,7 @@ def _columns(settings: Mapping[str, Parts], texts: Mapping[str, str]) -> Columns
 
 
 def _layout(settings: Mapping[str, str], shown: str) -> Layout:
-    """Return how an output writes records. Raises UsageError."""
+    """Return the layout of an output's rows. Raises UsageError."""
     for name, known in (("columns", (DECODED, OF_LOG)), ("mode", MODES)):
         if settings.get(name, known[0]) not in known:
             raise UsageError(f"{shown}: {name}={settings[name]}: expected {' or '.join(known)}")
@@ -363,21 +366,21 @@ def _layout(settings: Mapping[str, str], shown: str) -> Layout:
 
 
 def _check_output(place: Place, shown: str) -> None:
-    """Raise UsageError for settings that the format of an output does not have."""
+    """Raise UsageError for settings that an output's format does not support."""
     layout = place.layout
     has_columns = layout.as_log or layout.key or layout.value or layout.partition_by or layout.sort_by
     if place.format == JSON_LINES and has_columns:
-        raise UsageError(f"{shown}: lines of JSON are whole records, without columns; format=parquet has some")
+        raise UsageError(f"{shown}: lines of JSON are whole records without columns; format=parquet has columns")
     if layout.mode is not None and not place.is_table:
-        raise UsageError(f"{shown}: mode is for tables, and files are new; --overwrite replaces those that exist")
+        raise UsageError(f"{shown}: mode is for tables; files are always new, and --overwrite replaces existing ones")
     if layout.mode == MERGE and layout.as_log:
-        raise UsageError(f"{shown}: the bytes of the log are kept record by record: mode=append")
+        raise UsageError(f"{shown}: columns=log keeps every record, which requires mode=append")
     if place.format == TABLE and "/" in place.path:
         raise UsageError(f"{shown}: a table has a name, such as catalog.database.table; format=iceberg is for paths")
 
 
 def _guess(path: str) -> str:
-    """Return the format of the files at a path on this machine; UNKNOWN for any other path."""
+    """Return the format of the files at a path on this machine; UNKNOWN for a path elsewhere."""
     if "://" in path:
         return UNKNOWN
     if is_table_name(path) and not os.path.exists(path):
@@ -387,7 +390,7 @@ def _guess(path: str) -> str:
 
 
 def is_table_name(text: str) -> bool:
-    """Return whether a text has the form CATALOG.DATABASE.TABLE, and no suffix of a format."""
+    """Return whether a text has the form CATALOG.DATABASE.TABLE, without the suffix of a file format."""
     suffix = os.path.splitext(text)[1]
     return re.fullmatch(r"\w+(\.\w+){2,}", text) is not None and suffix not in (".json", ".jsonl", *_BY_SUFFIX)
 
@@ -397,7 +400,7 @@ def _format_of_output(path: str) -> str:
 
 
 def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes: Callable[[str], bytes]) -> str:
-    """Return the format of the files at a path, by folders and first bytes, or else by the suffix of its name.
+    """Detect the format of the files at a path by folders and first bytes, or else by the suffix of its name.
 
     names: returns the names in a directory, None for a file; first_bytes: returns the first bytes of a file.
     """
@@ -437,5 +440,5 @@ def _first_bytes(path: str) -> bytes:
 
 
 def is_missing(place: Place) -> bool:
-    """Return whether a path on this machine does not exist."""
+    """Return whether a path is on this machine and does not exist."""
     return place.is_local and not (glob(place.path) if has_magic(place.path) else os.path.exists(place.path))

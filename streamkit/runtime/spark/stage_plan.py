@@ -1,4 +1,4 @@
-"""The Spark stages of a plan: one for each sub-topology, in topological order, and one for those that form a cycle."""
+"""The Spark stages of a plan, in topological order: one per sub-topology, or one per cycle of sub-topologies."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """Sub-topologies that one kind of Spark task runs: a task a partition, or one task for everything in a cycle."""
+    """Sub-topologies that run in the same Spark tasks: one task per partition, or a single task for a cycle."""
 
     number: int
-    """From 1, in the order of running."""
+    """Counts from 1, in execution order."""
     subs: tuple[int, ...]
     inputs: tuple[str, ...]
     """Topics on the log that other stages or applications write."""
     outputs: tuple[str, ...]
-    """Topics on the log that it may write; those of `route` are known at run time only."""
+    """Topics on the log that the stage may write; topics of `route` are known only at run time."""
     tasks: int
     cyclic: bool = False
-    """Whether its sub-topologies read what they write, so that their tasks share one Spark task and a log in it."""
+    """Whether the sub-topologies read topics that they write. Their tasks then share one Spark task and a log in it."""
 
     def describe(self, pieces: int = 1, is_query: bool = False) -> str:
-        """Return a line that describes the stage; `pieces`: how many Spark tasks each partition is cut into.
+        """Return a line that describes the stage. pieces: the number of Spark tasks per partition.
 
-        is_query: whether its tasks are those that Spark gives a query.
+        is_query: whether the stage is a query, so that Spark chooses its tasks.
         """
         noun = "sub-topology" if len(self.subs) == 1 else "sub-topologies"
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
@@ -77,13 +77,13 @@ def make_stages(plan: Plan, layout: Layout) -> list[Stage]:
 
 
 def written_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
-    """Return the topics on the log that a sub-topology may write, dead letters included, but for routed ones."""
+    """Return the topics on the log that a sub-topology may write, with dead letters but without topics of `route`."""
     found = [plan.internal_name(topic) for topic in sub.sink_topics]
     return tuple(dict.fromkeys((*found, *dead_letter_topics(plan, sub))))
 
 
 def dead_letter_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
-    """Return the topics that a sub-topology may write records to which failed."""
+    """Return the topics to which a sub-topology may write dead letters."""
     found = [
         topic
         for node in sub.nodes.values()
@@ -94,12 +94,12 @@ def dead_letter_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
 
 
 def has_routes(sub: SubTopology) -> bool:
-    """Return whether records of a sub-topology choose their topics."""
+    """Return whether a sub-topology has a `route`, whose topics are chosen per record."""
     return any(isinstance(node, SinkNode) and node.topic is None for node in sub.nodes.values())
 
 
 def topics_read(plan: Plan) -> tuple[str, ...]:
-    """Return the external topics that a plan names as sources, by name on the log."""
+    """Return the names on the log of the external topics that a plan's sources name."""
     found = dict.fromkeys(topic for sub in plan.sub_topologies for topic in sub.source_topics)
     return tuple(topic for topic in found if topic not in plan.internal_topics)
 
@@ -115,23 +115,23 @@ def matching(plan: Plan, topic: str) -> bool:
 
 
 def refuse_clocks(plan: Plan) -> None:
-    """Raise InvalidTopologyError, with the step, if the plan reads the clock of the machine: a batch job has none."""
+    """Raise InvalidTopologyError, with the step, if the plan reads the wall clock, which a batch job does not have."""
     for node in _nodes(plan):
         if isinstance(node, SourceNode):
             clocks = [topic for topic, policy in node.timestamps.items() if policy == "wallclock"]
             if clocks:
                 raise InvalidTopologyError(
-                    f"{plan.file}: topic {clocks[0]} has `timestamp: wallclock`; a batch job has no clock, so that it "
-                    "gives the same whenever it runs"
+                    f"{plan.file}: topic {clocks[0]} has `timestamp: wallclock`; a batch job has no clock, so that its "
+                    "result does not depend on when it runs"
                 )
         if any("now" in expression.names for expression in expressions_of(node)):
             raise InvalidTopologyError(
-                f"{where(plan, node)}: now() reads the clock, and a batch job has none: it gives the same whenever it runs"
+                f"{where(plan, node)}: now() reads the clock; a batch job has no clock, so that its result does not depend on when it runs"
             )
 
 
 def where(plan: Plan, node: PlanNode) -> str:
-    """Return where in the file a node comes from."""
+    """Return the position in the file from which a node was built, for messages."""
     origin = node.origin
     if origin is None:
         return f"{plan.file}: node {node.name}"
@@ -162,7 +162,7 @@ def _may_read(node: PlanNode, stores: tuple[str, ...]) -> bool:
 
 
 def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
-    """Yield the expressions in a node: those of its processor, timestamps, routes and partitions."""
+    """Yield the expressions of a node, in its processor, timestamps, routes and partitions."""
     from streamkit.expressions import Expression
 
     if isinstance(value, Expression):
@@ -179,7 +179,7 @@ def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
 
 
 def _components(after: Mapping[int, list[int]]) -> list[list[int]]:
-    """Return the strongly connected components of a graph, each after those that it depends on (Tarjan)."""
+    """Return the strongly connected components of a graph, each after its dependencies (Tarjan)."""
     found: list[list[int]] = []
     index: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -208,13 +208,13 @@ def _components(after: Mapping[int, list[int]]) -> list[list[int]]:
 _Aggregation = StreamAggregate | TableAggregate | WindowAggregate
 _KEEP_KEYS = (Filter, MapValues, PassThrough, Peek, Print)
 _ONE_BY_ONE = (MapValues, PassThrough, TableMapValues, TablePassThrough, ToStream)
-"""Steps whose result for a change depends on that change alone, not on earlier ones."""
+"""Steps whose result for a change does not depend on earlier changes."""
 
 
 def table_topics(plan: Plan) -> frozenset[str]:
-    """Return the topics whose records are all changes of one table, with the table's own keys.
+    """Return the topics to which only one table's changes are written, under the table's own keys.
 
-    The last record of a key is not all that counts if several tables, dead letters or routes write it.
+    If several tables, dead letters or routes write to a topic, earlier records of a key count too.
     """
     found: dict[str, list[frozenset[str] | None]] = {}
     for sub in plan.sub_topologies:
@@ -229,7 +229,7 @@ def table_topics(plan: Plan) -> frozenset[str]:
 
 
 def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
-    """Return the nodes whose tables' changes some nodes forward, under the tables' keys; None if they forward others."""
+    """Return the nodes at which tables become the streams that `names` forward with unchanged keys; None if `names` forward others."""
     found: set[str] = set()
     for name in names:
         node = sub.nodes[name]
@@ -249,9 +249,9 @@ def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
 
 
 def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
-    """Return the stores of aggregations whose changes lead to `final` topics only: they forward each key's last change.
+    """Return the stores of aggregations whose changes reach only `final` topics, so that forwarding each key's last change is enough.
 
-    Where a step below may skip a record that fails, the last change is not always what makes the last record.
+    If a step below may skip a failing record, the last record of a key may come from an earlier change than the last.
     """
     handlers = Handlers.of(plan.config)
     if plan.config.statestore_cache_max_bytes <= 0 or handlers.production != FAIL:
@@ -264,7 +264,7 @@ def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
                 others = [each for each in sub.nodes.values() if each is not node]
                 is_own = not any(processor.store in getattr(each, "stores", ()) for each in others)
                 store = plan.stores[processor.store]
-                # With a time to live a row is deleted at its time, which a store of final changes can't do.
+                # A store of final changes can't delete a row when its `ttl` ends.
                 is_simple = store.type in ("timestamped_key_value", "window") and store.ttl is None
                 if is_own and is_simple and all(_only_to(sub, child, final, handlers) for child in node.children):
                     found.add(processor.store)
@@ -272,19 +272,19 @@ def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
 
 
 def _forwards_changes(processor: object) -> TypeGuard[_Aggregation]:
-    """Return whether a processor is an aggregation that forwards new values only, and each of them at once."""
+    """Return whether a processor is an aggregation that forwards each new value at once, without the old one."""
     if not isinstance(processor, StreamAggregate | TableAggregate | WindowAggregate) or processor.send_old:
         return False
     return not getattr(processor, "on_close", False)
 
 
 def _may_skip(node: ProcessorNode, handlers: Handlers) -> bool:
-    """Return whether a record at which a node fails may be dropped rather than end the job."""
+    """Return whether a record at which a node fails may be dropped instead of ending the job."""
     return (handlers.processing if node.on_error is None else node.on_error.action) != FAIL
 
 
 def _only_to(sub: SubTopology, name: str, final: Collection[str], handlers: Handlers) -> bool:
-    """Return whether a node and those below it write to `final` topics only, a record for each change."""
+    """Return whether a node and its descendants write only to `final` topics, one record for each change."""
     node = sub.nodes[name]
     if isinstance(node, SinkNode):
         return node.topic in final

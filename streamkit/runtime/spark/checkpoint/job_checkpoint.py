@@ -1,4 +1,7 @@
-"""The directory of a checkpoint: `manifests/` has one file per run; `state/` has the rows of stores and `tables/` waiting rows, both as Parquet."""
+"""The directory of a checkpoint.
+
+`manifests/` has one file per run. `state/` has the rows of stores, and `tables/` the rows that wait for their tables, both as Parquet.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +38,29 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 MAX_DELTA = 1.0
-"""The number of rows in the deltas of a store, for each row of its base, beyond which a run writes a new base."""
+"""Maximum ratio of delta rows to base rows of a store; beyond it, a run writes a new base."""
 MAX_PIECES = 50
-"""The number of pieces of a store and partition at which a run writes a new base."""
+"""A run writes a new base of a store and partition that has this many pieces."""
 _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
 _UNPUBLISHED = r"_[0-9a-f]{8}-(\d{6})\.json"
 TABLES = "tables"
-"""The folder of rows that have not reached their tables yet."""
+"""The folder of rows that are not in their tables yet."""
 _OF_RUN = r"(\d{6})-[0-9a-f]{8}"
 _OWN = {_MANIFESTS, _STATE, TABLES, "_lock"}
 _PATH = "/(folder=([0-9]+)-[^/]*/store=([^/]*)/kind=([^/]*)/partition=([0-9]+)/(?:part=[0-9]+/)?[^/]*)$"
-"""Of a file of state: its path below the folders of state, and their values; files of version 2 of the format have no parts."""
+"""The path of a state file: its groups are the path below the state folders, and the values of those folders.
+
+State files of format version 2 have no parts.
+"""
 _MAX_BATCH_BYTES = 32 * 1024 * 1024
-"""About how many bytes of rows of stores Spark sends to a worker at once. It doubles the memory of a batch as it grows, and all
-tasks of a JVM share that memory: by default 1 GB."""
+"""Approximate maximum size of a batch of store rows that Spark sends to a worker. Spark doubles a batch's memory as the batch grows,
+and all tasks of a JVM share that memory (1 GB by default)."""
 _LARGE_STATE_BYTES = 4 * _MAX_BATCH_BYTES
-"""The bytes of all rows of stores beyond which the limits hold while a job reads: they make it slower, and it may send less at once."""
+"""The size of all store rows beyond which the batch limits also apply while a job reads. The limits make reading slower, because its
+batches become smaller."""
 _MAX_BATCH_ROWS = 1_000
-"""How many rows Spark sends at once if it counts bytes, which takes time in proportion to the rows of the batch, for each row."""
+"""Maximum number of rows in a batch whose bytes Spark counts: for each row, counting takes time proportional to the rows of the batch."""
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -68,7 +75,7 @@ class Checkpoint:
 
     @contextmanager
     def opened(self, plan: Plan) -> Iterator[Manifest]:
-        """Lock the checkpoint and yield its last manifest, that of run 0 for a new one. Raises StateError."""
+        """Lock the checkpoint and yield its last manifest; a new checkpoint has the manifest of run 0. Raises StateError."""
         with self.files.locked(self.folder):
             manifest = self._load(plan)
             yield manifest
@@ -92,16 +99,16 @@ class Checkpoint:
         path = join(self.folder, _MANIFESTS, name)
         text = self.files.read(path)
         if text is None:
-            raise damaged(path, "its checksum is another one")
+            raise damaged(path, "its checksum is wrong")
         return parse_manifest(text, path)
 
     def _check_topology(self, found: Manifest, form: Json) -> None:
         for finding in compare(from_json(found.topology), from_json(form)):
-            # The place of a live run's files does not matter to a checkpoint.
+            # A checkpoint does not depend on where a live run keeps its files.
             if finding.verdict is not Verdict.SAFE and finding.subject != "setting":
                 raise StateError(
                     f"--checkpoint {self.folder}: it belongs to another topology ({finding.verdict}: {finding.message}); "
-                    "use a new directory, or the file that made it"
+                    "use a new directory, or the topology that created it"
                 )
 
     def check_partitions(self, manifest: Manifest, partitions: Mapping[str, int]) -> None:
@@ -110,15 +117,15 @@ class Checkpoint:
             now = partitions.get(topic, count)
             if now != count:
                 raise StateError(
-                    f"--checkpoint {self.folder}: topic {topic} has {now} partitions, and had {count} in the runs before; "
+                    f"--checkpoint {self.folder}: topic {topic} has {now} partitions, and had {count} in earlier runs; "
                     "state is kept by partition: use a new directory"
                 )
 
     @contextmanager
     def limited_batches(self, manifest: Manifest) -> Iterator[None]:
-        """Limit the bytes that Spark sends to a worker at once, if the state of a job is too large.
+        """Limit the size of the batches that Spark sends to a worker, if the state of a job is large.
 
-        The state of all partitions counts: the tasks of a cycle are one task of Spark.
+        The limit counts the state of all partitions, because one Spark task runs all tasks of a cycle.
         """
         if manifest.state_bytes() <= _LARGE_STATE_BYTES:
             yield
@@ -159,7 +166,7 @@ class Checkpoint:
     # -- State ---------------------------------------------------------------------------------------------------------
 
     def state(self, manifest: Manifest, stores: Collection[str]) -> DataFrame | None:
-        """Return the rows of stores as rows that come before all records of their partition; None if there are none."""
+        """Return the rows of stores, ordered before all records of their partition; None if the stores have no rows."""
         from pyspark.sql import functions as sf
 
         paths = [
@@ -167,7 +174,7 @@ class Checkpoint:
         ]
         if not paths:
             return None
-        # Files as they are: a task reads a file of rows in a fraction of the time that Spark needs to move its rows.
+        # Whole files: a task unpacks a file in a fraction of the time that Spark needs to move its rows one by one.
         found = self._files(paths)
         self._check_files(manifest, stores, found.inputFiles())
         name, number, store, _, partition = _parts_of_path()
@@ -230,18 +237,18 @@ class Checkpoint:
     # -- Runs ----------------------------------------------------------------------------------------------------------
 
     def publish(self, manifest: Manifest, token: str) -> None:
-        """Commit a run, which takes effect from then on. Raises StateError if another run was faster."""
+        """Commit a run. Raises StateError if another run has committed first."""
         name = f"{manifest.run:06}.json"
         is_next = all(other < name for other in self._manifests())
         if not is_next or not self.files.publish(join(self.folder, _MANIFESTS, name), manifest.to_text(), token):
             raise StateError(
-                f"--checkpoint {self.folder}: another run has ended first, as run {manifest.run}; nothing of this run counts"
+                f"--checkpoint {self.folder}: another run has committed run {manifest.run} first; this run is discarded"
             )
 
     def clean(self, manifest: Manifest) -> None:
-        """Delete state that neither of the last two manifests needs, old manifests, and files that aborted runs left.
+        """Delete state that neither of the last two manifests needs, old manifests, and files of aborted runs.
 
-        The rows of the last run are in their tables.
+        The last run's rows are already in their tables.
         """
         used = {piece.folder for each in (manifest, *self._before(manifest)) for _, _, piece in each.pieces()}
         for name in self._left(_STATE, f"folder={_OF_RUN}", manifest):
@@ -253,7 +260,7 @@ class Checkpoint:
             self.files.delete(join(self.folder, TABLES, name))
 
     def _before(self, manifest: Manifest) -> list[Manifest]:
-        """Return the previous manifest, whose state is kept in case the last manifest is damaged; none if it is damaged too."""
+        """Return the previous manifest, whose state is kept in case the last manifest is damaged; empty if the previous one is damaged too."""
         name = f"{manifest.run - 1:06}.json"
         try:
             return [self._read(name)] if name in self._manifests() else []
@@ -261,7 +268,7 @@ class Checkpoint:
             return []
 
     def _left(self, folder: str, pattern: str, manifest: Manifest) -> list[str]:
-        """Return names that runs have written, up to the last one: a run that is not committed may be writing others."""
+        """Return names that committed runs have written. A run that is not committed may be writing other names."""
         found = ((name, re.fullmatch(pattern, name)) for name in self.files.names(join(self.folder, folder)))
         return [name for name, match in found if match is not None and int(match[1]) <= manifest.run]
 

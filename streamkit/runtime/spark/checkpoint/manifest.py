@@ -1,4 +1,4 @@
-"""The manifest of a run: what the job has read up to then, where its state is, and what each run wrote."""
+"""The manifest of a run: what the job has read so far, where its state is, and what each run has written."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streamkit.serdes.plain import Document as Json
 
 VERSION = 7
 _OLDEST = 2
-"""The oldest version that is read; its files of state are not numbered. Manifests have a checksum from version 4 on, and files of
-state from version 5 on. Outputs of versions before 6 have the columns of the log, and none before 7 is a table."""
+"""The oldest supported version; its state files are not numbered. Manifests have a checksum since version 4, and state files since
+version 5. Before version 6 outputs have the columns of the log; before version 7 no output is a table."""
 _CHECKED = 4
 _CHECKSUM = "checksum"
 
 
 class InputFile(NamedTuple):
-    """A file that a run has read: name, bytes, time of modification (ms), and the number of the run."""
+    """A file that a run has read: its name, size in bytes, modification time (ms), and the number of the run."""
 
     name: str
     size: int
@@ -30,25 +30,25 @@ class InputFile(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownInput:
-    """How runs read an input. None: written by an older release, which did not keep it."""
+    """How runs read an input. A field is None if an older release, which did not store it, wrote the manifest."""
 
     settings: Mapping[str, str] | None = None
     """The settings of `--input` as text, and its format."""
     order: str | None = None
-    """What orders its rows (files.OpenedInput)."""
+    """The order of its rows (files.OpenedInput.order)."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The types of what was read, by name (input_columns.types_of)."""
+    """The types of the columns that were read, by name (input_columns.types_of)."""
 
 
 class StateFile(NamedTuple):
-    """A file of state: its path below the folders of state, and the CRC-32 of all its bytes."""
+    """A state file: its path below the state folders, and the CRC-32 of its contents."""
 
     name: str
     crc: int
 
 
 class Piece(NamedTuple):
-    """Rows of one store and partition: the folder of the run that wrote them, how many there are, their bytes, and their files.
+    """Rows of one store and partition: the folder of the run that wrote them, their number, their size in bytes, and their files.
 
     Pieces of versions before 5 do not name their files.
     """
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
 
 class WrittenFile(NamedTuple):
-    """A file that a run has written, by its path in the folder of the run."""
+    """A file that a run has written. name: its path in the folder of the run."""
 
     name: str
     size: int
@@ -69,9 +69,9 @@ class WrittenFile(NamedTuple):
 
 @dataclass(frozen=True)
 class RunOutput:
-    """What a run has written to an output: its final folder, the folder before the commit, and the files in it.
+    """What a run has written to an output: the final folder, the folder before the commit, and its files.
 
-    Older manifests do not have the files of rows that wait for a table.
+    Older manifests do not list the files of rows that wait for a table.
     """
 
     run: int
@@ -82,7 +82,7 @@ class RunOutput:
 
 @dataclass(frozen=True)
 class TableRows:
-    """How an output reaches its table. keys: the columns that tell rows apart; since: the first run that wrote it."""
+    """How an output is written to its table. keys: the columns that identify a row; since: the first run that wrote to it."""
 
     keys: tuple[str, ...]
     mode: str
@@ -93,15 +93,15 @@ class TableRows:
 
 @dataclass(frozen=True)
 class Output:
-    """An output in files or in a table, by its path or name and its format."""
+    """An output: files at a path, or a table by its name."""
 
     path: str
     format: str
     runs: tuple[RunOutput, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The types of decoded columns by name; none: those of the log, or lines."""
+    """The types of decoded columns by name; empty for lines, and for the columns of the log."""
     table: TableRows | None = None
-    """None: files. Of a table only the last run is among the runs; `staged` is where its rows wait, in the checkpoint."""
+    """None for files. For a table, `runs` has only the last run, and its `staged` is the folder in the checkpoint where its rows wait."""
 
 
 @dataclass(frozen=True)
@@ -109,31 +109,31 @@ class Manifest:
     """The state of a job after a run."""
 
     run: int
-    """From 1; 0: before the first one."""
+    """Counts from 1; 0 before the first run."""
     application: str
     topology: Json
     """The form of the topology (changes.form.to_json)."""
     partitions: Mapping[str, int] = field(default_factory=dict)
-    """Of topics, by their names on the log."""
+    """The number of partitions of each topic, by its name on the log."""
     files: Mapping[str, tuple[InputFile, ...]] = field(default_factory=dict)
     """The files that were read, by topic."""
     inputs: Mapping[str, Mapping[str, KnownInput]] = field(default_factory=dict)
     """How inputs in files and tables were read, by topic and place."""
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The next offsets to read, by topic and partition, of topics on the log."""
+    """The next offsets to read from topics on the log, by topic and partition."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids of these topics (Admin.topic_ids)."""
+    """The ids of the topics in `offsets` (Admin.topic_ids)."""
     tasks: Mapping[str, Json] = field(default_factory=dict)
-    """What each task has beside its stores, by the task's id."""
+    """The state of each task outside of its stores, by the task's id."""
     state: Mapping[str, Mapping[str, tuple[Piece, ...]]] = field(default_factory=dict)
     """The rows of stores, by store and partition: a base and its deltas, in order."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
     """By topic."""
     id: str = ""
-    """Of the checkpoint, by which the commits of tables name it; versions before 7 have none."""
+    """The id of the checkpoint, which the commits of tables contain. Versions before 7 have none."""
 
     def to_text(self) -> str:
-        """Return the manifest as JSON, with the checksum of the rest."""
+        """Return the manifest as JSON, with a checksum of everything else."""
         data = {"version": VERSION, **asdict(self)}
         return json.dumps({**data, _CHECKSUM: _checksum(data)}, indent=1)
 
@@ -145,11 +145,11 @@ class Manifest:
                     yield store, int(partition), piece
 
     def state_bytes(self) -> int:
-        """Return the bytes of all rows of stores."""
+        """Return the size in bytes of all rows of stores."""
         return sum(piece.size for _, _, piece in self.pieces())
 
     def with_pieces(self, found: Iterable[tuple[str, int, Piece]], base: str) -> Manifest:
-        """Return the manifest with new pieces; those of kind `base` replace the ones before."""
+        """Return the manifest with new pieces; a piece of kind `base` replaces all earlier pieces."""
         state = {store: dict(partitions) for store, partitions in self.state.items()}
         for store, partition, piece in found:
             before = () if piece.kind == base else state.get(store, {}).get(str(partition), ())
@@ -158,23 +158,23 @@ class Manifest:
 
 
 def parse_manifest(text: str, place: str) -> Manifest:
-    """Return the manifest of a text. `place`: its path, for messages. Raises StateError if it is damaged, newer or older."""
+    """Parse a manifest. `place`: its path, for messages. Raises StateError if it is damaged, or of an unsupported version."""
     try:
         data = json.loads(text)
         written = data.pop(_CHECKSUM, None)
         version = data["version"]
         if version > VERSION:
             raise StateError(
-                f"{place}: written by a newer streamkit (version {version} of the format, this one reads {VERSION}); "
+                f"{place}: written by a newer streamkit (format version {version}; this release reads {VERSION}); "
                 "use that release"
             )
         if version < _OLDEST:
             raise StateError(
-                f"{place}: written by an older streamkit (version {version} of the format, this one reads {_OLDEST} to {VERSION}); "
+                f"{place}: written by an older streamkit (format version {version}; this release reads {_OLDEST} to {VERSION}); "
                 "begin with a new checkpoint and a new output"
             )
         if written != _checksum(data) and (written is not None or version >= _CHECKED):
-            raise damaged(place, "its contents do not have the checksum that it was written with")
+            raise damaged(place, "its contents do not match its checksum")
         return Manifest(
             run=data["run"],
             application=data["application"],
@@ -197,21 +197,21 @@ def parse_manifest(text: str, place: str) -> Manifest:
 
 
 def _checksum(data: Json) -> int:
-    """Return the checksum of the contents of a manifest, whatever their layout in the file."""
+    """Return the checksum of a manifest's contents, regardless of their layout in the file."""
     return crc32(json.dumps(data, indent=1).encode())
 
 
 def damaged(place: str, reason: str) -> StateError:
-    """Return the error of a manifest that can't be read, with what to do."""
+    """Return the error for a manifest that can't be read, with a remedy."""
     run = place.rpartition("/")[2].removesuffix(".json")
     return StateError(
         f"{place}: the manifest is damaged ({reason}); delete it, and the folder run={run} of each output in files: the "
-        f"next run does again what run {int(run)} did"
+        f"next run repeats the work of run {int(run)}"
     )
 
 
 def _inputs(data: Json) -> dict[str, dict[str, KnownInput]]:
-    """Return how inputs were read; older manifests have only the types of columns, or nothing."""
+    """Return how inputs were read. Older manifests have only column types, or nothing."""
     if "inputs" not in data:
         columns = data.get("columns", {})
         return {

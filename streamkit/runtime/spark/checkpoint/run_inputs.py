@@ -1,4 +1,4 @@
-"""How the runs of a checkpoint read their inputs: the settings, the order and the types of columns stay the same."""
+"""How the runs of a checkpoint read their inputs: settings, order and column types stay the same."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ ACCEPT = "--accept-input-changes"
 
 @dataclass(frozen=True)
 class KnownInputs:
-    """The inputs of a topic as the runs up to `run` read them, by their places."""
+    """How runs up to `run` read the inputs of a topic. known: by the name of the input in the manifest."""
 
     topic: str
     run: int
     known: Mapping[str, KnownInput]
     accepts: bool
-    """Whether this run may read them in another way."""
+    """Whether this run may read them differently (`--accept-input-changes`)."""
 
     @staticmethod
     def of(files: FileSystem, topic: str, run: int, found: Mapping[str, KnownInput], accepts: bool) -> KnownInputs:
-        """Return the inputs of a manifest, which older releases name as the command line did."""
+        """Return the inputs of a manifest. Older releases wrote their names as on the command line."""
         return KnownInputs(topic, run, {files.normal(path): each for path, each in found.items()}, accepts)
 
     def check_settings(self, files: FileSystem, places: Iterable[Place]) -> None:
-        """Raise UsageError for an input with other settings than in the runs before."""
+        """Raise UsageError for an input whose settings differ from those of earlier runs."""
         for place in places:
             past = self.known.get(place_of(files, place), KnownInput()).settings
             now = settings_of(place)
@@ -50,8 +50,8 @@ class KnownInputs:
                 if past.get(name) != now.get(name)
             ]
             raise UsageError(
-                f"--input {self.topic}={place.path}: it is not read as in the runs up to {self.run}: {'; '.join(changes)}. Give the "
-                f"same settings, or {ACCEPT} once to read new records in this way"
+                f"--input {self.topic}={place.path}: the settings differ from those of the runs up to {self.run}: {'; '.join(changes)}. Use the "
+                f"same settings, or {ACCEPT} once to read new records with the new ones"
             )
 
     def after(
@@ -61,9 +61,9 @@ class KnownInputs:
         opened: Sequence[OpenedInput],
         past: Callable[[], Iterable[OpenedInput]],
     ) -> dict[str, KnownInput]:
-        """Return the inputs as this run and those before read them. past: opens the files that were read before.
+        """Return how this run and earlier ones read the inputs. past: opens the files that earlier runs have read.
 
-        Raises TransportError for a column with another type than before, and UsageError if nothing orders the rows of two inputs.
+        Raises TransportError for a column whose type has changed, and UsageError if the order of two inputs' rows is undefined.
         """
         found = dict(self.known)
         for each in opened:
@@ -77,7 +77,7 @@ class KnownInputs:
     def _columns(
         self, opened: OpenedInput, known: Mapping[str, str], past: Callable[[], Iterable[OpenedInput]]
     ) -> dict[str, str]:
-        """Return the types of the columns of an input. A column without any value has no type that another one contradicts."""
+        """Return the column types of an input. A column without any value is compatible with every type."""
         found = dict(known)
         for name, kind in ({} if opened.place.has_lines else types_of(opened.frame)).items():
             before = found.get(name, kind)
@@ -93,19 +93,19 @@ class KnownInputs:
     def _conflict(self, place: Place, name: str, kind: str, before: str) -> TransportError:
         nested = {kind, before} & {"struct", "array", "map"}
         return TransportError(
-            f"--input {self.topic}={place.path}: {name} is of type {kind} in the new files, and was {before} in those up to run "
-            f"{self.run}, so that equal values would become different records; {ACCEPT} goes on with each as it is, and "
-            f"{'to_json' if nested else 'string'}(COLUMN) with a new checkpoint and a new output makes text of all"
+            f"--input {self.topic}={place.path}: {name} is of type {kind} in the new files, and was {before} up to run "
+            f"{self.run}, so equal values would become different records; {ACCEPT} keeps the values of each type as they are, and "
+            f"{'to_json' if nested else 'string'}(COLUMN) with a new checkpoint and a new output turns all of them into text"
         )
 
 
 def place_of(files: FileSystem, place: Place) -> str:
-    """Return the name of an input in a manifest: one for all ways to write a path."""
+    """Return the name of an input in a manifest: the same name for all spellings of a path."""
     return place.path if place.format not in OF_SPARK and "/" not in place.path else files.normal(place.path)
 
 
 def settings_of(place: Place) -> dict[str, str]:
-    """Return the settings of an input as text by name, without options that are secrets."""
+    """Return the settings of an input as text, by name; secret options are left out."""
     parts = {each.name: getattr(place.columns, each.name) for each in fields(Columns)}
     given = {"format": place.format, "order": place.order, **parts}
     options = {f"{OPTION}{name.lower()}": value for name, value in place.options.items() if not is_secret(name)}
@@ -123,25 +123,25 @@ __all__ = ["ACCEPT", "KnownInputs"]
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """The files of a topic: those of earlier runs, and the new ones, input by input and by name."""
+    """The files of a topic. read: in earlier runs. new: not read yet, ordered by input and then by name."""
 
     read: tuple[InputFile, ...]
     new: tuple[InputFile, ...]
     places: Mapping[str, int]
-    """The number of the input of each file, by its name."""
+    """The number of each file's input, by the file's name."""
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The place of each file in the order in which runs found them."""
+        """The rank of each file in the order in which runs found the files."""
         return {each.name: rank for rank, each in enumerate((*self.read, *self.new))}
 
 
 def find_files(
     files: FileSystem, spark: SparkSession, topic: str, places: Sequence[Place], read: Sequence[InputFile], run: int
 ) -> FoundFiles:
-    """Return the files of a topic for a run. Raises TransportError if one that was read is missing or has changed.
+    """Return the files of a topic for a run. Raises TransportError if a file that was read is missing or has changed.
 
-    Those of a table have their rows in place of their bytes, from which deletions take some, and no time.
+    For a file of a table, the size is the number of its rows, which deletions reduce, and the time is 0.
     """
     found: dict[str, InputFile] = {}
     numbers: dict[str, int] = {}
@@ -149,7 +149,7 @@ def find_files(
         for name, state in _states(files, spark, place).items():
             if name in found:
                 raise UsageError(
-                    f"--input {topic}={place.path}: {name} is in {places[numbers[name]].path} too; give each file to one input"
+                    f"--input {topic}={place.path}: {name} is also in {places[numbers[name]].path}; each file must belong to one input"
                 )
             numbers[name] = number
             found[name] = InputFile(name, state.size, state.time, run)
@@ -158,7 +158,7 @@ def find_files(
         if now is None:
             cure = _cure(places)
             raise TransportError(
-                f"--input {topic}={_paths(places)}: {past.name} is missing, which run {past.run} has read{cure and f'; {cure}'}"
+                f"--input {topic}={_paths(places)}: {past.name}, which run {past.run} has read, is missing{cure and f'; {cure}'}"
             )
         if (now.size, now.time) != (past.size, past.time):
             place = places[numbers[past.name]]
@@ -179,13 +179,13 @@ def _states(files: FileSystem, spark: SparkSession, place: Place) -> dict[str, F
 
 def _cure(places: Iterable[Place]) -> str:
     tables = any(place.format not in OF_SPARK for place in places)
-    return "a run goes on with rows that were added, and not with a table that was rewritten" if tables else ""
+    return "a run can read rows that were added to a table, but not a table that was rewritten" if tables else ""
 
 
 def open_some(
     files: FileSystem, spark: SparkSession, places: Sequence[Place], found: FoundFiles, chosen: Sequence[InputFile]
 ) -> list[OpenedInput]:
-    """Return the rows of some files of a topic, by input; none for inputs without such files."""
+    """Open some files of a topic, one result for each input that has any of them."""
     opened = []
     for number, place in enumerate(places):
         names = [each.name for each in chosen if found.places[each.name] == number]
@@ -200,9 +200,9 @@ def open_some(
 
 
 def _base(files: FileSystem, place: Place, names: Iterable[str]) -> str | None:
-    """Return the directory whose folders NAME=VALUE are columns: the input, or that which a pattern matches. names: all files.
+    """Return the directory whose folders NAME=VALUE are columns: the input itself, or the only directory that its pattern matches.
 
-    Spark refuses a pattern that matches several with such folders.
+    names: all files. Spark refuses a pattern that matches several directories with such folders.
     """
     if files.is_folder(place.path):
         return place.path
@@ -217,10 +217,10 @@ def _paths(places: Sequence[Place]) -> str:
 
 
 def _uri(name: str) -> str:
-    """Return the name of a file for Spark, which looks for patterns in it."""
+    """Return the name of a file for Spark, with the characters of patterns escaped."""
     return _with_scheme(escaped(name))
 
 
 def _with_scheme(name: str) -> str:
-    """Return a name with its scheme: local ones have none, and Spark's default may be another file system."""
+    """Return a name with its scheme. Local names have none, and Spark's default file system may be another one."""
     return f"file://{name}" if name.startswith("/") else name

@@ -1,4 +1,4 @@
-"""Finds the stores that are new in a version, and whether they can be computed from the history of its inputs."""
+"""Finds the stores that a version adds, and checks that they can be computed from the history of its inputs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from streamkit.runtime.spark.stage_plan import refuse_clocks, where
 from streamkit.transport.log_interface import NewTopic, Transport
 
 _READERS = (ForeignTableJoin, StreamGlobalJoin, StreamTableJoin, SubscriptionJoin, TableTableJoin)
-"""The processors that read the stores of others."""
+"""The processors that read other processors' stores."""
 _OWN = "join_grace"
-"""The type of the only stores that they write: each has its own buffer."""
+"""The type of their own buffers, the only stores that they write."""
 _PYTHON = (Process, TransformValues)
 """The processors that may have timers, and may read any global store."""
 
 
 @dataclass
 class Graph:
-    """The nodes of a plan by name, global ones left out, with what they read and write."""
+    """The nodes of a plan by name, without global ones, and the dependencies between them."""
 
     plan: Plan
 
@@ -57,7 +57,7 @@ class Graph:
         return [name for name in node.stores if not is_reader or self.plan.stores[name].type == _OWN]
 
     def needed(self, stores: Collection[str]) -> set[str]:
-        """Return the nodes that the rows of stores depend on, through repartition topics and the stores that they read."""
+        """Return the nodes on which the rows of stores depend, including dependencies through repartition topics and other stores."""
         found: set[str] = set()
         waiting = [name for store in stores for name in self.writers(store)]
         while waiting:
@@ -80,7 +80,7 @@ class Graph:
             yield from self.writers(store)
         expires = any(self.plan.stores[store].ttl is not None for store in node.stores if store in stores)
         if expires or isinstance(node.processor, _PYTHON):
-            # Stream time is that of all topics of a task: by it timers are due, and rows with a time to live.
+            # All topics of a task advance its stream time, which triggers timers and the deletion of rows with a `ttl`.
             yield from (other for other, each in self.homes[name].nodes.items() if isinstance(each, SourceNode))
 
     def sinks(self, topic: str) -> list[str]:
@@ -92,7 +92,7 @@ class Graph:
         ]
 
     def reached(self, name: str) -> set[str]:
-        """Return the stores that records of a node may change, through repartition topics too."""
+        """Return the stores that a node's records may change, including those behind repartition topics."""
         stores: set[str] = set()
         seen: set[str] = set()
         waiting = [name]
@@ -115,9 +115,9 @@ class Graph:
 
 
 def reduced(plan: Plan, stores: Collection[str], layout: Layout) -> Plan:
-    """Return a plan of only the nodes that these stores depend on: it writes no topic but repartition topics.
+    """Return a plan with only the nodes on which these stores depend. It writes only to repartition topics.
 
-    layout: that of the whole plan, whose numbers of partitions the repartition topics keep.
+    layout: the layout of the whole plan, from which the repartition topics take their partition counts.
     """
     graph = Graph(plan)
     names = graph.needed(stores)
@@ -148,7 +148,7 @@ def reduced(plan: Plan, stores: Collection[str], layout: Layout) -> Plan:
 
 
 def _silent_children(sub: SubTopology, names: Collection[str]) -> dict[str, ProcessorNode]:
-    """Return nodes without effect in place of those that are not needed, below nodes that forward to a child by its name."""
+    """Return nodes without effect that replace unneeded children of nodes that forward to a child by name."""
     return {
         child: ProcessorNode(child, PassThrough(), (name,), (), ())
         for name, node in sub.nodes.items()
@@ -189,11 +189,11 @@ def _reduced_sub(sub: SubTopology, nodes: Mapping[str, PlanNode]) -> SubTopology
 
 @dataclass(frozen=True)
 class NewStores:
-    """The stores to compute, and what is needed for them.
+    """The stores to compute, and their dependencies.
 
-    plan: only the nodes that they depend on; changelogs: by store; repartitions: the repartition topics of `plan`; fresh: the
-    topics that the old version does not read; unshared: the repartition topics that only new stores read; unread: the numbers
-    of unread records in the others.
+    plan: only the nodes on which the stores depend; changelogs: by store; repartitions: the repartition topics of `plan`; fresh:
+    the topics that the old version does not read; unshared: the repartition topics that only new stores read; unread: the
+    numbers of unread records in the other repartition topics.
     """
 
     plan: Plan
@@ -205,14 +205,14 @@ class NewStores:
 
 
 def find_new_stores(old: Plan, new: Plan, transport: Transport, renames: Mapping[str, str]) -> NewStores:
-    """Return the stores of `new` that `old` does not have, those of global tables left out.
+    """Return the stores of `new` that `old` does not have, without those of global tables.
 
-    renames: as in `matched_stores`. Raises MigrationError if one can't be computed, UsageError, InvalidTopologyError,
-    TransportError.
+    renames: as in `matched_stores`. Raises MigrationError if a store can't be computed; also UsageError, InvalidTopologyError
+    and TransportError.
     """
     if old.application != new.application:
         raise UsageError(
-            f"both versions need one `application`: {old.file} has {old.application}, {new.file} {new.application}"
+            f"both versions need the same `application`: {old.file} has {old.application}, {new.file} {new.application}"
         )
     on_log, _, existing = read_log(old, transport)
     declared = {t.name: t.partitions for p in (old, new) for t in p.external_topics.values() if t.partitions}
@@ -240,7 +240,7 @@ def find_new_stores(old: Plan, new: Plan, transport: Transport, renames: Mapping
 
 
 def _computed(plan: Plan, known: Collection[str]) -> list[str]:
-    """Return the stores of tasks that are not known; a store whose changelog is a source topic needs no work."""
+    """Return the tasks' stores that are not in `known`. A store whose changelog is a source topic needs no work."""
     return [
         name
         for sub in plan.sub_topologies
@@ -266,19 +266,19 @@ def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
     for name in stores:
         if new.changelog_name(name) is None:
             yield (
-                f"store {name} has no changelog, so that no start would find its rows: leave out `logging: false`, or add the "
-                "store in a version after this one"
+                f"store {name} has no changelog, so no instance could restore its rows: remove `logging: false`, or add the "
+                "store in a later version"
             )
     for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
         if isinstance(node, ProcessorNode) and isinstance(node.processor, Enrich):
             yield (
-                f"{where(new, node)}: a service gives the answers of today and not those of the past: write the results of the "
-                "step to a topic, and build the new store from that"
+                f"{where(new, node)}: a service returns today's results, not past ones: write the results of the "
+                "step to a topic, and build the new store from that topic"
             )
 
 
 def _unshared(old: Plan, new: Plan, kept: Collection[str]) -> set[str]:
-    """Return the repartition topics of the new version that the old one does not have, and that lead to no store of it."""
+    """Return the new version's repartition topics that the old version does not have, and that lead to no store of the old version."""
     graph = Graph(new)
     found = {new.internal_name(name) for name in new.internal_topics}
     for name, node in graph.nodes.items():
@@ -301,14 +301,14 @@ def _refused_topics(
     for topic in sorted(fresh):
         if topic in written:
             yield (
-                f"topic {topic} is written by {new.file} only, so that it has no past for {', '.join(added)}: use "
-                "`repartition` in place of the topic"
+                f"topic {topic} is written only by {new.file}, so it has no history for {', '.join(added)}: use "
+                "`repartition` instead of the topic"
             )
             continue
         readers = [name for name, node in graph.nodes.items() if isinstance(node, SourceNode) and topic in node.topics]
         changed = sorted({store for name in readers for store in graph.reached(name)}.intersection(kept))
         if changed:
             yield (
-                f"topic {topic} is new and leads to store {changed[0]} too, which keeps its rows and would miss those of the "
-                "topic: add the topic in a version of its own"
+                f"topic {topic} is new and also leads to store {changed[0]}, which keeps its rows and would lack the topic's "
+                "earlier records: add the topic in a separate version"
             )

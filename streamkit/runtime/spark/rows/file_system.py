@@ -1,4 +1,4 @@
-"""Files wherever Spark can write them (local, hdfs://, s3a://), through the file systems of Hadoop."""
+"""Files in every file system that Spark can write to (local, hdfs://, s3a://), through Hadoop."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _MAGIC_BYTES = 4
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
-"""Hadoop's name for a request that writes an object only if there is none; S3A has it from Hadoop 3.4.2 on."""
+"""Hadoop's option for a request that writes an object only if it does not exist; S3A supports it since Hadoop 3.4.2."""
 _GLOB = re.compile(r"([{}\[\]*?\\])")
 
 
 @dataclass(frozen=True)
 class FileState:
-    """A file: its name as `same_path` gives it, its size in bytes, and its time of modification (ms)."""
+    """A file: its name as `same_path` returns it, its size in bytes, and its modification time (ms)."""
 
     name: str
     size: int
@@ -41,7 +41,7 @@ class FileSystem:
         context = classic_context(spark)
         if context is None:
             raise UsageError(
-                "--checkpoint needs access to files, which Spark Connect does not give; use another master"
+                "--checkpoint needs access to files, which Spark Connect does not provide; use another master"
             )
         assert context._jvm is not None
         assert context._gateway is not None
@@ -50,18 +50,18 @@ class FileSystem:
         self._conf = context._jsc.hadoopConfiguration()
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or a directory."""
+        """Return whether a file or a directory exists."""
         found: bool = self._of(path).exists(self._path(path))
         return found
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted; none if it does not exist."""
+        """Return the names in a directory, sorted; an empty list if it does not exist."""
         if not self.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._of(path).listStatus(self._path(path)))
 
     def matches(self, path: str) -> list[str]:
-        """Return the paths that a path means, sorted: several if it has wildcards."""
+        """Return the paths that a path with wildcards matches, sorted."""
         found = self._of(path).globStatus(self._path(path))
         return sorted(status.getPath().toString() for status in found or ())
 
@@ -70,7 +70,7 @@ class FileSystem:
         return self.names(path) if not self.exists(path) or self.is_folder(path) else None
 
     def first_bytes(self, path: str) -> bytes:
-        """Return the first bytes of a file, by which formats are recognized."""
+        """Return the first bytes of a file, which identify its format."""
         stream = self._of(path).open(self._path(path))
         try:
             return bytes(stream.readNBytes(_MAGIC_BYTES))
@@ -85,18 +85,18 @@ class FileSystem:
         return found
 
     def files_in(self, folder: str) -> dict[str, int]:
-        """Return the sizes of all files below a directory, by their paths in it; none if it does not exist."""
+        """Return the sizes of all files below a directory, by relative path; an empty dict if it does not exist."""
         if not self.exists(folder):
             return {}
         start = len(self.normal(folder)) + 1
         return {each.name[start:]: each.size for each in self.files(folder)}
 
     def is_folder(self, path: str) -> bool:
-        """Return whether there is a directory."""
+        """Return whether a path is a directory."""
         return self.exists(path) and bool(self._of(path).getFileStatus(self._path(path)).isDirectory())
 
     def states(self, uris: list[str]) -> dict[str, FileState]:
-        """Return files by name, given as URIs; each directory is listed once."""
+        """Return the states of files, given as URIs, by name. Each directory is listed once."""
         paths = [self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(uri)) for uri in uris]
         folders = {path.getParent().toString(): path.getParent() for path in paths}
         wanted = {same_path(uri) for uri in uris}
@@ -109,7 +109,7 @@ class FileSystem:
         return found
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file; None if it does not have the checksum that it was written with."""
+        """Return the text of a file; None if the file does not match its checksum."""
         from py4j.protocol import Py4JJavaError
 
         stream = self._of(path).open(self._path(path))
@@ -124,7 +124,7 @@ class FileSystem:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, in place of one that exists."""
+        """Write a file, or replace an existing one."""
         stream = self._of(path).create(self._path(path), True)
         try:
             stream.write(bytearray(text.encode()))
@@ -132,10 +132,10 @@ class FileSystem:
             stream.close()
 
     def publish(self, path: str, text: str, token: str) -> bool:
-        """Write a file completely or not at all; False if it exists. `token`: part of the name of a temporary file.
+        """Write a file completely or not at all; return False if it exists. `token`: part of the name of a temporary file.
 
-        One of two runs at once gets False: from the rename of a disk or of HDFS, from the conditional request of a store.
-        A store without such requests may give True to both.
+        If two runs write at once, one of them gets False: disks and HDFS refuse its rename, object stores its conditional request.
+        An object store without conditional requests may return True to both.
         """
         if self._of(path).hasPathCapability(self._path(path), _CONDITIONAL):
             return self._create(path, text)
@@ -145,12 +145,12 @@ class FileSystem:
         if self.exists(path):
             self.delete(temporary)
             return False
-        # A local file that was deleted by hand leaves its checksum, over which Hadoop does not rename.
+        # A local file that was deleted by hand leaves its checksum file, which Hadoop's rename does not replace.
         self._of(path).delete(self._path(posixpath.join(folder, f".{name}.crc")), False)
         return self.rename(temporary, path)
 
     def _create(self, path: str, text: str) -> bool:
-        """Write an object by one request, which the store refuses if there is one already."""
+        """Write an object with one request, which the store refuses if the object exists."""
         from py4j.protocol import Py4JJavaError
 
         stream = self._of(path).createFile(self._path(path)).must(_CONDITIONAL, True).build()
@@ -158,14 +158,14 @@ class FileSystem:
             stream.write(bytearray(text.encode()))
             stream.close()
         except Py4JJavaError:
-            # Refused. If the answer to the first request was lost, S3A has sent a second one, and the object is this one.
+            # Refused. If the first response was lost, S3A has repeated its request, and the existing object is this one.
             if not self.exists(path):
                 raise
             return self.read(path) == text
         return True
 
     def rename(self, source: str, target: str) -> bool:
-        """Rename a file or a directory, and make the directories above the target; False if the target exists."""
+        """Rename a file or a directory, and create the parents of the target; return False if the target exists."""
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._path(source).toUri(), self._conf)
         # FileSystem.rename moves a directory into a target that exists, and replaces a local file.
         none = self._gateway.new_array(getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename"), 0)
@@ -176,7 +176,7 @@ class FileSystem:
         return True
 
     def delete(self, path: str) -> None:
-        """Delete a file or a directory with all that is in it, if it exists."""
+        """Delete a file or a directory with its contents, if it exists."""
         self._of(path).delete(self._path(path), True)
 
     def is_local(self, path: str) -> bool:
@@ -186,9 +186,9 @@ class FileSystem:
 
     @contextmanager
     def locked(self, folder: str) -> Iterator[None]:
-        """Hold the lock of a local directory, which the system releases with the process. Raises StateLockedError.
+        """Hold the lock of a local directory, which the operating system releases if the process ends. Raises StateLockedError.
 
-        Other file systems have no such lock: there a run finds at its end that another one was faster (`publish`).
+        Other file systems have no such lock; there `publish` fails if another run has committed first.
         """
         if not self.is_local(folder):
             yield
@@ -200,12 +200,12 @@ class FileSystem:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StateLockedError(
-                    f"--checkpoint {folder}: another run uses it; wait until that one ends"
+                    f"--checkpoint {folder}: another run uses it; wait until that run ends"
                 ) from error
             yield
 
     def normal(self, path: str) -> str:
-        """Return one form of a path, however it is written: `/lake/a` for `/lake/a/` and `file:///lake/a`."""
+        """Return the normal form of a path: `/lake/a` for `/lake/a/` and for `file:///lake/a`."""
         return same_path(self._qualified(path).toUri().toString()).rstrip("/")
 
     def _path(self, path: str) -> JavaObject:
@@ -224,7 +224,7 @@ def join(folder: str, *names: str) -> str:
 
 
 def escaped(name: str) -> str:
-    """Return a path in which Hadoop finds no wildcard.
+    """Return a path with escaped wildcards, which Hadoop takes literally.
 
     >>> escaped("/a/b[1].parquet")
     '/a/b\\\\[1\\\\].parquet'

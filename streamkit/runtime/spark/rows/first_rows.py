@@ -1,4 +1,4 @@
-"""The first rows of an input in the order of a job, for which Spark reads no more than it needs."""
+"""Reads the first rows of an input in the order of a job, without reading much more."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _MOST_FILES = 64
-"""Files that Spark reads in one job: the plan of a job grows with them."""
+"""Maximum number of files per Spark job, because a job's plan grows with the number of files."""
 
 
 def by_files(opened: OpenedInput) -> Iterator[OpenedInput]:
-    """Yield the rows of an input with the order FILES in parts, whose partitions have the order of the rows.
+    """Yield an input with the order FILES in parts whose partitions are in the order of the rows.
 
-    Spark reads the partitions of `take` one after another until it has enough rows, and each of these within one file. Each
-    part has twice as many files as that before, as a condition may leave few rows of each.
+    For `take`, Spark reads partitions one after another until it has enough rows; each partition is within one file. Each
+    part has twice as many files as the previous one, because a condition may select few rows of each file.
     """
     names = sorted(opened.source.inputFiles(), key=same_path)
     first, size = 0, 1
@@ -34,7 +34,7 @@ def by_files(opened: OpenedInput) -> Iterator[OpenedInput]:
 
 
 def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
-    """Return the first rows of an input with columns; of lines all, which may be of several topics."""
+    """Return the first rows of an input with columns; all rows of an input of lines, which may contain several topics."""
     from pyspark.sql import functions as sf
 
     if opened.place.has_lines:
@@ -42,7 +42,7 @@ def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
     by = _by_offset(opened) if opened.order == OFFSETS else opened.by
     if by is not None:
         opened = _up_to_last(opened, by, limit)
-    # By the names of files, not by their URIs. Rows without an offset come after those with one.
+    # Sorted by file name, not by URI. Rows without an offset come after rows with one.
     by_file = [sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))), BLOCK, ROW]
     offset = [_offset().asc_nulls_last()] if opened.order == OFFSETS else []
     in_order = [*offset, *by_file] if opened.order in (FILES, OFFSETS) else [ROW, BLOCK]
@@ -50,9 +50,9 @@ def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
 
 
 def _up_to_last(opened: OpenedInput, by: RowOrder, limit: int) -> OpenedInput:
-    """Return an input without rows that come after its first ones.
+    """Return an input reduced to its first rows.
 
-    Spark reads one column of all rows for it, and then only those files and row groups that can have the first rows.
+    Spark first reads one column of all rows, and then only the files and row groups that can contain the first rows.
     """
     from pyspark.sql import functions as sf
 
@@ -63,7 +63,7 @@ def _up_to_last(opened: OpenedInput, by: RowOrder, limit: int) -> OpenedInput:
 
 
 def _by_offset(opened: OpenedInput) -> RowOrder | None:
-    """Return the offset as what orders rows, if it is a whole number."""
+    """Return the order of rows by their offset, if the offset is a whole number."""
     if dict(opened.frame.dtypes)["offset"] not in WHOLE:
         return None
     return row_order(opened.source, opened.place, opened.place.columns.offset or "offset", "offset")

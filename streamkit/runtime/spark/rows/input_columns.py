@@ -1,6 +1,6 @@
-"""Tables as records: which columns are the parts of a record, and the plain data that a column of each type becomes.
+"""Turns rows with columns into records: selects the columns of each part, and converts columns into plain data.
 
-Spark does all of it before a row reaches a task, and only for columns that are not plain data already.
+Spark converts them before a row reaches a task, and only columns that are not plain data already.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 PARTS = ("key", "value", "timestamp", "headers", "partition", "offset")
 HIDDEN = "_streamkit_"
-"""The beginning of the names of columns that give a row's place."""
+"""The prefix of the names of columns with a row's position."""
 WHOLE, TIMES = ("tinyint", "smallint", "int", "bigint"), ("timestamp", "timestamp_ntz")
 _MILLISECONDS_OF_A_DAY = 86_400_000
 _EXACT_DIGITS = 15
-"""A decimal number of so many digits is the nearest one to its double, so that none is lost."""
+"""A decimal number of up to this many digits survives a conversion to a double and back."""
 _CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean"}
 _NAME = re.compile(r"\w+")
 
 
 def select_parts(frame: DataFrame, place: Place, order: str | None) -> DataFrame:
-    """Return the columns of an input that are the parts of its records, and its hidden ones. Raises TransportError.
+    """Select the columns of an input that are parts of its records, and its hidden columns. Raises TransportError.
 
-    order: what orders the rows in place of their offsets.
+    order: the column or expression that orders the rows, instead of their offsets.
     """
     from pyspark.sql import functions as sf
 
@@ -72,24 +72,26 @@ def select_parts(frame: DataFrame, place: Place, order: str | None) -> DataFrame
 
 
 def filtered(frame: DataFrame, place: Place) -> DataFrame:
-    """Return the rows of an input that it takes."""
+    """Return the rows of an input for which its `where` is true."""
     where = place.columns.where
     return frame if where is None else frame.where(expression(place, frame.columns, "where", where))
 
 
 def order_of(place: Place, columns: Sequence[str]) -> str | None:
-    """Return what orders the rows of an input: for those without a place in a file or an offset, the timestamp."""
+    """Return the column that orders the rows of an input; without a position in a file and an offset, it is the timestamp."""
     if place.order is not None or place.format in OF_SPARK or place.columns.offset is not None or "offset" in columns:
         return place.order
     return place.columns.timestamp
 
 
 def _check_case(place: Place, columns: Sequence[str], chosen: Mapping[str, Parts | None]) -> None:
-    """Raise TransportError for a column that would be a part of the record but for its case; Spark matches without it."""
+    """Raise TransportError for a column whose name differs from a part of the record only in case, which Spark ignores."""
     for name in columns:
         part = name.lower()
         if name not in PARTS and part in PARTS and chosen[part] is None and not any(chosen.values()):
-            raise TransportError(f"{place.path}: column {name!r} would not be read; call it {part!r}, or {part}={name}")
+            raise TransportError(
+                f"{place.path}: column {name!r} would not be read; rename it to {part!r}, or set {part}={name}"
+            )
 
 
 def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Column:
@@ -107,10 +109,10 @@ def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Co
 
 
 def _never_null(place: Place, key: Column, written: Parts) -> Column:
-    """Return the key that an input names; a row if it is null fails, since most steps would drop its record."""
+    """Return the key that an input names. A row with a null key fails, because most steps would drop its record."""
     from pyspark.sql import functions as sf
 
-    refusal = f"{place.path}: key={written} is null in a row; where={written} is not null leaves such rows out"
+    refusal = f"{place.path}: key={written} is null in a row; where={written} is not null skips such rows"
     return sf.when(key.isNull(), sf.raise_error(sf.lit(refusal))).otherwise(key)
 
 
@@ -149,7 +151,7 @@ def _struct(fields: Mapping[str, Column]) -> Column:
 
 
 def types_of(frame: DataFrame) -> dict[str, str]:
-    """Return the types of the parts of records, and of the fields in them: `value.tags[]` for what is in a list."""
+    """Return the types of the parts of records and of the fields within them; `value.tags[]` is the element of a list."""
     found = {}
     left = [(field.name, field.dataType) for field in frame.schema.fields if not field.name.startswith(HIDDEN)]
     while left:
@@ -161,7 +163,7 @@ def types_of(frame: DataFrame) -> dict[str, str]:
 
 
 def has_value(frame: DataFrame, path: str) -> bool:
-    """Return whether a row has a value at a path of `types_of`."""
+    """Return whether any row has a value at a path of `types_of`."""
     for field in frame.schema.fields:
         steps = _steps_to(path, field.name, field.dataType)
         if steps is not None:
@@ -170,7 +172,7 @@ def has_value(frame: DataFrame, path: str) -> bool:
 
 
 def _inside(name: str, kind: DataType) -> list[tuple[str, DataType, Step]]:
-    """Return what is in a value: its path, its type, and the function that looks for one that passes a test."""
+    """Return the path and the type of each nested value, and the function that tests whether any such value fulfils a condition."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -187,7 +189,7 @@ def _inside(name: str, kind: DataType) -> list[tuple[str, DataType, Step]]:
 
 
 def _steps_to(path: str, name: str, kind: DataType) -> list[Step] | None:
-    """Return the way from a column to a path in it; None if there is none."""
+    """Return the steps from a column to a path within it; None if the path is not in the column."""
     if name == path:
         return []
     ways = ((step, _steps_to(path, inner, each)) for inner, each, step in _inside(name, kind))
@@ -195,12 +197,12 @@ def _steps_to(path: str, name: str, kind: DataType) -> list[Step] | None:
 
 
 def _some(column: Column, steps: Sequence[Step]) -> Column:
-    """Return whether there is a value at the end of a way."""
+    """Return whether these steps lead to a value."""
     return steps[0](column, lambda inner: _some(inner, steps[1:])) if steps else column.isNotNull()
 
 
 def wider_type(one: str, other: str) -> str | None:
-    """Return the one of two types that has all values of the other as the same plain data; None if neither does.
+    """Return whichever of two types represents every value of the other as the same plain data; None if neither does.
 
     >>> wider_type("int", "bigint"), wider_type("bigint", "double"), wider_type("decimal(9,2)", "decimal(12,2)")
     ('bigint', None, 'decimal(12,2)')
@@ -220,7 +222,7 @@ def wider_type(one: str, other: str) -> str | None:
 
 
 def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Column:
-    """Return a key or a value as a serde's JSON form, or as its bytes. Raises TransportError for a type that it can't take."""
+    """Return a key or a value in the serde's JSON form, or as bytes. Raises TransportError for a type that the serde can't encode."""
     from pyspark.sql import types
 
     kind, column = frame.schema[part].dataType, quoted(part)
@@ -243,9 +245,9 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
 
 
 def plain_field(frame: DataFrame, place: Place, path: Sequence[str], wanted: Type) -> Column:
-    """Return a field of a key or a value, by the names on the way to it, as plain data. Raises TransportError.
+    """Return a field of a key or a value as plain data. path: the names that lead to it. Raises TransportError.
 
-    wanted: the type that the serde has there.
+    wanted: the type of this field in the serde.
     """
     column, kind = quoted(path[0]), frame.schema[path[0]].dataType
     for name in path[1:]:
@@ -254,12 +256,12 @@ def plain_field(frame: DataFrame, place: Place, path: Sequence[str], wanted: Typ
 
 
 def _without_values(frame: DataFrame) -> frozenset[str]:
-    """Return the paths of `types_of` that are null in all rows, for which Spark infers text."""
+    """Return the paths of `types_of` that are null in all rows; Spark infers text for them."""
     return frozenset(path for path, kind in types_of(frame).items() if kind == "string" and not has_value(frame, path))
 
 
 def milliseconds(frame: DataFrame, place: Place) -> Column:
-    """Return the timestamps of records in milliseconds, or as the text that they are. Raises TransportError for other types."""
+    """Return the timestamps of records in milliseconds, or unchanged if they are text. Raises TransportError for other types."""
     from pyspark.sql import functions as sf
 
     kind, column = frame.schema["timestamp"].dataType.simpleString(), quoted("timestamp")
@@ -279,7 +281,7 @@ def milliseconds(frame: DataFrame, place: Place) -> Column:
 
 
 def instant(column: Column, kind: str) -> Column:
-    """Return a time as an instant: that without a zone counts as UTC, whatever the zone of the session."""
+    """Return a time as an instant. A time without a zone is taken as UTC, regardless of the session's zone."""
     from pyspark.sql import functions as sf
 
     return column if kind == "timestamp" else sf.concat(column.cast("string"), sf.lit("Z")).cast("timestamp")
@@ -290,7 +292,7 @@ def _without_cure(reason: str) -> str:
 
 
 class _Plain:
-    """Turns columns into plain data: null, booleans, numbers, text, lists, objects."""
+    """Converts columns into plain data: null, booleans, numbers, text, lists, objects."""
 
     def __init__(self, place: Place, empty: Collection[str] = ()):
         self._place = place
@@ -300,7 +302,7 @@ class _Plain:
     def of(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
         """Return a column as plain data, and its type. Raises TransportError.
 
-        wanted: the type that the serde has there; name: of the column and the field in it, for messages.
+        wanted: the type in the serde; name: the column and the field within it, for messages.
         """
         from pyspark.sql import types
 
@@ -393,7 +395,7 @@ class _Plain:
         self._refuse(text, name, f"write it in another form, such as cast({name} as string)")
 
     def _time(self, column: Column, kind: str, wanted: Type, name: str) -> tuple[Column, Type]:
-        """Return a time as text of ISO 8601, or if a number is wanted as milliseconds; other fractions fail."""
+        """Return a time as ISO 8601 text, or in milliseconds if the serde wants a number; finer fractions then fail."""
         from pyspark.sql import functions as sf
 
         has_zone = kind == "timestamp"
@@ -406,7 +408,7 @@ class _Plain:
             )
             return sf.when(micros % 1000 == 0, micros / 1000).otherwise(sf.raise_error(lost)).cast("bigint"), INTEGER
         if has_zone:
-            # Not by the session's zone, in which a local time may stand for two.
+            # Not in the session's zone, where a local time can be ambiguous.
             zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
             column = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
         text = sf.replace(column.cast("string"), sf.lit(" "), sf.lit("T"))

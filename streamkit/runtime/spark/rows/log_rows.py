@@ -1,4 +1,4 @@
-"""Topics on the log: ranges of offsets as rows, rows as records, and stores as changelogs, with the clients of a live run."""
+"""Reads ranges of offsets as rows, and writes rows as records and stores as changelogs, with the clients of a live run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POLL_RECORDS = 20_000
 _POLL_MS = 1000
 _SENT = "sent bigint"
 _MAX_EMPTY_POLLS = 60
-"""Consecutive polls of _POLL_MS without a record, after which a range with records fails."""
+"""The number of consecutive empty polls of _POLL_MS after which a range that should have more records fails."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Address:
     state_dir: str
     read_committed: bool
     creates: bool = True
-    """Whether an embedded log that does not exist is created."""
+    """Whether to create an embedded log that does not exist."""
 
     @classmethod
     def of(cls, plan: Plan, *, creates: bool = True) -> Address:
-        """Return the log of a plan, with its security settings."""
+        """Return the address of a plan's log, with its security settings."""
         config = plan.config
         servers = config.bootstrap_servers
         text = servers if isinstance(servers, str) else ",".join(servers)
@@ -100,7 +100,7 @@ class LogReading:
 
 
 def read_frame(spark: SparkSession, reading: LogReading) -> DataFrame:
-    """Return the records of ranges as rows, one Spark task a range."""
+    """Return the records of ranges as rows, with one Spark task per range."""
     return _numbers(spark, reading).mapInArrow(partial(read_ranges, reading), arrow_rows.DDL)
 
 
@@ -115,12 +115,12 @@ def _numbers(spark: SparkSession, reading: LogReading) -> DataFrame:
 
 
 def read_ranges(reading: LogReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges that have the numbers in `batches`."""
+    """Yield the records of the ranges whose numbers are in `batches`."""
     yield from _read(reading, batches)
 
 
 def run_ranges(reading: LogReading, work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the output of the tasks of the ranges that have the numbers in `batches`."""
+    """Yield the output of the tasks of the ranges whose numbers are in `batches`."""
     return run_tasks(work, _read(reading, batches))
 
 
@@ -144,7 +144,7 @@ def _read_range(consumer: Consumer, part: LogRange) -> Iterator[pa.RecordBatch]:
         empty = 0 if batches else empty + 1
         if empty > _MAX_EMPTY_POLLS:
             raise TransportError(
-                f"{part.place.topic}-{part.place.partition}: nothing came for {_MAX_EMPTY_POLLS} s at offset "
+                f"{part.place.topic}-{part.place.partition}: no record arrived for {_MAX_EMPTY_POLLS} s at offset "
                 f"{consumer.position(part.place)} of {part.stop}"
             )
         for batch in batches:
@@ -158,9 +158,9 @@ def _read_range(consumer: Consumer, part: LogRange) -> Iterator[pa.RecordBatch]:
 
 
 def write_log(frame: DataFrame, address: Address, suffix: str = "") -> int:
-    """Write rows to their topics, their names followed by `suffix`; return how many there were.
+    """Write rows to their topics, with `suffix` appended to the topic names; return the number of rows.
 
-    Each Spark task has an idempotent producer; a task that Spark runs again writes its records again.
+    Each Spark task has an idempotent producer. If Spark repeats a task, the task's records are written again.
     """
     rows = frame.mapInArrow(partial(send_rows, address, suffix), _SENT).collect()
     return sum(row[0] for row in rows)
@@ -203,9 +203,9 @@ def _output_rows(batch: pa.RecordBatch, suffix: str) -> list[OutputTuple]:
 
 
 def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int | None, Mapping[str, str]]]) -> None:
-    """Create topics that are missing: (partitions, replication factor, config) by name; None: the broker's default.
+    """Create missing topics, given as (partitions, replication factor, config) by name; None: the broker's default.
 
-    Raises TopicError if one exists with fewer partitions than the rows have.
+    Raises TopicError if a topic exists with fewer partitions than the rows have.
     """
     with address.admin() as admin:
         found = admin.topics(topics)
@@ -227,7 +227,7 @@ def topic_counts(address: Address, plan: Plan) -> dict[str, int]:
 
 
 def check_seedable(plan: Plan, address: Address, layout: Layout) -> None:
-    """Raise StateError unless the application is stopped and has neither changelogs with records nor offsets."""
+    """Raise StateError if the application is running, or has offsets or a changelog with records."""
     names = [topic.name for topic in layout.changelogs]
     with address.admin() as admin:
         members = admin.group_members(plan.application)
@@ -254,7 +254,7 @@ def create_internal_topics(address: Address, layout: Layout) -> None:
 
 
 def commit_offsets(plan: Plan, address: Address, offsets: DataFrame, ranges: Iterable[LogRange]) -> None:
-    """Commit the offsets of the tasks for the application's group; for partitions without records, the ends of the ranges."""
+    """Commit the tasks' offsets for the application's group; for partitions without records, commit the ends of the ranges."""
     globals_ = {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
     found = {
         each.place: CommittedOffset(each.stop, metadata.encode(metadata.UNKNOWN))

@@ -1,4 +1,4 @@
-"""Records as rows that people query: columns of keys, values, windows and times, in place of the bytes of the log."""
+"""Turns records into rows for queries: with columns for keys, values, windows and times instead of the log's bytes."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _MOST_DIGITS = 38
 
 @dataclass(frozen=True)
 class Shape:
-    """What a column holds. kind: a type of Spark, or JSON for text that is any value as JSON; fields: of a nested type."""
+    """The type of a column. kind: a type of Spark, or JSON for any value as JSON text; fields: the fields of a nested type."""
 
     kind: str
     fields: tuple[tuple[str, Shape], ...] = ()
 
     @property
     def ddl(self) -> str:
-        """The type as Spark writes it."""
+        """The type in Spark's notation."""
         if self.kind == STRUCT:
             return f"struct<{','.join(f'{ticked(name)}:{shape.ddl}' for name, shape in self.fields)}>"
         if self.kind == ARRAY:
@@ -67,14 +67,14 @@ class Shape:
 
 
 def ticked(name: str) -> str:
-    """Return a name as SQL takes any."""
+    """Return a name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def parse_shape(text: str, scalars: Collection[str]) -> Shape:
-    """Return the shape of a type, or of names with types. scalars: the types that a value can have.
+    """Parse a type, or a list of names with types. scalars: the types that a value can have.
 
-    Raises ValueError with what was expected.
+    Raises ValueError with the expected syntax.
 
     >>> parse_shape("amount decimal(10,2), tags array<string>", ["string"]).ddl
     'struct<`amount`:decimal(10,2),`tags`:array<string>>'
@@ -90,7 +90,7 @@ class _Parser:
             self._tokens = []
 
     def shape(self) -> Shape:
-        """Return the shape of all of the text."""
+        """Parse the whole text."""
         is_list = len(self._tokens) > 1 and self._tokens[1] not in ("<", "(")
         found = Shape(STRUCT, self._fields()) if is_list else self._type()
         return found if not self._tokens else self._refuse()
@@ -116,7 +116,7 @@ class _Parser:
             return self._nested(name)
         if name not in self._scalars:
             known = ", ".join(self._scalars)
-            raise ValueError(f"a value has no form of type {name}; use one of {known}, decimal, struct, array, map")
+            raise ValueError(f"a value can't have the type {name}; use one of {known}, decimal, struct, array, map")
         return Shape(name)
 
     def _nested(self, name: str) -> Shape:
@@ -163,12 +163,12 @@ __all__ = ["Shape", "parse_shape", "ticked"]
 
 
 Cell: TypeAlias = object
-"""A value of a column, as Arrow takes it."""
+"""A value of a column that Arrow accepts."""
 Make: TypeAlias = Callable[[Json], Cell]
 
 _SCALARS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean", BYTES: "binary"}
 WHOLE_NUMBERS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-"""The types of whole numbers and their bits."""
+"""The number of bits of each integer type."""
 LOG_TYPES = {
     "topic": "string",
     "key": "binary",
@@ -180,13 +180,13 @@ LOG_TYPES = {
 """The columns that hold the bytes of the log, with their types."""
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _DEEPEST = 8
-"""Objects in each other that have columns of their own; deeper ones, which may contain themselves, are text."""
+"""The maximum depth of nested objects with columns of their own. Deeper objects, which may be recursive, become text."""
 _TIME = "timestamp"
 _LATEST = 2**63 - 1
 _EXACT = Context(prec=MAX_PREC)
 """Python's own context rounds to 28 digits."""
 _DIGITS_OF_A_FLOAT = 9
-"""Digits that tell each float of 32 bits from all others."""
+"""The number of digits that distinguish every 32-bit float."""
 _ZONE = re.compile(r"(?:[Zz]|[+-]\d\d:?(?:\d\d)?)$")
 
 
@@ -195,7 +195,7 @@ JSON_TEXT = Shape(JSON)
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """A column of an output. part: of the record; field: of an object that is the part, None for the part itself."""
+    """A column of an output. part: the part of the record; field: a field of that part, None for the part itself."""
 
     name: str
     part: str
@@ -205,7 +205,7 @@ class OutputColumn:
 
 @dataclass(frozen=True)
 class OutputLayout:
-    """The columns of the records of a topic, and where they are written, for messages; sent to the workers."""
+    """The columns of a topic's records, and their output for messages. Spark sends this object to the workers."""
 
     topic: str
     columns: tuple[OutputColumn, ...]
@@ -218,12 +218,12 @@ class OutputLayout:
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark writes them."""
+        """The columns in Spark's notation."""
         return ", ".join(f"{ticked(name)} {kind}" for name, kind in self.types.items())
 
 
 def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
-    """Return the columns of a topic's records, by the types of its serdes, its expressions, and the place. Raises UsageError."""
+    """Derive the columns of a topic's records from its serdes, its expressions and the place. Raises UsageError."""
     layout = place.layout
     key, value = _types(plan, topic)
     columns: list[OutputColumn] = []
@@ -244,7 +244,7 @@ def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
 
 
 def _types(plan: Plan, topic: str) -> tuple[Type, Type]:
-    """Return the types of the keys and values that a plan writes to a topic."""
+    """Return the key type and the value type that a plan writes to a topic."""
     inferred = plan.written_types.get(topic, ())
     declared = plan.external_topics.get(topic)
     key, value = (one_of(each[side] for each in inferred) for side in (0, 1))
@@ -258,7 +258,7 @@ def _types(plan: Plan, topic: str) -> tuple[Type, Type]:
 
 
 def _part(part: str, kind: Type, declared: str | None, place: Place) -> list[OutputColumn]:
-    """Return the columns of a key or a value: one, or one for each field of an object."""
+    """Return the columns of a key or a value: a single column, or one for each field of an object."""
     shape = shape_of(kind) if declared is None else _parsed(declared, part, place)
     if shape.kind != STRUCT:
         return [OutputColumn(part, part, None, shape)]
@@ -271,7 +271,7 @@ def _flat(shape: Shape) -> Shape:
 
 
 def shape_of(kind: Type, depth: int = 0) -> Shape:
-    """Return what a column for values of a type holds."""
+    """Return the shape of a column for values of a type."""
     scalar = next((name for known, name in _SCALARS.items() if known is kind), None)
     if scalar is not None:
         return Shape(scalar)
@@ -286,7 +286,7 @@ def shape_of(kind: Type, depth: int = 0) -> Shape:
 
 
 def _parsed(ddl: str, part: str, place: Place) -> Shape:
-    """Return the shape of a type that the user wrote. Raises UsageError."""
+    """Parse a type that the user wrote. Raises UsageError."""
     try:
         return parse_shape(ddl, [kind for kind in _MAKERS if kind != JSON])
     except ValueError as error:
@@ -300,9 +300,9 @@ def _parsed(ddl: str, part: str, place: Place) -> Shape:
 def write_columns(
     plan: bytes, layout: OutputLayout, places: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the log as rows of a layout. Raises SerdeError for a value that its column can't hold.
+    """Convert rows of the log into rows of a layout. Raises SerdeError for a value that its column can't contain.
 
-    places: columns of the rows of the log that follow the others, if rows of a table are made: keys then must not be null.
+    places: for a table, the columns of the log's rows that are appended; keys then must not be null.
     """
     import pyarrow as pa
 
@@ -319,17 +319,17 @@ def write_columns(
 
 
 def _check_keys(layout: OutputLayout, arrays: Iterable[pa.Array]) -> None:
-    """Raise SerdeError for a row of a table whose key, or a field of it, is null: two such rows could be one key, or two."""
+    """Raise SerdeError for a row of a table whose key, or a field of it, is null: null keys are neither equal nor different."""
     for column, array in zip(layout.columns, arrays, strict=True):
         if column.part == "key" and array.null_count:
             raise SerdeError(
-                f"--output {layout.place}: a record has null as {column.name}, and the rows of a table have keys; "
+                f"--output {layout.place}: a record has null as {column.name}, but the rows of a table need keys; "
                 "mode=append adds a row for each record"
             )
 
 
 def _array(cells: list[Cell], field: pa.Field) -> pa.Array:
-    """Return a column. Raises SerdeError for what Arrow refuses, such as half of a surrogate pair."""
+    """Return an Arrow column. Raises SerdeError for values that Arrow refuses, such as half of a surrogate pair."""
     import pyarrow as pa
 
     try:
@@ -339,7 +339,7 @@ def _array(cells: list[Cell], field: pa.Field) -> pa.Array:
 
 
 class _Writer:
-    """Makes the cells of columns from records."""
+    """Converts records into columns."""
 
     def __init__(self, layout: OutputLayout):
         self._layout = layout
@@ -398,7 +398,7 @@ def _field(value: Json, name: str, known: frozenset[str | None], make: Make) -> 
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise SerdeError(f"{_shown(value)} is no object, and so has no field {name}")
+        raise SerdeError(f"{_shown(value)} is not an object, so it has no field {name}")
     if not value.keys() <= known:
         other = next(each for each in value if each not in known)
         raise SerdeError(f"the field {other!r} has no column")
@@ -413,7 +413,7 @@ def _plain_headers(headers: Headers | None, as_json: bool) -> Json:
 
 
 def _maker(shape: Shape, name: str) -> Make:
-    """Return the function that makes the cell of a value that is not null. Raises SerdeError for one that does not fit."""
+    """Return the function that converts a value other than null. The function raises SerdeError for a value that does not fit."""
     if shape.kind == STRUCT:
         makers = {field: _maker(inner, f"{name}.{field}") for field, inner in shape.fields}
         known = frozenset(makers)
@@ -482,7 +482,7 @@ def _double(value: Json, name: str, kind: str) -> float:
 
 
 def _float(value: Json, name: str, kind: str) -> Cell:
-    """Return the float of 32 bits that a number is, or whose shortest text it is, as 0.1 is of 0.10000000149."""
+    """Return the 32-bit float that equals a number, or whose shortest text is that number: 0.1 stands for 0.10000000149."""
     number = _double(value, name, kind)
     narrow: float = c_float(number).value
     if narrow != number and narrow == narrow:
@@ -508,7 +508,7 @@ def _date(value: Json, name: str, kind: str) -> Cell:
 
 
 def _timestamp(value: Json, name: str, kind: str) -> Cell:
-    """Return microseconds of a number of milliseconds, or of a time as text."""
+    """Return a time in microseconds, from a number of milliseconds or from text."""
     found = value * 1000 if type(value) is int else _micros(value) if isinstance(value, str) else None
     if found is None or abs(found) > _LATEST:
         _refuse(value, name, "milliseconds or a time such as 2025-01-31T08:00:00Z, in whole microseconds")
@@ -516,7 +516,7 @@ def _timestamp(value: Json, name: str, kind: str) -> Cell:
 
 
 def _local_time(value: Json, name: str, kind: str) -> Cell:
-    """Return microseconds of a time as text that has no zone."""
+    """Return a time in microseconds, from text without a zone."""
     found = _micros(f"{value}Z") if isinstance(value, str) and not _ZONE.search(value) else None
     if found is None:
         _refuse(value, name, "a time without a zone such as 2025-01-31T08:00:00, in whole microseconds")
@@ -524,7 +524,7 @@ def _local_time(value: Json, name: str, kind: str) -> Cell:
 
 
 def _micros(text: str) -> int | None:
-    """Return the microseconds of a time as text; None for another text, and for finer fractions."""
+    """Return a time in microseconds, from text; None for text that is not a time, and for finer fractions."""
     milliseconds = durations.iso_time(text)
     fraction = re.search(r"[.,](\d+)", text)
     if milliseconds is None or (fraction and fraction[1][6:].strip("0")):
@@ -592,12 +592,12 @@ __all__ = ["LOG_TYPES", "WHOLE_NUMBERS", "OutputLayout", "layout_of", "ticked", 
 
 
 _AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}
-"""The characters of a day that follow its year, its month and its day."""
+"""The number of characters that follow the year, the month or the day in a date."""
 _NESTED = ("struct<", "array<", "map<", "binary")
 
 
 def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
-    """Raise UsageError if `partition_by` or `sort_by` of an output names what its columns do not have."""
+    """Raise UsageError if `partition_by` or `sort_by` of an output does not fit its columns."""
     shown = f"--output {topic}={place.path}"
     for setting, names in (
         ("partition_by", [each.column for each in place.layout.partition_by]),
@@ -605,7 +605,7 @@ def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
     ):
         for name in names:
             if name not in types:
-                raise UsageError(f"{shown}: {setting}: there is no column {name}; there are {', '.join(types)}")
+                raise UsageError(f"{shown}: {setting}: there is no column {name}; the columns are {', '.join(types)}")
     for each in place.layout.partition_by:
         kind = types[each.column]
         if each.kind in TIMES and kind not in ("timestamp", "date"):
@@ -614,16 +614,16 @@ def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
             )
         if each.kind == BUCKET and not place.is_table:
             raise UsageError(
-                f"{shown}: partition_by={each.text}: files have folders by columns and times; tables have buckets"
+                f"{shown}: partition_by={each.text}: buckets are for tables; files have folders by columns and times"
             )
         if not each.kind and kind.startswith(_NESTED):
             raise UsageError(
-                f"{shown}: partition_by={each.text}: the column is of type {kind}, which names no partition"
+                f"{shown}: partition_by={each.text}: the column is of type {kind}, which can't name a partition"
             )
 
 
 def arranged(rows: DataFrame, place: Place) -> DataFrameWriter:
-    """Return a writer of rows in the folders and the order that an output has."""
+    """Return a writer that writes rows in the folders and the order of an output."""
     layout = place.layout
     folders = [(_folder(each), each) for each in layout.partition_by]
     for name, each in folders:
@@ -640,14 +640,14 @@ def _folder(each: Transform) -> str:
 
 
 def _time(each: Transform, kind: str) -> Column:
-    """Return the year, month, day or hour of a time in UTC, whatever the zone of the session."""
+    """Return the year, month, day or hour of a time in UTC, regardless of the session's zone."""
     from pyspark.sql import functions as sf
 
     column = sf.col(ticked(each.column))
     zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
     utc = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
     time = column.cast("timestamp_ntz") if kind == "date" else utc
-    # Not by date_format, which takes a time without a zone for one of the session's zone.
+    # Not with date_format, which reads a time without a zone in the session's zone.
     day = time.cast("date").cast("string")
     if each.kind == "hours":
         return sf.concat(day, sf.lit("-"), sf.lpad(sf.hour(time).cast("string"), 2, "0"))

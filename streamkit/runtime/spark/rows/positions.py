@@ -1,4 +1,4 @@
-"""The places of rows in files: hidden columns of Spark that give them, and their text in messages."""
+"""The positions of rows in files: Spark's hidden columns for them, and their text in messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE, BLOCK, ROW, INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row
 
 
 def position_columns(place: str) -> list[Column]:
-    """Return the columns of a row's position: its file, the place of its block there, and its place among all rows."""
+    """Return the columns of a row's position: its file, the offset of its block in the file, and its index among all rows."""
     from pyspark.sql import functions as sf
 
     row = sf.monotonically_increasing_id().alias(ROW)
@@ -21,7 +21,7 @@ def position_columns(place: str) -> list[Column]:
 
 
 def same_path(name: str) -> str:
-    """Return one form of a file's name: Spark writes file:/a and file:///a for the same one.
+    """Return the normal form of a file's name; Spark writes both file:/a and file:///a.
 
     >>> same_path("file:///a%20b"), same_path("file:/a%20b"), same_path("s3a://lake/a")
     ('/a b', '/a b', 's3a://lake/a')
@@ -30,12 +30,12 @@ def same_path(name: str) -> str:
 
 
 def place_of_line(path: str, block: int, row: int) -> str:
-    """Return file and line of a row of a block, a part of a file that one task reads from the first line that begins there."""
+    """Return the file and line number of a row. A block is a part of a file, which a task reads from the first line that begins in it."""
     if not block:
         return f"{path}:{row + 1}"
     if not path.startswith("/"):
         return f"{path}: line {row + 1} after byte {block}"
     with open(path, "rb") as file:
         lines = sum(file.read(min(1 << 20, block - at)).count(b"\n") for at in range(0, block, 1 << 20))
-    # The block before has also the line that begins at its end.
+    # A line that begins at the end of a block belongs to that block.
     return f"{path}:{lines + 2 + row}"

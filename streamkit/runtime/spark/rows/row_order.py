@@ -1,4 +1,4 @@
-"""The order of input rows that have no position in a file: by a column of whole numbers or of times."""
+"""The order of input rows without a position in a file: by a column of whole numbers or times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RowOrder:
 
     @property
     def number(self) -> Column:
-        """The place of a row: its whole number, or the microseconds of its time."""
+        """The position of a row: its whole number, or its time in microseconds."""
         from pyspark.sql import functions as sf
 
         if self.kind in TIMES:
@@ -37,7 +37,7 @@ class RowOrder:
         return number.cast("bigint") * self._unit
 
     def up_to(self, number: int) -> Column:
-        """Return the condition that a row's number is at most this one, in the type of the column, so that scans take it."""
+        """Return the condition that a row's position is at most this one, in the column's type so that Spark can push it into scans."""
         from pyspark.sql import functions as sf
 
         if self.kind == "timestamp":
@@ -57,7 +57,7 @@ class RowOrder:
 
 
 def row_order(frame: DataFrame, place: Place, order: str, setting: str) -> RowOrder:
-    """Return the order of an input's rows. Raises TransportError for a column without order."""
+    """Return the order of an input's rows. Raises TransportError for a column whose type can't order rows."""
     column = expression(place, frame.columns, setting, order)
     kind = frame.select(column).dtypes[0][1]
     if kind not in (*WHOLE, *TIMES, "date"):

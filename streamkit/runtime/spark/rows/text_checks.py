@@ -1,7 +1,7 @@
-"""What Spark's readers of JSON and CSV pass over without an error, refused by file and line.
+"""Refuses, with file and line, malformed text that Spark's readers of JSON and CSV accept without an error.
 
-The reader of JSON takes the first value of a line, or with multiLine of a file, and never looks for a second one. The reader of CSV takes
-all that follows a quote without an end as one field, and guesses if text follows the quote at the end.
+The JSON reader takes the first value of a line (with multiLine, of a file) and ignores any text after it. The CSV reader takes
+everything after an unclosed quote as one field, and guesses if text follows a closing quote.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXCERPT_CHARACTERS = 120
 
 
 def _option(place: Place, *names: str, default: str = "") -> str:
-    """Return an option of an input by its names; Spark does not tell their cases apart."""
+    """Return an option of an input by its names, which Spark compares without case."""
     given = {name.lower(): value for name, value in place.options.items()}
     return next((given[name] for name in names if name in given), default)
 
@@ -82,22 +82,22 @@ def _refuse_json(path: str, block: int, row: int, text: str, whole: bool) -> Non
     shown = text if len(text) <= _EXCERPT_CHARACTERS else f"{text[:_EXCERPT_CHARACTERS]}…"
     if whole:
         raise TransportError(
-            f"{path}: with options.multiLine a file of JSON is one value, an object or a list of objects; without it each line is "
-            f"one; the file begins with {' '.join(shown.split())}"
+            f"{path}: with options.multiLine a JSON file is one value, an object or a list of objects; without it each line is "
+            f"one value; the file begins with {' '.join(shown.split())}"
         )
     raise TransportError(f"{place_of_line(path, block, row)}: expected one value of JSON: {shown}")
 
 
 def _is_one_value(place: Place, text: Column) -> Column:
-    """Return whether a text is one value of JSON with nothing behind it.
+    """Return whether a text is exactly one JSON value.
 
-    In a list and in an object the same text must be all that is there: what follows a value would have to be the bracket of both.
+    The text must be the only content of both a list and an object. Text after the value would have to close both brackets.
     """
     from pyspark.sql import functions as sf
 
     in_list = sf.concat(sf.lit("["), text, sf.lit("\n]"))
     in_object = sf.concat(sf.lit('{"":'), text, sf.lit("\n}"))
-    # What the functions below take is fixed, and they are faster.
+    # These functions take no options, and are faster than from_json.
     strict = (sf.json_array_length(in_list) == 1) & sf.json_object_keys(in_object).isNotNull()
     options = {name: value for name, value in place.options.items() if name.lower().startswith("allow")}
     lenient = (sf.size(sf.from_json(in_list, "array<string>", options)) == 1) & sf.from_json(
@@ -109,27 +109,27 @@ def _is_one_value(place: Place, text: Column) -> Column:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 _CLOSED, _BEFORE = None, -1
-"""The state between two lines is the row whose quote is open, none, or that which is open where the block begins."""
+"""The state between two lines: the row whose quote is open, _CLOSED, or _BEFORE for a quote that was opened before the block."""
 _STATES = (FILE, BLOCK, "if_closed", "if_open")
 _STATES_DDL = f"{FILE} string, {BLOCK} bigint, if_closed bigint, if_open bigint"
 _ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", "\\u0000": "\0"}
-"""How a separator of Spark is written that is no character to type."""
+"""Spark's notation for separators that are not printable."""
 
 
 @dataclass(frozen=True)
 class _Quoting:
-    """How fields of CSV are quoted; sent to the workers."""
+    """The quoting of CSV fields. Spark sends this object to the workers."""
 
     opening: re.Pattern[bytes]
     """Finds the next field that begins with a quote."""
     closing: re.Pattern[bytes]
-    """Matches the rest of such a field with its quote."""
+    """Matches the rest of a quoted field, with the closing quote."""
     ending: re.Pattern[bytes]
-    """Matches what follows the quote at the end of a field."""
+    """Matches valid text after a closing quote."""
     quote: bytes
     comment: bytes
     breaks: re.Pattern[bytes] | None
-    """What ends a line in a text of several; None for texts that are lines."""
+    """Matches line breaks in a text of several lines; None if each text is a line."""
     by_line: bool
     """Whether fields have no line breaks."""
 
@@ -138,7 +138,7 @@ class _Quoting:
         return [text] if self.breaks is None else self.breaks.split(text)
 
     def after(self, line: bytes, row: int, state: int | None) -> int | None:
-        """Return the state behind a line: that of a row whose quoted field ends wrongly stays, as a number below _BEFORE."""
+        """Return the state after a line. A row whose quoted field ends wrongly leads to a permanent state below _BEFORE."""
         is_open = state is not _CLOSED
         if (state or 0) < _BEFORE or (not is_open and self.comment and line.startswith(self.comment)):
             return state
@@ -153,7 +153,7 @@ class _Quoting:
 
 
 def _wrong(row: int) -> int:
-    """Return the state for a row whose quoted field ends wrongly, and the row for the state."""
+    """Convert a row whose quoted field ends wrongly into its state, or the state back into the row."""
     return _BEFORE - 1 - row
 
 
@@ -207,7 +207,7 @@ def _refuse_csv(name: str, block: int, row: int) -> NoReturn:
 
 @mark_errors
 def states_of(quoting: _Quoting, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the state at the end of each block of a file, if a quote is open where the block begins and if none is."""
+    """Yield the state at the end of each block of a file, for both cases: a quote is open at the beginning of the block, or none is."""
     import pyarrow as pa
 
     first: dict[tuple[str, int], int] = {}
@@ -217,7 +217,7 @@ def states_of(quoting: _Quoting, batches: Iterable[pa.RecordBatch]) -> Iterator[
         files, blocks, numbers = (arrow_rows.values_of(batch.column(name)) for name in (FILE, BLOCK, ROW))
         for text, block, number in zip(texts, zip(files, blocks, strict=True), numbers, strict=True):
             row = number - first.setdefault(block, number)
-            # No quote is open where a file begins.
+            # No quote is open at the beginning of a file.
             states = found.setdefault(block, [_CLOSED, _BEFORE if block[1] else _CLOSED])
             if quoting.quote in text:
                 for at, line in enumerate(quoting.split(text), row):

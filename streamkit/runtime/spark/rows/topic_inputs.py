@@ -1,4 +1,4 @@
-"""The inputs of a topic as one: the order of the rows of several, and their records together."""
+"""Combines the inputs of a topic: the order of their rows, and their records."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def check_order(topic: str, inputs: Sequence[tuple[str, str]]) -> None:
-    """Raise UsageError if nothing orders the rows of several inputs, given by path and order, among each other.
+    """Raise UsageError if the order among the rows of several inputs is undefined. inputs: path and order of each.
 
-    Rows with offsets and rows of files have an order together, as in a directory: those with an offset come first.
+    Rows with offsets and rows of files can be combined, as in a directory: rows with an offset come first.
     """
     for (path, order), (other_path, other_order) in pairwise(inputs):
         if order != other_order and {order, other_order} != {FILES, OFFSETS}:
             raise UsageError(
-                f"--input {topic}: nothing orders the rows of {path} ({order}) among those of {other_path} ({other_order}); "
-                "order=COLUMN of the same kind for each does"
+                f"--input {topic}: the order between the rows of {path} ({order}) and {other_path} ({other_order}) is undefined; "
+                "give both inputs an order=COLUMN of the same kind"
             )
 
 
 def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
-    """Return, for each input, the place of its files in the order of reading: input by input, each by the names of files.
+    """Return, for each input, the ranks of its files in reading order: input by input, and by file name within an input.
 
-    Raises UsageError for a file that two inputs read in the same way: its rows would count twice.
+    Raises UsageError for a file that two inputs read in the same way, because its rows would count twice.
     """
     found: list[Mapping[str, int]] = []
     first = 0
@@ -44,8 +44,8 @@ def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
             twice = known.keys() & set(names) if _reads_alike(each.place, other.place) else ()
             if twice:
                 raise UsageError(
-                    f"{min(twice)} is in {other.place.path} and in {each.place.path}, and would be read twice; give each file to "
-                    "one input"
+                    f"{min(twice)} is in both {other.place.path} and {each.place.path}, and would be read twice; each file must belong "
+                    "to one input"
                 )
         found.append({name: rank for rank, name in enumerate(names, first)})
         first += len(names)
@@ -53,7 +53,7 @@ def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
 
 
 def _reads_alike(one: Place, other: Place) -> bool:
-    """Whether two inputs make the same records of a file."""
+    """Return whether two inputs turn a file into the same records."""
     return one.format in OF_SPARK and replace(one, path="") == replace(other, path="")
 
 
@@ -65,9 +65,9 @@ def read_inputs(
     inputs: Sequence[OpenedInput],
     ranks: Sequence[Mapping[str, int]],
 ) -> DataFrame:
-    """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing.
+    """Return the records of a topic as rows for a stage. Raises TransportError for missing columns.
 
-    pickled: the plan for the workers; ranks: the places of the files of each input in the order of reading.
+    pickled: the plan for the workers; ranks: the ranks of each input's files in reading order.
     """
     declared = plan.external_topics.get(topic)
     names = (topic,) if declared is None else (topic, declared.entry)

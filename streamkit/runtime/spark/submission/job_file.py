@@ -1,4 +1,4 @@
-"""Reads job files, the inputs, outputs and options of `submit`, with the reader of topologies; reports all mistakes at once."""
+"""Reads job files, which contain the inputs, outputs and options of `submit`; reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ KEYS = (
 )  # fmt: skip
 ON_DATA_LOSS = ("error", "warn")
 PlanOf: TypeAlias = Callable[[str, Mapping[str, str]], Plan]
-"""(topology file, settings) -> its plan. Raises TopologyError, UsageError, ConfigError."""
+"""Loads the plan of (topology file, settings). Raises TopologyError, UsageError, ConfigError."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job: its topology, its options, and where it runs."""
+    """A job: its topology, its options, and its cluster."""
 
     plan: Plan
     options: JobOptions = field(default_factory=JobOptions)
@@ -70,9 +70,9 @@ def is_job_file(path: str) -> bool:
 
 
 def is_job_text(text: str) -> bool:
-    """Return whether a text is a job file, by its keys: it names a topology, and is neither a topology nor a test.
+    """Return whether a text is a job file: by its keys, it names a topology and is neither a topology nor a test.
 
-    If it names none, for example because of a misspelt key, the majority of keys decides.
+    If it does not name a topology, for example because the key is misspelt, the majority of keys decides.
     """
     try:
         root = compose(Source(text, ""), [])
@@ -87,10 +87,9 @@ def is_job_text(text: str) -> bool:
 
 
 def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str], text: str | None = None) -> JobFile:
-    """Return the job of a file; `environment`: variables for `${NAME}`; text: its contents, if it is not a file.
+    """Read the job of a file. environment: variables for `${NAME}`; text: the contents, if it is not a file.
 
-    Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't be
-    read.
+    Raises TopologyError with every problem of the job and its topology, sorted by position; UsageError if it can't be read.
     """
     problems: list[Problem] = []
     source = Source(read_text(path) if text is None else text, path)
@@ -136,7 +135,7 @@ class _JobReader:
         return JobFile(self._plan, options, cluster)
 
     def _check(self, plan: Plan, options: JobOptions, keys: Mapping[str, Node]) -> None:
-        """Report combinations of valid options that the command would refuse, regardless of existing files."""
+        """Report combinations of valid options that the command would refuse whatever files exist."""
         for topic, node in self._output_nodes.items():
             self._checked(node, check, plan, JobOptions(outputs={topic: options.outputs[topic]}, overwrite=True))
         if self._output_nodes and not self._reader.problems:
@@ -200,7 +199,7 @@ class _JobReader:
             topic = self._topic(name, key, unread)
             items = body.value if body.kind == "list" else [body]
             if not items:
-                reader.report(body, f"{what} needs at least one place; nothing stands for the log")
+                reader.report(body, f"{what} needs at least one place; leave it empty for the log")
             places = [place for item in items if (place := self._place(item, what, True)) is not BAD]
             if topic is BAD or self._plan is None or len(places) < len(items):
                 continue
@@ -239,7 +238,7 @@ class _JobReader:
         return topic if reason is None else reader.report(key, f"{name!r}: {reason}")
 
     def _place(self, node: Node, what: str, is_input: bool) -> Place | Bad | None:
-        """Return a place; None for an empty node, which means the log."""
+        """Return a place, or None for an empty node, which means the log."""
         reader = self._reader
         if reader.is_null(node):
             return None
@@ -269,7 +268,7 @@ class _JobReader:
     def _located(
         self, node: Node, what: str, path: str, given: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
     ) -> Place | Bad:
-        """Return a place by its path relative to the job file, or by the name of a table, as on the command line."""
+        """Return a place from its path relative to the job file, or from a table's name, as on the command line."""
         resolved = self._resolved(path)
         form = given.get("format")
         if form is None and is_table_name(path) and not os.path.exists(resolved):
@@ -280,7 +279,7 @@ class _JobReader:
     def _made(
         self, node: Node, what: str, path: str, settings: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
     ) -> Place | Bad:
-        """Return a place as the command line's options would; its mistakes are reported at the setting that they name."""
+        """Return a place as the command line's options would. Mistakes are reported at the setting that they name."""
         try:
             place = make_place(path, settings, is_input, what)
         except UsageError as error:
@@ -292,7 +291,7 @@ class _JobReader:
         return place
 
     def _setting(self, name: str, node: Node, is_input: bool) -> Parts | Bad:
-        """Return a setting of a place: text, or several parts as a list or a mapping if it can have some."""
+        """Return a setting of a place: text or, for settings that can have several parts, a list or a mapping."""
         reader = self._reader
         what = f"{name!r}"
         if node.kind == "scalar":
@@ -312,7 +311,7 @@ class _JobReader:
         return reader.report_mismatch(node, what, "text")
 
     def _written(self, node: Node, what: str) -> str | Bad:
-        """Return a column, an expression or a type; a number is an expression too."""
+        """Return a column, an expression or a type. A number is an expression too."""
         value = self._reader.value(node) if node.kind == "scalar" else None
         return self._as_written(node) if type(value) in (int, float) else self._reader.text(node, what)
 
@@ -346,7 +345,7 @@ class _JobReader:
         return found
 
     def _paths(self, keys: Mapping[str, Node], name: str) -> list[str]:
-        """Return a list of files, or one."""
+        """Return a list of files, or a single one."""
         if name not in keys:
             return []
         node = keys[name]
@@ -361,7 +360,7 @@ class _JobReader:
         return (self._reader.choice(keys[name], f"{name!r}", words) or None) if name in keys else None
 
     def _position(self, keys: Mapping[str, Node], name: str, default: str) -> str:
-        """Return a position on the log as in the options; the path of a file of offsets is relative to the job file."""
+        """Return a position on the log as in the options. The path of an offsets file is relative to the job file."""
         if name not in keys:
             return default
         text = self._written(keys[name], f"{name!r}")

@@ -1,6 +1,6 @@
 """The JSON Schema of job files (draft 2020-12), for editors.
 
-`python -m streamkit.runtime.spark.submission.job_schema` writes schemas/job.schema.json; `--check` exits 1 when that file is
+`python -m streamkit.runtime.spark.submission.job_schema` writes schemas/job.schema.json. `--check` exits with 1 if that file is
 out of date.
 """
 
@@ -40,7 +40,7 @@ _INPUT: dict[str, Schema] = {
     "timestamp": {**SQL, "description": "A time, a date, milliseconds, or text of these."},
     "headers": {"anyOf": [SQL, _FIELDS], "description": "A column of headers, or expressions by name."},
     "partition": {**SQL, "description": "Whole numbers from 0."},
-    "offset": {**SQL, "description": "Whole numbers, which order the rows of a partition."},
+    "offset": {**SQL, "description": "Whole numbers that order the rows of a partition."},
     "where": {**TEXT, "description": "Only rows for which this condition of Spark SQL is true."},
 }
 _OUTPUT: dict[str, Schema] = {
@@ -51,10 +51,10 @@ _OUTPUT: dict[str, Schema] = {
     "columns": {"enum": [DECODED, OF_LOG], "description": "Keys and values as columns, or as the bytes of the log."},
     "key": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
     "value": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
-    "mode": {"enum": list(MODES), "description": "What becomes of the rows that a table has."},
+    "mode": {"enum": list(MODES), "description": "How new rows are combined with the existing rows of a table."},
     "partition_by": {
         "anyOf": [TEXT, _LIST],
-        "description": "Columns, days(COLUMN) and the like, and in tables bucket(N,COLUMN).",
+        "description": "Columns, transforms such as days(COLUMN), and for tables bucket(N,COLUMN).",
     },
     "sort_by": {"anyOf": [TEXT, _LIST], "description": "The columns that order the rows of a file."},
 }
@@ -77,30 +77,30 @@ def build() -> Schema:
     source = _place(_INPUT, {"options": {**SETTINGS, "description": "Options of Spark's reader."}})
     files = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
     keys: Schema = {
-        "topology": {**TEXT, "description": "The topology's file, relative to this one."},
+        "topology": {**TEXT, "description": "The topology file, relative to this file."},
         "description": TEXT,
-        "set": {**SETTINGS, "description": "Config values in place of the topology's."},
+        "set": {**SETTINGS, "description": "Config values that override the topology's."},
         "inputs": {
             "type": "object",
             "additionalProperties": {"anyOf": [{"$ref": "#/$defs/input"}, {"type": "array", "items": {"$ref": "#/$defs/input"}}]},
-            "description": "Where the records of a topic are; several places for one topic as a list; nothing: the log.",
+            "description": "Where the records of a topic are; a list for several places; empty for the log.",
         },
         "outputs": {
             "type": "object",
             "additionalProperties": {"$ref": "#/$defs/output"},
-            "description": "Where to write a topic; * is all others; nothing: the log.",
+            "description": "Where to write a topic; * is all other topics; empty for the log.",
         },
-        "checkpoint": {**TEXT, "description": "The directory of the state between runs."},
+        "checkpoint": {**TEXT, "description": "The directory that keeps the state between runs."},
         "emit": {"enum": [UPDATES, FINAL], "description": "Every update, or the last of each key."},
         "engine": {"enum": list(ENGINES), "description": "Stages as Spark SQL if that is exact, or all in Python."},
         "from": {**SQL, "description": "earliest, committed, a time as in consume, or a JSON file of offsets."},
         "until": {**SQL, "description": "latest, committed, a time as in consume, or a JSON file of offsets."},
-        "on_data_loss": {"enum": list(ON_DATA_LOSS), "description": "Where retention has removed the beginning."},
+        "on_data_loss": {"enum": list(ON_DATA_LOSS), "description": "What to do if retention has removed the beginning of the range."},
         "overwrite": {"type": "boolean", "description": "Replace directories that exist, and the rows of tables."},
         "shadow": {**TEXT, "description": "A suffix for the names of topics that are written to the log."},
         "compare": {**files, "description": "Topics on the log with which the result is compared."},
         "write_state": {"type": "boolean", "description": "Write the final stores as changelogs."},
-        "parallelism": {"type": "integer", "minimum": 1, "description": "The least number of Spark tasks of a stage."},
+        "parallelism": {"type": "integer", "minimum": 1, "description": "The minimum number of Spark tasks per stage."},
         "master": {**TEXT, "description": "local[*], spark://HOST:PORT, k8s://…, yarn or sc://HOST."},
         "spark": {**SETTINGS, "description": "Settings of Spark."},
         "py_files": {**files, "description": "Python files for the workers."},

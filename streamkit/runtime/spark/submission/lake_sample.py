@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 LIMIT = 100
-"""The records of each topic that are read if nothing says how many."""
+"""The default number of records that are read of each topic."""
 _MOST_PARTITIONS = (1 << 31) - 1
 
 
 def sample(
     plan: Plan, inputs: Mapping[str, tuple[Place, ...]], limit: int = LIMIT, cluster: Cluster | None = None
 ) -> list[dict[str, Json]]:
-    """Return the first records of each topic as `submit` reads them, those of several topics by their times as a task takes them.
+    """Return the first records of each topic as `submit` reads them, with the topics merged by time as in a task.
 
-    Opens and ends a Spark session with the settings of a cluster, on this machine unless MASTER in the environment names
-    another master. Raises StreamkitError of many kinds, each one line.
+    Opens and ends a Spark session with the settings of a cluster. The session runs on this machine unless MASTER in the
+    environment names another master. Raises subclasses of StreamkitError, each with a one-line message.
     """
     check(plan, JobOptions(inputs))
     here = replace(cluster or Cluster(), master=os.environ.get("MASTER") or "local[*]")
@@ -53,7 +53,7 @@ def sample(
 def sample_in(
     spark: SparkSession, plan: Plan, inputs: Mapping[str, tuple[Place, ...]], limit: int
 ) -> list[dict[str, Json]]:
-    """Return the same from an open session."""
+    """Return the result of `sample` in an open session."""
     known = with_formats(spark, JobOptions(inputs)).inputs
     by_topic = [
         _records(plan, topic, [open_files(spark, place, number=number) for number, place in enumerate(places)], limit)
@@ -63,7 +63,7 @@ def sample_in(
 
 
 def _records(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[tuple[int, dict[str, Json]]]:
-    """Return the first records of a topic with their times, as the topic's entry in the topology extracts them."""
+    """Return the first records of a topic with the times that the topic's entry in the topology extracts."""
     check_order(topic, [(each.place.path, each.order) for each in inputs])
     rows = _in_order_of_files(plan, topic, inputs, limit)
     if rows is None:
@@ -84,11 +84,11 @@ def _bytes(data: bytearray | None) -> bytes | None:
 
 
 def _in_order_of_files(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row] | None:
-    """Return the first rows of a topic, and read no more; None if not files order them, but offsets of lines or columns."""
+    """Return the first rows of a topic without reading more; None if offsets of lines or columns order the rows, not files."""
     if any(each.order != FILES for each in inputs):
         return None
     pickled, ranks, declared = pickle.dumps(plan), ranks_of(inputs), plan.external_topics.get(topic)
-    # A sample has no partitions. Where they are not declared, those that records name would have to be counted.
+    # A sample has no partitions, so undeclared ones need not be counted.
     count = (declared and declared.partitions) or _MOST_PARTITIONS
     found: list[Row] = []
     for part, known in ((part, known) for each, known in zip(inputs, ranks, strict=True) for part in by_files(each)):
@@ -111,7 +111,7 @@ def _in_order(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int)
 def _extractor(
     plan: Plan, topic: str, form: RecordJson
 ) -> Callable[[bytes | None, bytes | None, int, Headers | None], int]:
-    """Return the function that gives the time of a record, by which a task merges its topics."""
+    """Return the function that computes a record's time, by which a task merges its topics."""
     declared = plan.external_topics.get(topic)
     if declared is None or not isinstance(declared.timestamp, Expression):
         return lambda key, value, time, headers: time
@@ -123,7 +123,7 @@ def _extractor(
         try:
             found = extract(*decoded, time, headers, topic, 0, 0)
         except Exception:
-            return time  # an error of the topology, which the run of the sample reports
+            return time  # an error in the topology, which running the sample reports
         return found if type(found) is int else time
 
     return run

@@ -21,9 +21,9 @@ def find_ranges(
 ) -> tuple[list[LogRange], list[str]]:
     """Return the ranges of all partitions of topics, and warnings about records that retention has removed.
 
-    from_beginning: topics that are read from their beginning without regard to `--from` (global tables). Raises TransportError if
-    retention has removed the beginning of a range, StateError if `committed` offsets are missing or are before those of earlier
-    runs, UsageError for a position that is none.
+    from_beginning: topics that are read from their beginning regardless of `--from` (global tables). Raises TransportError if
+    retention has removed the beginning of a range, StateError if `committed` offsets are missing or lower than in earlier
+    runs, and UsageError for an invalid position.
     """
     places = [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
     with address.consumer(group) as consumer:
@@ -41,8 +41,8 @@ def find_ranges(
         start = beginnings[place] if place.topic in from_beginning else requested.continued.get(place, first[place])
         if place in requested.continued and start > ends[place]:
             raise TransportError(
-                f"{place.topic}-{place.partition}: the runs before read up to offset {start}, and the log ends at "
-                f"{ends[place]}: the topic was deleted and made again"
+                f"{place.topic}-{place.partition}: earlier runs read up to offset {start}, but the log ends at "
+                f"{ends[place]}: the topic was deleted and created again"
             )
         if start < beginnings[place]:
             text = (
@@ -57,8 +57,8 @@ def find_ranges(
         is_behind = max(stop, beginnings[place]) < start
         if requested.end == COMMITTED and place in requested.continued and is_behind:
             raise StateError(
-                f"{place.topic}-{place.partition}: the runs before read up to offset {start}, and group {group} has "
-                f"committed {stop}: it was set back; begin with a new checkpoint"
+                f"{place.topic}-{place.partition}: earlier runs read up to offset {start}, but group {group} has "
+                f"committed {stop}: the group was reset to an earlier offset; begin with a new checkpoint"
             )
         ranges.append(LogRange(place, start, max(start, stop)))
     return ranges, warnings
@@ -72,13 +72,13 @@ def _committed_stops(
     beginnings: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return the committed offsets; of a partition without one the end if its topic is in `to_end`, else the beginning."""
+    """Return the committed offsets. A partition without one gets its end if its topic is in `to_end`, else its beginning."""
     committed = consumer.committed(places)
     read = [place for place in places if place.topic not in to_end]
     if not any(place in committed for place in read) and any(ends[place] > beginnings[place] for place in read):
         topics = ", ".join(sorted({place.topic for place in read}))
         raise StateError(
-            f"group {group} has committed no offsets of {topics}, so that nothing is read until `committed`"
+            f"group {group} has committed no offsets of {topics}, so `--until committed` would read nothing"
         )
     default = {place: (ends if place.topic in to_end else beginnings)[place] for place in places}
     return {place: committed[place].offset if place in committed else default[place] for place in places}
@@ -99,7 +99,7 @@ def _positions(
 
 
 def check_position(text: str, option: str) -> None:
-    """Raise UsageError for a position that is neither a word nor a time; of a file of offsets its contents count."""
+    """Raise UsageError for a position that is neither a keyword, a time nor a file; the file's contents are not checked."""
     if text not in (EARLIEST if option == "--from" else LATEST, COMMITTED) and not os.path.isfile(text):
         _time(text, option)
 
@@ -119,7 +119,7 @@ def _offsets_of(path: str, option: str) -> dict[TopicPartition, int]:
 
 def _offset(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no offset")
+        raise ValueError(f"{value!r} is not an offset")
     return value
 
 

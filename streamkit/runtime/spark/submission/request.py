@@ -1,4 +1,4 @@
-"""A batch job from options as text, in a Spark session of its own."""
+"""Runs a batch job from options as text, in a separate Spark session."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def inputs_of(
     plan: Plan, texts: Iterable[str], before: Mapping[str, tuple[Place, ...]] = MappingProxyType({})
 ) -> dict[str, tuple[Place, ...]]:
-    """Return the inputs by topic on the log of `TOPIC[=PATH]`; topics without a path are left out. Raises UsageError.
+    """Parse options `TOPIC[=PATH]` into inputs by topic on the log; topics without a path are left out. Raises UsageError.
 
-    before: the inputs of topics that no text names.
+    before: the inputs of topics that no option names.
     """
     found: dict[str, list[Place | None]] = {}
     names = {}
@@ -37,12 +37,12 @@ def inputs_of(
         names[topic] = name
         found.setdefault(topic, []).append(place)
     joined = {topic: inputs_of_topic(plan, topic, places, f"--input {names[topic]}") for topic, places in found.items()}
-    # Topics without a place are read from the log, like topics without an option.
+    # Jobs read topics without a place from the log, like topics without an option.
     return {topic: places for topic, places in {**before, **joined}.items() if places}
 
 
 def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], shown: str) -> tuple[Place, ...]:
-    """Return the places of a topic's inputs; none if it is read from the log. Raises UsageError.
+    """Return the places of a topic's inputs; an empty result if it is read from the log. Raises UsageError.
 
     shown: how the user named the input, for messages.
     """
@@ -54,10 +54,10 @@ def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], show
     if len(places) > 1:
         raise UsageError(f"{shown}: a topic is read either from the log or from places; give each of them a PATH")
     if topic in {each for sub in plan.sub_topologies for each in written_topics(plan, sub)}:
-        # Among the records on the log are those that the application wrote, which the job writes again.
+        # The log also contains the application's own records, which the job writes again.
         raise UsageError(
-            f"{shown}: the file writes this topic too, and the log does not tell which records are its own; "
-            f"{shown}=PATH reads those of others from files"
+            f"{shown}: the file writes this topic too, and records on the log do not show who wrote them; "
+            f"{shown}=PATH reads the records of other writers from files"
         )
     return ()
 
@@ -65,9 +65,9 @@ def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], show
 def outputs_of(
     plan: Plan, texts: Iterable[str], before: Mapping[str, Place | None] = MappingProxyType({})
 ) -> dict[str, Place | None]:
-    """Return the files by topic on the log of `TOPIC[=PATH]`; None: the log. Raises UsageError.
+    """Parse options `TOPIC[=PATH]` into outputs by topic on the log; None: the log. Raises UsageError.
 
-    before: the outputs of topics that no text names.
+    before: the outputs of topics that no option names.
     """
     entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
     found: dict[str, Place | None] = {}
@@ -89,9 +89,9 @@ def run_job(
     report: Callable[[str], None] = lambda line: None,
     job_context: Callable[[SparkSession], AbstractContextManager[object]] = nullcontext,
 ) -> list[Difference]:
-    """Run a job in a Spark session of its own; return the differences of compared topics.
+    """Run a job in a separate Spark session; return the differences of compared topics.
 
-    job_context: gives, from the session, a context manager around the job. Raises StreamkitError of many kinds.
+    job_context: takes the session and returns a context manager around the job. Raises subclasses of StreamkitError.
     """
     spark = open_session(cluster, f"streamkit {plan.application}")
     try:

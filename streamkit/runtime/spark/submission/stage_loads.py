@@ -1,4 +1,4 @@
-"""What the tasks of a stage read, before it runs: `submit --dry-run`, and the warning that one task reads everything."""
+"""How much a stage's tasks will read: for `submit --dry-run`, and for the warning that one task reads everything."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def load_of(
     pieces: int = 1,
     engine: str = PYTHON,
 ) -> str:
-    """Return what is known of the records of a stage's largest task.
+    """Return a text about the number of records that a stage's largest task reads.
 
-    inputs, ranges: the places and the ranges of the log of topics from outside; partitions: of all topics; pieces: into how
-    many Spark tasks each partition is cut. The tasks of a stage with another engine than Python are not those of partitions.
+    inputs, ranges: the places, or the log ranges, of external topics; partitions: of all topics; pieces: the number of Spark
+    tasks per partition. With another engine than Python, tasks do not correspond to partitions.
     """
     outside = [topic for topic in stage.inputs if topic in inputs or topic in ranges]
     if not outside and engine == SQL:
-        return "a part of the query of the stage before"
+        return "part of the previous stage's query"
     if not outside:
         return "largest task: not known before the stages that write its topics have run"
     is_one = (stage.cyclic or stage.tasks <= 1) and pieces == 1
@@ -44,7 +44,7 @@ def load_of(
         else:
             spread = not is_one
             largest += -(-sum(counts) // (max(1, partitions.get(topic, 1)) * pieces))
-    others = "" if len(outside) == len(stage.inputs) else ", and those of the stages before"
+    others = "" if len(outside) == len(stage.inputs) else ", and the output of earlier stages"
     if engine == SQL:
         return f"its tasks read at most {total:,} records{others}"
     if is_one:
@@ -55,7 +55,7 @@ def load_of(
 
 
 def _counts(places: tuple[Place, ...] | None, ranges: tuple[LogRange, ...]) -> list[int] | None:
-    """Return the records of each place or range of a topic at most; None if one is not known."""
+    """Return the maximum number of records in each place or range of a topic; None if one is unknown."""
     if places is None:
         return [each.stop - each.start for each in ranges]
     found = [most_records(place) for place in places]
@@ -70,9 +70,9 @@ def one_task_warnings(
     partitions: Mapping[str, int],
     is_read: bool,
 ) -> list[str]:
-    """Return a line for each topic from places whose records one task reads because nothing says more about it.
+    """Return a warning for each topic whose records one task reads because no partitions are declared.
 
-    stages: by topic, into how many Spark tasks its stage cuts a partition; is_read: whether the records were looked at.
+    stages: the number of Spark tasks per partition in the topic's stage; is_read: whether the job has read the records.
     """
     found = []
     for topic, places in inputs.items():
@@ -90,14 +90,14 @@ def one_task_warnings(
 
 
 _COUNTED_BYTES = 64 * 1024 * 1024
-"""Files of lines are counted up to this size together: that takes less than a second."""
+"""Lines are counted in files of up to this total size, which takes less than a second."""
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
 def most_records(place: Place) -> int | None:
-    """Return how many records an input has at most; None if only Spark can find out.
+    """Return the maximum number of records in an input; None if only Spark can find out.
 
-    Parquet and ORC files have their rows in their footers; lines are counted.
+    The footers of Parquet and ORC files contain the number of rows; lines are counted.
     """
     if not place.is_local or place.format == TABLE:
         return None
@@ -119,11 +119,11 @@ def most_records(place: Place) -> int | None:
             return None
         return sum(map(_lines, files))
     except (ImportError, OSError, ValueError):
-        return None  # what is wrong with a file is an error of the job
+        return None  # the job itself reports a file that can't be read
 
 
 def local_files(place: Place) -> list[str]:
-    """Return the files of a place of this machine, those that Spark passes over left out; none of another place."""
+    """Return the files of a place on this machine that Spark would read; none for a place elsewhere."""
     return list(_files(place.path)) if place.is_local else []
 
 

@@ -16,26 +16,26 @@ EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Difference:
-    """Counts of rows: of keys for a table, else of records by key and number among the key's records."""
+    """Numbers of rows: one row per key for a table, else one per record, matched by key and position among the key's records."""
 
     topic: str
     equal: int
     different: int
     missing: int
-    """In the result, not in the topic."""
+    """Rows that are only in the result."""
     surplus: int
-    """In the topic, not in the result."""
+    """Rows that are only in the topic."""
     examples: tuple[dict[str, object], ...]
-    """{"key", "n", "now", "reprocessed"}, values in JSON form."""
+    """Objects with the fields key, n, now and reprocessed; values in JSON form."""
 
     @property
     def is_none(self) -> bool:
-        """Whether both are the same."""
+        """Whether the result and the topic are equal."""
         return not (self.different or self.missing or self.surplus)
 
 
 def compare(made: DataFrame, existing: DataFrame, plan: Plan, topic: str, is_table: bool) -> Difference:
-    """Compare rows with the existing ones of a topic, key by key and in order; of a table only the last of each key."""
+    """Compare rows with a topic's existing rows, key by key and in order; for a table, only the last row of each key."""
     from pyspark.sql import functions as sf
 
     left, right = _numbered(made, is_table), _numbered(existing, is_table)
@@ -67,7 +67,7 @@ def compare(made: DataFrame, existing: DataFrame, plan: Plan, topic: str, is_tab
 
 
 def _numbered(frame: DataFrame, is_table: bool) -> DataFrame:
-    """Return key, value and number of each record among those of its key; of a table only the last one, unless it is null."""
+    """Return each record's key, value and position among the records of its key; for a table, only last records that are not null."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 

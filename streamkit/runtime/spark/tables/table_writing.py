@@ -1,4 +1,4 @@
-"""Writes rows of an output to its table: creates it, adds columns, and changes it in one commit that identifies the run."""
+"""Writes an output's rows to its table: creates the table, adds columns, and changes it in one commit that identifies the run."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _DELETED = "deleted"
 _PLACE = ("order", "source", "offset")
-"""The columns of rows of the log that order the records of a key; no column of an output can have such a name."""
+"""The columns of the log's rows that order the records of a key. No column of an output can have one of these names."""
 _RANK = "rank"
 _RUN = "streamkit.run"
 _ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property."
 _STAGING = "write.wap.enabled"
 _STAGED = "wap.id"
-"""Names of Iceberg: a table that takes staged rows, and the id by which it publishes them once (write, audit, publish)."""
+"""Iceberg's properties for staged rows: one enables staging in a table, the other is the id under which rows are published once."""
 _DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _PUBLISHED = ("DuplicateWAPCommitException", "CherrypickAncestorCommitException")
 """Iceberg's errors for staged rows that are already in the table."""
@@ -46,7 +46,7 @@ _DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 @dataclass(frozen=True)
 class Stamp:
-    """The facts in a commit of a table: the id of the checkpoint, the name of the job, and the number of the run."""
+    """The properties of a table's commit: the id of the checkpoint, the name of the job, and the number of the run."""
 
     checkpoint: str
     job: str
@@ -54,7 +54,7 @@ class Stamp:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts about its run in a commit, by name."""
+        """The properties that a commit has about its run, by name."""
         return {OWNER: self.checkpoint, _RUN: str(self.run)}
 
     @property
@@ -64,7 +64,7 @@ class Stamp:
 
 
 def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
-    """Return rows of the log as rows of a table; for a topic of one table, the last record of each key, with the column `deleted`."""
+    """Convert rows of the log into rows of a table. To merge by key, keep the last record of each key and add the column `deleted`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
@@ -74,7 +74,7 @@ def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputL
         return frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
     ddl = ", ".join([layout.ddl, *(f"{ticked(name)} bigint" for name in _PLACE)])
     rows = frame.mapInArrow(partial(write_columns, plan, layout, _PLACE), ddl)
-    # By the columns: different bytes may be the same key in them, such as JSON with and without blanks.
+    # By column values: different bytes may be the same key, such as JSON with and without spaces.
     keys = [sf.col(ticked(name)) for name in target.keys]
     latest = Window.partitionBy(*keys).orderBy(*(sf.col(name).desc() for name in _PLACE))
     return rows.withColumn(_RANK, sf.row_number().over(latest)).filter(f"{_RANK} = 1").drop(_RANK, *_PLACE)
@@ -83,8 +83,8 @@ def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputL
 def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp: Stamp | None = None) -> None:
     """Write rows to a table in one commit; create a missing table first. Raises UsageError for a table of another checkpoint.
 
-    If two writers write the same run at once, only one changes the table: two merges conflict, Delta refuses a run that it has, and Iceberg
-    refuses staged rows with an id that it has published.
+    If two writers write the same run at once, only one changes the table: two merges conflict, Delta refuses a run that is already in
+    the table, and Iceberg refuses staged rows whose id is already published.
     """
     name = sql_name(spark, target)
     provider = _prepare(spark, target, name, stamp)
@@ -109,14 +109,14 @@ def _is_staged(target: TableTarget, provider: str) -> bool:
 
 
 def _publish(spark: SparkSession, name: str, stamp: Stamp) -> None:
-    """Publish the staged rows of a run in an Iceberg table, unless another run has done so meanwhile."""
+    """Publish a run's staged rows in an Iceberg table, unless another process has published them meanwhile."""
     from py4j.protocol import Py4JJavaError
 
     query = f"SELECT snapshot_id FROM {name}.snapshots WHERE summary['{_STAGED}'] = {_text(stamp.staged)}"
     snapshot = spark.sql(f"{query} ORDER BY committed_at DESC LIMIT 1").collect()[0][0]
     iceberg = _iceberg(spark)
     table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-    # The commit gets these properties even if other commits came in between, so it is a new commit.
+    # With these properties Iceberg makes a new commit even if others came in between.
     for fact, value in stamp.facts.items():
         iceberg.EnvironmentContext.put(fact, value)
     try:
@@ -137,7 +137,7 @@ def _iceberg(spark: SparkSession) -> JavaObject:
 
 
 def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
-    """Return the highest number of a run of a checkpoint among the commits of a table; 0 if there is none."""
+    """Return the number of the checkpoint's last run in the commits of a table; 0 if there is none."""
     from pyspark.sql import functions as sf
 
     name = sql_name(spark, target)
@@ -185,7 +185,7 @@ def _own_properties(target: TableTarget, provider: str, stamp: Stamp | None) -> 
 
 
 def _set_order(spark: SparkSession, name: str, columns: tuple[str, ...]) -> None:
-    """Set the order in which Iceberg writes rows, without Iceberg's SQL, which needs an extension of the session."""
+    """Set the order in which Iceberg writes rows, through its API, because its SQL needs an extension in the session."""
     iceberg = _iceberg(spark)
     order = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name).replaceSortOrder()
     for column in columns:
@@ -202,7 +202,7 @@ def _text(value: str) -> str:
 
 
 def _merge(name: str, view: str, keys: tuple[str, ...], columns: list[str]) -> str:
-    """Return the statement that merges rows by key, none of which is null."""
+    """Return the statement that merges rows by their keys, which are not null."""
     same = " AND ".join(f"t.{ticked(each)} = s.{ticked(each)}" for each in keys)
     changes = ", ".join(f"t.{ticked(each)} = s.{ticked(each)}" for each in columns)
     listed, values = (", ".join(f"{side}{ticked(each)}" for each in columns) for side in ("", "s."))
@@ -233,7 +233,7 @@ def _everything() -> Column:
 
 
 def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[str, str]:
-    """Return the session settings that put the run into a commit; Delta itself refuses a run that it has."""
+    """Return the session settings that put the run into a commit. Delta itself refuses a run that is already in the table."""
     if stamp is None:
         return {}
     if provider == DELTA:
@@ -245,7 +245,7 @@ def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[st
 
 @contextmanager
 def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Apply session settings during one statement."""
+    """Change session settings for one statement."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""The rows between Spark stages, as Arrow columns: records with their place in the order of their partition."""
+"""The rows between Spark stages as Arrow columns: records with their position in their partition."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ TOPIC, PARTITION, KEY, VALUE, TIMESTAMP, HEADERS, ORDER, SOURCE, OFFSET = range(
 NAMES = ("topic", "partition", "key", "value", "timestamp", "headers", "order", "source", "offset")
 """order: the highest timestamp up to the record within its source partition, null if it is not known yet.
 
-source, offset: 0 and the offset on the log; or the number of the task that wrote the record, from 1, and the record's place
-among the records of that task.
+source, offset: 0 and the offset on the log; or, for a record of a task, the task's number (from 1) and the record's index in its output.
 """
 HEADERS_DDL = "array<struct<name:string,value:binary>>"
 DDL = (
@@ -27,12 +26,12 @@ DDL = (
 )
 
 PLACE, PLACE_BITS = "place", 47
-"""A column of rows that are sorted by keys: the number of a bucket of keys, above PLACE_BITS bits that sort its rows.
+"""A column of rows that are sorted by key: the high bits are the number of a key bucket, the PLACE_BITS low bits order its rows.
 
-Without a column `offset`, these bits are the offset; offsets on a log are smaller than 2**PLACE_BITS.
+If the rows have no column `offset`, the low bits are the offset; offsets on a log are smaller than 2**PLACE_BITS.
 """
 _CONSTANTS = {"topic": "string", "headers": HEADERS_DDL, "order": "bigint", "source": "bigint"}
-"""Columns that are constant for a topic on the log. Rows may omit them, because data that Spark does not move takes no time."""
+"""Columns that are constant for a topic on the log. Rows may omit them, which saves the time to move them."""
 
 Row: TypeAlias = tuple[str, int | None, bytes | None, bytes | None, int, Headers | None, int | None, int, int]
 """(topic, partition, key, value, timestamp, headers, order, source, offset)."""
@@ -109,7 +108,7 @@ def to_batch(columns: RowColumns) -> pa.RecordBatch:
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """Return an Arrow column as a list of values of its type; through NumPy, ten times faster than value by value."""
+    """Return the values of an Arrow column as a list. NumPy makes this ten times faster than value by value."""
     if array.null_count == len(array):
         return [None] * len(array)
     found: list[Any] = (
@@ -121,9 +120,9 @@ def values_of(array: pa.Array) -> list[Any]:
 
 
 def plain_of(array: pa.Array) -> list[Json]:
-    """Return an Arrow column as a list of plain data: objects of structs and maps, lists, and values.
+    """Return the values of an Arrow column as plain data; structs and maps become objects.
 
-    Raises KeyError for a map with a key twice.
+    Raises KeyError for a map with a duplicate key.
     """
     import pyarrow.types as kinds
 
@@ -207,14 +206,14 @@ def pack(keys: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
 
     table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
     sink = pa.BufferOutputStream()
-    # It is read once, by the next step of the same job: compressing it would take longer than moving it.
+    # Not compressed: the next step of the same job reads the file once, and compression would take longer than moving it.
     pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
     found: bytes = sink.getvalue().to_pybytes()
     return found
 
 
 def unpack(data: bytes | pa.Buffer) -> pa.Table:
-    """Return the columns `key` and `value` of the bytes of a Parquet file."""
+    """Return the columns `key` and `value` of a Parquet file, given as bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Sub-topologies that read what they write, such as both sides of a foreign-key join, in one Spark task."""
+"""Runs sub-topologies that read each other's output, such as both sides of a foreign-key join, in one Spark task."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 @mark_errors
 def run_cycle(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run all tasks of a cycle over rows in the order of their times; yield all of their output.
+    """Run all tasks of a cycle over rows sorted by time, and yield their output.
 
-    All that follows from a record is processed before the next record, as in `try`. So the output does not depend on the
-    progress of one task at the time of another's response.
+    As in `try`, everything that a record causes is processed before the next record. The output therefore does not depend on
+    how far one task has got when another responds.
     """
     loaded = load(work.plan)
     cycle = _Cycle(loaded, work)
@@ -98,7 +98,7 @@ class _Cycle:
         return ((task.task_id, task) for task in self._tasks.values())
 
     def _first(self) -> str:
-        """Return the id of the task that keeps the state shared by all."""
+        """Return the id of the task under which the shared state is saved."""
         return str(TaskId(min(self._work.stage.subs), 0))
 
     def process(self, rows: pa.RecordBatch) -> None:
@@ -147,7 +147,7 @@ class _Cycle:
         self._stores.close()
 
     def _deliver_written(self) -> None:
-        """Pass the tasks' output to the tasks that read it, until there is no more output."""
+        """Pass the tasks' output to the tasks that read it, until no output is left."""
         while self._undelivered:
             topic, key, value, time, headers, number = self._undelivered.popleft()
             count = self._work.layout.partitions[topic]
@@ -173,7 +173,7 @@ class _Cycle:
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in runs of one topic and partition, those with offsets of their own apart from the others."""
+    """Yield the rows of a batch in runs of one topic and partition. Rows with and without their own offsets are in separate runs."""
     import numpy as np
 
     if not len(batch):

@@ -1,4 +1,4 @@
-"""The tasks of a job, and the state that they keep between runs: how a task continues from it, and how a task returns it as rows."""
+"""The tasks of a job and their state between runs: restoring a task from its state, and returning the state as rows."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ MEMORY = "memory of tasks"
 _STATE = "state of "
 DELTA, BASE = "delta", "base"
 STATE_SOURCE, STATE_ORDER = -1, -(1 << 62)
-"""By these columns the rows of stores come before all records of their partition."""
+"""The values of the order columns that sort store rows before all records of their partition."""
 _BATCH = 20_000
 _PART_BYTES = 4 * 1024 * 1024
-"""The number of rows of a store that become one row of Spark, and the bytes of rows that a file of state has at most, if it has
-more than one. A file is one row of Spark when it is read."""
+"""Limits of a state file: the number of store rows in one Spark row, and the bytes of a file with more than one row. When a file is
+read, it is one Spark row."""
 _KINDS = (DELTA, BASE)
 _PUT_BACK = "put it back, or begin with a new checkpoint and a new output"
 STATE_NAMES = ("store", "kind", "partition", "part", "key", "value")
 STATE_DDL = "store string, kind string, partition int, part int, key binary, value binary"
-"""The columns of rows of stores in a checkpoint; each part of a partition is a file."""
+"""The columns of store rows in a checkpoint. Each part of a partition is a file."""
 
 
 def state_of(store: str) -> str:
@@ -51,19 +51,19 @@ def state_of(store: str) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """The state that a job continues from; sent to the workers."""
+    """The state from which a job continues. Spark sends this object to the workers."""
 
     tasks: Mapping[str, Json] = field(default_factory=dict)
     """The state of each task outside of its stores, by the task's id."""
     deltas: frozenset[tuple[str, int]] = frozenset()
-    """The stores, with their partitions, for which only changes are written; for all others every row is written."""
+    """The stores and partitions whose changes alone are written; for all others every row is written."""
     rows: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """How many rows the files of stores have, with their partitions."""
+    """The number of rows in the state files, by store and partition."""
     files: Mapping[str, int] = field(default_factory=dict)
-    """The CRC-32 of each file of state, by its path below the folders of state; files of older checkpoints are not here."""
+    """The CRC-32 of each state file, by its path below the state folders; older checkpoints have none."""
 
     def orders_of(self, subs: Collection[int]) -> dict[tuple[str, int], int]:
-        """Return the highest timestamps (ms) by topic and partition that the tasks of sub-topologies had read."""
+        """Return the highest timestamps (ms) that the tasks of sub-topologies have read, by topic and partition."""
         return {
             (topic, partition): time
             for name, saved in self.tasks.items()
@@ -83,19 +83,19 @@ class Reading:
     own: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """The first and the last offset of each partition whose records have offsets, in this run."""
     known: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """The lowest and the highest such offset in earlier runs."""
+    """The lowest and the highest such offset of earlier runs."""
 
     def restore(self, saved: Json) -> None:
         """Continue after the positions that `memory_of` returned."""
         self.offsets = {(topic, partition): offset for topic, partition, offset in saved["offsets"]}
         self.orders = {(topic, partition): time for topic, partition, time in saved["orders"]}
-        # Memories of older releases do not have them.
+        # Older releases do not save these positions.
         self.known = {(topic, partition): (low, high) for topic, partition, low, high in saved.get("own", ())}
 
     def note(self, rows: pa.RecordBatch, topic: str, partition: int) -> None:
-        """Note the highest timestamp of rows of one topic, if they have one.
+        """Record the highest timestamp of one topic's rows, if it is known.
 
-        Raises TransportError for an offset that two rows have, and for one that earlier runs may have read.
+        Raises TransportError for an offset that two rows have, or that earlier runs may have read.
         """
         self._check_offsets(rows, topic, partition)
         order = rows.column(arrow_rows.ORDER)
@@ -113,14 +113,14 @@ class Reading:
         twice = np.flatnonzero(np.diff(offsets, prepend=last) == 0)
         if len(twice):
             raise TransportError(
-                f"{topic}-{partition}: two rows have the offset {offsets[twice[0]]}, so that nothing orders them"
+                f"{topic}-{partition}: two rows have the offset {offsets[twice[0]]}, so their order is undefined"
             )
         low, high = self.known.get(place, (0, -1))
         again = offsets[(offsets >= low) & (offsets <= high)]
         if len(again):
             raise TransportError(
-                f"{topic}-{partition}: the offset {again[0]} is among those that the runs before have read, {low} to {high}, and "
-                "its record would count twice; leave out the rows that repeat, or begin with a new checkpoint and a new output"
+                f"{topic}-{partition}: the offset {again[0]} is within the range that earlier runs have read, {low} to {high}, so "
+                "its record would count twice; remove repeated rows, or begin with a new checkpoint and a new output"
             )
         self.own[place] = first, int(offsets[-1])
 
@@ -142,9 +142,9 @@ class BatchTask(Task):
 
     def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
         self.timers: list[Punctuator] = []
-        """Those that processors have scheduled, in this order."""
+        """The timers of processors, in the order in which they were scheduled."""
         self.first_timers = 0
-        """How many of them the processors scheduled in `init`."""
+        """The number of timers that processors scheduled in `init`."""
         super().__init__(spec, environment)
 
     def schedule(
@@ -152,13 +152,15 @@ class BatchTask(Task):
     ) -> Punctuator:
         """Call back at "stream_time" intervals. Raises StreamkitError for "wall_clock"."""
         if kind == "wall_clock":
-            raise StreamkitError("schedule: a batch job has no wall clock, so that it gives the same whenever it runs")
+            raise StreamkitError(
+                "schedule: a batch job has no wall clock, so that its result does not depend on when it runs"
+            )
         timer = super().schedule(node, interval_ms, kind, callback, start)
         self.timers.append(timer)
         return timer
 
     def start(self, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Start, and note the number of timers after that."""
+        """Start the task, and record the number of timers after that."""
         super().start(committed)
         self.first_timers = len(self.timers)
 
@@ -171,17 +173,17 @@ class BatchTask(Task):
         self._stream_punctuators.restore(timers)
 
     def volatile_objects(self) -> dict[str, Volatile]:
-        """Return the stores, and the objects of the program, that may have volatile numbers, by name."""
+        """Return, by name, the stores and the program's objects that may have volatile numbers."""
         found = {name: each for name, each in self._bound.instances.items() if isinstance(each, Volatile)}
         return {**found, **{f"store {name}": store for name, store in self.stores.items()}}
 
     def wall_clock(self) -> int:
         """Raise StreamkitError."""
-        raise StreamkitError("a batch job has no wall clock, so that it gives the same whenever it runs")
+        raise StreamkitError("a batch job has no wall clock, so that its result does not depend on when it runs")
 
 
 def resume(task: BatchTask, saved: Json) -> None:
-    """Start a task at its saved position; `saved`: the result of `memory_of`, None for a new task. Raises StateError."""
+    """Start a task at its saved position. saved: the result of `memory_of`, None for a new task. Raises StateError."""
     if saved is None:
         task.start({})
         return
@@ -189,13 +191,13 @@ def resume(task: BatchTask, saved: Json) -> None:
     for name, values in saved["volatile"].items():
         if name in objects:
             objects[name].restore_volatile(values)
-    # The offset is not used: the job itself keeps what it has read.
+    # The offset is not used: the job itself tracks what it has read.
     task.start({TopicPartition(topic, number): CommittedOffset(0, text) for topic, number, text in saved["times"]})
     timers = task.timers
     schedules = []
     for index, due, cancelled in saved["timers"]:
         if index >= len(timers):
-            raise StateError(f"task {task.task_id}: a processor schedules fewer timers than in the run before")
+            raise StateError(f"task {task.task_id}: a processor schedules fewer timers than in the previous run")
         timers[index].due, timers[index].cancelled = due, cancelled
         schedules.append(timers[index])
     task.restore_timers(schedules)
@@ -237,7 +239,7 @@ def leading_state(batch: pa.RecordBatch) -> int:
 
 
 def fill(kept: Kept, stores: KeptStores, rows: pa.RecordBatch, partition: int) -> None:
-    """Fill stores with their rows from a checkpoint; each Spark row contains many of them. Raises StateError."""
+    """Fill stores with their rows from a checkpoint. Each Spark row contains many store rows. Raises StateError."""
     names, paths = rows.column(arrow_rows.TOPIC).to_pylist(), rows.column(arrow_rows.KEY).to_pylist()
     values = rows.column(arrow_rows.VALUE)
     for at, (name, path) in enumerate(zip(names, paths, strict=True)):
@@ -253,7 +255,7 @@ def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, byt
     # Parquet has a checksum for each page, but none for the metadata that locates the pages.
     want = kept.files.get(path)
     if want is not None and want != crc32(data):
-        raise _damaged_file(path, "its contents do not have the checksum that they were written with")
+        raise _damaged_file(path, "its contents do not match its checksum")
     try:
         columns = map(arrow_rows.values_of, unpack(data).columns)
         return list(zip(*columns, strict=True))
@@ -262,35 +264,35 @@ def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, byt
 
 
 def missing_file(path: str) -> StateError:
-    """Return the error about a missing state file, with a remedy."""
-    return StateError(f"--checkpoint: the file of state {path} is missing; {_PUT_BACK}")
+    """Return the error for a missing state file, with a remedy."""
+    return StateError(f"--checkpoint: the state file {path} is missing; {_PUT_BACK}")
 
 
 def _damaged_file(path: str, reason: str) -> StateError:
-    return StateError(f"--checkpoint: the file of state {path} is damaged ({reason}); {_PUT_BACK}")
+    return StateError(f"--checkpoint: the state file {path} is damaged ({reason}); {_PUT_BACK}")
 
 
 def check_filled(kept: Kept, stores: KeptStores, names: Iterable[str], partition: int) -> None:
-    """Check that stores have all rows that earlier runs wrote. Raises StateError."""
+    """Check that stores have all rows that earlier runs have written. Raises StateError."""
     for name in names:
         want, found = kept.rows.get((name, partition), 0), stores.filled(name, partition)
         if found != want:
-            state = "missing" if found < want else "not those of the runs before"
+            state = "missing" if found < want else "not the ones that earlier runs wrote"
             raise StateError(
-                f"--checkpoint: store {name}, partition {partition}: files of the state are {state} ({found} of {want} rows "
+                f"--checkpoint: store {name}, partition {partition}: state files are {state} ({found} of {want} rows "
                 f"were found); {_PUT_BACK}"
             )
 
 
 def memories_in(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with the memory of tasks, which come from an earlier stage."""
+    """Return the rows that contain the memory of tasks, which an earlier stage has written."""
     import pyarrow.compute as pc
 
     return rows.filter(pc.equal(rows.column(arrow_rows.TOPIC), MEMORY))
 
 
 def unpack_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of stores in the columns of a checkpoint (STATE_DDL), from rows as tasks write them."""
+    """Yield store rows in the columns of a checkpoint (STATE_DDL), from the rows that tasks write."""
     import pyarrow as pa
 
     for batch in batches:
@@ -307,14 +309,14 @@ def unpack_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class StateWriter:
-    """Writes the state of a task at the end of a run as rows, which the job collects and writes to the checkpoint."""
+    """Writes the state of a task at the end of a run as rows. The job collects them and writes them to the checkpoint."""
 
     def __init__(self, kept: Kept, stores: KeptStores):
         self._kept = kept
         self._stores = stores
 
     def write(self, task: BatchTask, memory: dict[str, Json]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task's stores, packed, and one with its memory and the numbers and bytes of these rows."""
+        """Yield the packed rows of a task's stores, and a row with its memory and the number and size of those rows."""
         counts: dict[str, Json] = {}
         for name in task.spec.sub_topology.stores:
             complete = (name, task.partition) not in self._kept.deltas
@@ -330,7 +332,7 @@ class StateWriter:
 
 
 def _chunks(rows: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[int, list[bytes], list[bytes | None], int]]:
-    """Yield the number of a part, and keys, values and their bytes, of a limited number of its rows."""
+    """Yield chunks of rows: the number of the part, the keys, the values, and their size in bytes."""
     keys: list[bytes] = []
     values: list[bytes | None] = []
     part = part_size = size = 0
@@ -350,7 +352,7 @@ def _chunks(rows: Iterator[tuple[bytes, bytes | None]]) -> Iterator[tuple[int, l
 
 
 def _row(topic: str, partition: int, key: bytes | None, value: bytes, number: int) -> pa.RecordBatch:
-    """Return a row that comes before all records of its partition, if it is an input of a later stage."""
+    """Return a row that, as input of a later stage, comes before all records of its partition."""
     return arrow_rows.to_batch(
         ([topic], [partition], [key], [value], [-1], [None], [STATE_ORDER], [STATE_SOURCE], [number])
     )

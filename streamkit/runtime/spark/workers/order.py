@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @mark_errors
 def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Set the order of rows of external topics, sorted by partition, topic and offset: the highest time up to each row.
+    """Set the order of external topics' rows to the highest time up to each row. The rows are sorted by partition, topic and offset.
 
-    The smallest one is the head of the next queue, even if late records follow it. Times come from the topics' own
-    expressions if they have any.
+    The row with the smallest order is the head of the next queue, even if late records follow it. Times come from the topics'
+    `timestamp` expressions if they have one.
     """
     times = _Times(work)
     before = {} if work.kept is None else work.kept.orders_of(work.stage.subs)
@@ -49,13 +49,13 @@ def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _by_origin(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield first the rows from outside, which have no order, and then the rows that the job wrote, which have one."""
+    """Yield external rows, which have no order yet, before rows that the job wrote, which have one."""
     outside = rows.column(arrow_rows.ORDER).null_count
     return (part for part in (rows.slice(0, outside), rows.slice(outside)) if len(part))
 
 
 class _Times:
-    """The times of records, by the timestamp extractors of their topics."""
+    """Computes the times of records with the timestamp extractors of their topics."""
 
     def __init__(self, work: StageWork):
         loaded = load(work.plan)
@@ -63,7 +63,7 @@ class _Times:
         self._tasks = [new_task(loaded, work, index, 0, self._stores) for index in work.stage.subs]
 
     def of(self, rows: pa.RecordBatch, partition: int) -> list[int]:
-        """Return the times (ms) of the rows of one topic; -1 if a record has none."""
+        """Return the times (ms) of one topic's rows; -1 for a record without a time."""
         topic = rows.column(arrow_rows.TOPIC)[0].as_py()
         extractor = next((found for task in self._tasks if (found := task.extractor(topic)) is not None), None)
         if extractor is None:

@@ -1,4 +1,4 @@
-"""The output of tasks as rows for the next stage: with their partitions, and their places in the order of a partition."""
+"""Converts the output of tasks into rows for the next stage, with their partitions and their positions within a partition."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 BATCH = 20_000
 MAX_KEYS = 300_000
-"""Final records of a topic that are kept in memory."""
+"""Maximum number of final records per topic that are kept in memory."""
 UNKNOWN_PARTITION = -1
 """The partition of a record for a topic whose partition count is not known."""
 
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """Which records a job keeps, and their partitions."""
+    """The records that a job keeps, and their partitions."""
 
     partitions: Mapping[str, int]
-    """Counts by topic on the log."""
+    """The partition count of each topic, by its name on the log."""
     topics: frozenset[str] | None = None
     """Topics whose records are read or written; None: all."""
     final: frozenset[str] = frozenset()
     """Topics that get only the final record of each key."""
     forbidden: frozenset[str] = frozenset()
-    """Topics that a route may not choose: the file reads them, in a stage that may have run before."""
+    """Topics that a route must not choose, because the file reads them in a stage that may already have run."""
 
 
 class OutputCollector:
     """Collects the output of the tasks of one Spark task (RecordCollector).
 
-    source: the number of the task as a writer; directory: gives the directory for what is too large for memory.
+    source: the number of the task as a writer; directory: returns the directory for data that is too large for memory.
     """
 
     def __init__(self, spec: OutputSpec, source: int, directory: Callable[[], Path]):
@@ -63,11 +63,11 @@ class OutputCollector:
         self._final: dict[str, FinalRecords] = {}
 
     def position(self) -> Json:
-        """Return what decides the places of the next rows: their number, and the highest timestamps so far."""
+        """Return what determines the order of the next rows: the number of rows, and the highest timestamps so far."""
         return [self._sequence, [[*place, highest] for place, highest in sorted(self._highest.items())]]
 
     def restore(self, position: Json) -> None:
-        """Continue after a `position`."""
+        """Continue from the result of `position`."""
         self._sequence, highest = position
         self._highest = {(topic, place): time for topic, place, time in highest}
 
@@ -130,7 +130,7 @@ class OutputCollector:
         )
 
     def _numbers(self, count: int) -> list[int]:
-        """Return the places of the next rows among all that the task writes."""
+        """Return the indices of the next rows in the task's output."""
         first = self._sequence
         self._sequence += count
         return list(range(first, first + count))
@@ -164,7 +164,7 @@ class OutputCollector:
         return found
 
     def _order(self, topics: tuple[str, ...], places: list[int], stamps: list[int]) -> NDArray[np.int64]:
-        """Return the highest timestamp so far of each row's partition: by it tasks merge what they read."""
+        """Return the highest timestamp so far in each row's partition, which is the merge order of downstream tasks."""
         import numpy as np
 
         times = np.array(stamps, dtype=np.int64)
@@ -185,7 +185,7 @@ class OutputCollector:
 def _place(count: int | None, key: bytes | None, number: int) -> int:
     if count is None:
         return UNKNOWN_PARTITION
-    # A producer chooses any partition for a record without a key. A job takes them in turn, so that each run gives the same.
+    # A producer may choose any partition for a record without a key. A job takes partitions in turn, so that runs are reproducible.
     return number % count if key is None else partition_of(key, count)
 
 
@@ -203,13 +203,13 @@ class FinalRecords:
         self._map: BytesMap | None = None
 
     def put(self, rows: Sequence[OutputTuple]) -> None:
-        """Add rows; beyond `max_keys_in_memory` keys they move to disk. Raises StateError."""
+        """Add rows, which move to disk beyond `max_keys_in_memory` keys. Raises StateError."""
         self._rows.update(zip(map(itemgetter(1), rows), rows, strict=True))
         if len(self._rows) > self._max_keys_in_memory:
             self._spill()
 
     def drain(self) -> Iterator[OutputTuple]:
-        """Yield the last row of each key and remove all."""
+        """Yield the last row of each key, and remove all rows."""
         if self._map is None:
             yield from self._rows.values()
         else:
@@ -233,7 +233,7 @@ class FinalRecords:
 LINE = "value"
 LINES_DDL = f"{LINE} string"
 _LONGEST = 1 << 30
-"""Bytes of a line: the longest text that Spark takes."""
+"""The maximum length of a line in bytes: Spark's limit for text."""
 
 
 LineColumns: TypeAlias = tuple[
@@ -248,7 +248,7 @@ LineColumns: TypeAlias = tuple[
 
 
 class JsonOutputCollector(OutputCollector):
-    """Collects the output of a task and gives it as lines of JSON."""
+    """Collects the output of a task as lines of JSON."""
 
     def __init__(self, spec: OutputSpec, source: int, directory: Callable[[], Path], form: RecordJson):
         super().__init__(spec, source, directory)
@@ -270,12 +270,12 @@ def lines_of(form: RecordJson, columns: LineColumns) -> pa.RecordBatch:
 
 
 def _line(record: dict[str, Json]) -> bytes:
-    # A value within the limits of serdes has more characters in a line, and is one level deeper.
+    # A value within the serdes' limits may exceed them in a line, which is longer and one level deeper.
     return to_text(record, _LONGEST, MAX_DEPTH + 1)
 
 
 def _of_one_topic(form: RecordJson, columns: LineColumns) -> list[bytes]:
-    """Return the lines of records of one topic, decoded by columns; none if the records do not allow it."""
+    """Return the lines of one topic's records, decoded column by column; an empty list if the records do not allow that."""
     topics, keys, values, times, headers, partitions = columns
     if len(set(topics)) > 1 or any(headers) or min(partitions, default=-1) < 0:
         return []

@@ -1,4 +1,4 @@
-"""Kafka's partitioner for a column of keys: one key at a time would take longer than the rest of a shuffle."""
+"""Kafka's partitioner for a column of keys. Hashing one key at a time would take longer than the rest of a shuffle."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
 _LONGEST = 256
-"""Bytes; longer keys are hashed one by one."""
+"""The maximum length of a key in bytes; longer keys are hashed one by one."""
 
 
 def partitions_of(keys: pa.Array, count: int) -> NDArray[np.int64]:
-    """Return the partition, of `count`, of each key in an Arrow column of bytes, as a NumPy array; 0 if there is none."""
+    """Return the partition of each key in an Arrow column of bytes, as a NumPy array; 0 for null. count: the number of partitions."""
     import numpy as np
 
     size = len(keys)
@@ -41,7 +41,7 @@ def partitions_of(keys: pa.Array, count: int) -> NDArray[np.int64]:
 
 
 def _hashes(data: NDArray[np.uint32], offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return murmur2 of each key (Utils.murmur2), computed for one word of all keys at a time."""
+    """Return murmur2 of each key (Utils.murmur2), computed word by word for all keys at once."""
     import numpy as np
 
     m = np.uint32(_M)

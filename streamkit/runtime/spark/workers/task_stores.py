@@ -1,4 +1,4 @@
-"""Stores of a Spark task: in memory, and in a temporary directory of Spark if they are large."""
+"""The stores of a Spark task: in memory or, if they are large, in one of Spark's temporary directories."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from streamkit.runtime.execution.task import Task
 
 _ENTRY_BYTES = 350
-"""The memory that an entry takes: a list, its place in a dict, key, value and timestamp."""
+"""The memory that an entry takes: a list, its slot in a dict, key, value and timestamp."""
 _LONGS = range(-(2**63), 2**63)
 
 
 class _FinalStore(CachedMapStore):
-    """A store whose cache holds all entries; beyond `limit` bytes all are forwarded and move to the map below.
+    """A store whose cache contains all entries. Beyond `limit` bytes, all entries are forwarded and move to the map below.
 
-    Unlike a cache it forwards the deletion of a key that it has never forwarded: each key has a final change.
+    Unlike a cache, it also forwards the deletion of a key that it has never forwarded, because each key has a final change.
     """
 
     def __init__(self, definition: StoreDef, entries: BytesMap, context: StoreContext, limit: int):
@@ -67,13 +67,13 @@ class _FinalStore(CachedMapStore):
                 if value is None and data is not None:
                     value = decode(data)
                 elif data is None and value is not None and not self._is_long:
-                    # Generated code has changed the value in place: it raises here if it does not encode.
+                    # Generated code has changed the value in place, so it may not encode; then this raises.
                     encode(value)
                 if self._listener is not None:
                     forward(row, value, entry)
 
     def commit(self) -> None:
-        """Move entries to the map below if there are too many."""
+        """Move the entries to the map below if they exceed the limit."""
         if len(self.entries) > self._max_entries:
             self._move_all()
         super().commit()
@@ -150,24 +150,24 @@ class FinalWindowStore(_FinalStore, WindowStore):
         self._listener(row[:-8], start, start + self.window_size, value, None, entry[TIME], entry[CONTEXT])
 
     def _move(self, row: bytes, data: bytes | None, timestamp: int) -> None:
-        # The segments drop a window that has expired in the meantime; its records are late, so no step reads it.
+        # The segments drop a window that has expired meanwhile. No step reads it, because its records would be late.
         stored = None if data is None else pack_long(timestamp) + data
         self._segments.put(unpack_long(row, len(row) - 8)[0], row[:-8], row[-8:], stored)
 
 
 def _time_of_update(found: tuple[Value, int] | None, timestamp: int) -> int:
-    """Return the timestamp that a deletion is forwarded with; the store keeps the record's own."""
+    """Return the timestamp with which a deletion is forwarded; the store keeps the record's own timestamp."""
     return timestamp if found is None else max(timestamp, found[1])
 
 
 _SAMPLE = 100
 _ROW_BYTES = 170
-"""The memory that a row takes beside its bytes: two bytes objects and their place in a dict."""
+"""The memory overhead of a row: two bytes objects and their slot in a dict."""
 _CHUNK = 20_000
 
 
 class SpillingMap(BytesMap):
-    """A map in memory that a commit moves to disk if it has more than `limit` bytes."""
+    """A map in memory, which a commit moves to disk if it has more than `limit` bytes."""
 
     def __init__(self, limit: int, path: Callable[[], Path]):
         self._limit = limit
@@ -179,7 +179,7 @@ class SpillingMap(BytesMap):
 
     def _use(self, inner: BytesMap) -> None:
         self._inner = inner
-        # As attributes, which mypy does not allow, so that the most frequent calls of a store take no step in between.
+        # As attributes, although mypy does not allow it: this saves a step in the most frequent calls of a store.
         self.get = inner.get  # type: ignore[method-assign]
         self.put = inner.put  # type: ignore[method-assign]
 
@@ -229,7 +229,7 @@ class SpillingMap(BytesMap):
 
 
 def _size(memory: MemoryMap, limit: int) -> int:
-    """Return about how many bytes of memory a map takes; 0 if it has few rows for the limit."""
+    """Estimate a map's memory in bytes; return 0 if it has few rows compared with the limit."""
     rows = len(memory)
     if rows * _ROW_BYTES * 4 < limit:
         return 0
@@ -238,7 +238,7 @@ def _size(memory: MemoryMap, limit: int) -> int:
 
 
 class SpillingStores:
-    """Opens the stores of one task; `close` deletes what they have on disk."""
+    """Opens the stores of one task; `close` deletes their files."""
 
     def __init__(self, plan: Plan, limit: int):
         self._plan = plan
@@ -255,12 +255,12 @@ class SpillingStores:
         return create(definition, None, services, rows=rows)
 
     def commit(self, task: Task) -> None:
-        """Commit the stores of a task, which moves to disk what is too large for memory."""
+        """Commit the stores of a task, which moves large stores to disk."""
         for store in task.stores.values():
             store.commit()
 
     def close(self) -> None:
-        """Delete what is on disk."""
+        """Delete the files of the stores."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -268,7 +268,7 @@ class SpillingStores:
     def directory(self) -> Path:
         """Return a directory that exists until `close`. Raises StateError."""
         if self._folder is None:
-            # Where Spark puts its own temporary files (spark.local.dir).
+            # Spark's own directory for temporary files (spark.local.dir).
             parent = (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
             try:
                 self._folder = Path(tempfile.mkdtemp(prefix="streamkit-", dir=parent))
@@ -281,7 +281,7 @@ Rows = list[tuple[bytes, bytes | None]]
 
 
 _MAX_CHANGED = 300_000
-"""Keys that were written and stay in memory, if the rows themselves are too large for it."""
+"""The maximum number of written keys that stay in memory when the rows are on disk."""
 
 
 class RecordingMap(SpillingMap):
@@ -332,7 +332,7 @@ class RecordingMap(SpillingMap):
         self._changed.clear()
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the rows that were written, as they are now; None: deleted."""
+        """Yield the current rows of all written keys; None: deleted."""
         if self._changed_before is None:
             keys: Iterable[bytes] = sorted(self._changed)
         else:
@@ -347,7 +347,7 @@ class RecordingMap(SpillingMap):
 
 
 class _BufferLog:
-    """The services of a suppression buffer, which is in memory: its changelog becomes rows."""
+    """The services of a suppression buffer in memory, whose changelog becomes rows."""
 
     def __init__(self, services: StoreServices, rows: RecordingMap):
         self.topic = services.topic
@@ -360,7 +360,7 @@ class _BufferLog:
 
 
 class KeptStores(SpillingStores):
-    """Opens stores on the rows of a checkpoint, as a live task opens those of its state directory."""
+    """Opens stores with the rows of a checkpoint, as a live task opens stores in its state directory."""
 
     def __init__(self, plan: Plan, limit: int):
         super().__init__(plan, limit)
@@ -369,7 +369,7 @@ class KeptStores(SpillingStores):
         self._filled: dict[tuple[str, int], int] = {}
 
     def fill(self, name: str, partition: int, rows: Rows) -> None:
-        """Add rows to a store that is not open yet; later ones replace earlier ones, None deletes."""
+        """Add rows to a store that is not open yet. Later rows replace earlier ones; None deletes a row."""
         self._map(name, partition).fill(rows)
         self._filled[name, partition] = self.filled(name, partition) + len(rows)
 
@@ -378,7 +378,7 @@ class KeptStores(SpillingStores):
         return self._filled.get((name, partition), 0)
 
     def open(self, spec: TaskSpec, name: str, services: StoreServices) -> Store:
-        """Return a store of a task, with the rows that it was filled with."""
+        """Return a store of a task, with the rows that `fill` has added."""
         definition = self._plan.stores[name]
         rows = self._map(name, spec.partition)
         if definition.kind.in_memory_only:
@@ -406,7 +406,7 @@ class KeptStores(SpillingStores):
         return store
 
     def state(self, name: str, partition: int, complete: bool) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the rows of a store that this run changed, None: deleted; or all rows if `complete`."""
+        """Yield the rows that this run changed in a store (None: deleted), or all rows if `complete`."""
         rows = self._map(name, partition)
         found: Iterator[tuple[bytes, bytes | None]] = rows.range(None, None) if complete else rows.changes()
         if self._plan.stores[name].ttl is None:

@@ -1,4 +1,4 @@
-"""The tasks in Spark's Python workers: each processes the rows of its partition in the order of a live task."""
+"""Runs tasks in Spark's Python workers. Each task processes the rows of its partition in the order of a live task."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ T = TypeVar("T")
 MARK = "streamkit-failure:"
 """The marker before the JSON of an error in the text of Spark's exceptions."""
 OFFSETS = "committed offsets"
-"""Replaces the topic in rows that contain the offsets a task would commit. No topic can have this name."""
+"""Replaces the topic in rows that contain the offsets that a task would commit. No topic can have this name."""
 _NO_IDLING = Idling(-1)
 
 
 @dataclass(frozen=True)
 class StageWork:
-    """All that a Spark task needs to run a stage; sent to the workers, which compile the plan again."""
+    """Everything that a Spark task needs to run a stage. Spark sends it to the workers, which compile the plan again."""
 
     plan: bytes
     """A pickled Plan whose stores neither cache nor log."""
@@ -69,13 +69,13 @@ class StageWork:
     output: OutputSpec
     global_tables: GlobalTables | None = None
     ends: Mapping[TopicPartition, int] | None = None
-    """The end offsets of the input, if the tasks must return the offsets that they would commit."""
+    """The end offsets of the input, if the tasks must return the offsets that they would commit; else empty."""
     spill_bytes: int = 128 * 1024 * 1024
-    """The size at which a store moves from memory to disk."""
+    """The size in bytes beyond which a store moves from memory to disk."""
     by_key: bool = False
-    """Whether rows are sorted by buckets of keys, so that a task needs the state of a key only within its bucket."""
+    """Whether rows are sorted by key buckets, so that a task needs a key's state only within its bucket."""
     max_rows: int = 200_000
-    """The number of rows after which a task drops the state of the buckets that it has processed."""
+    """The number of rows after which a task drops the state of processed buckets."""
     as_json: bool = False
     """Whether the output is lines of JSON rather than rows."""
     kept: Kept | None = None
@@ -100,7 +100,7 @@ class Loaded:
         self._programs: dict[int, Program] = {}
 
     def program(self, index: int) -> Program:
-        """Return the program of a sub-topology, compiled once per process."""
+        """Return the program of a sub-topology, which is compiled once per process."""
         if index not in self._programs:
             self._programs[index] = compile_sub_topology(self.plan, self.subs[index])
         return self._programs[index]
@@ -110,7 +110,7 @@ _loaded: dict[bytes, Loaded] = {}
 
 
 def load(plan: bytes) -> Loaded:
-    """Return a pickled plan, loaded once per process, because Spark runs several tasks in one process."""
+    """Return a pickled plan, which is loaded once per process because Spark runs several tasks in one process."""
     digest = hashlib.sha256(plan).digest()
     if digest not in _loaded:
         _loaded.clear()
@@ -119,7 +119,7 @@ def load(plan: bytes) -> Loaded:
 
 
 def new_task(loaded: Loaded, work: StageWork, index: int, partition: int, stores: SpillingStores) -> BatchTask:
-    """Return the task of a sub-topology's partition, not started."""
+    """Return the task of a sub-topology's partition, before its start."""
     plan, counts = loaded.plan, work.output.partitions
     task_id = TaskId(index, partition)
     inputs = work.layout.inputs(task_id)
@@ -147,7 +147,7 @@ def check_state(work: StageWork, sub: SubTopology, partition: int, stores: Spill
 
 
 def mark_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """Decorate a function that runs in a worker: a StreamkitError gets a marker, so that the driver finds it in Spark's exception."""
+    """Decorate a function that runs in a worker, so that the driver finds its StreamkitError in Spark's exception by a marker."""
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> Iterator[T]:
@@ -161,7 +161,7 @@ def mark_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
 
 @mark_errors
 def run_tasks(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the task of each partition over rows sorted by partition and by the order of its task; yield their output."""
+    """Run each partition's task over its rows, and yield the output. The rows are sorted by partition and in the task's order."""
     collect_rarely()
     keep_memory()
     loaded = load(work.plan)
@@ -247,7 +247,7 @@ class _Running:
             yield from self._collector.collect(task.output)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Commit once, at the end of the input or of a bucket of keys; yield the rest of the output."""
+        """Commit once, at the end of the input or of a key bucket, and yield the remaining output."""
         task, kept = self._task, self._work.kept
         if task is not None and kept is not None and isinstance(self._stores, KeptStores):
             memory = memory_of(task, self._loaded.plan)
@@ -272,12 +272,12 @@ class _Running:
 
 
 def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
-    """Flush the caches of a task; if `ends` are known, add the offsets that it would commit to its output."""
+    """Flush the caches of a task; if `ends` is given, add the offsets that the task would commit to its output."""
     if ends is None:
         task.flush_stores()
         return
     task.commit_needed = True
-    # Repartition topics are empty for a live run: only the stream time in the metadata counts.
+    # A live run finds repartition topics empty, so only the stream time in the metadata counts.
     found = task.prepare_commit(lambda place: ends.get(place, 0))
     task.output.extend(
         (OFFSETS, json.dumps(place).encode(), json.dumps([each.offset, each.metadata]).encode(), 0, None, 0)
@@ -288,13 +288,13 @@ def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
 def drain(task: Task) -> None:
     """Process all records in the queues of a task."""
     while task.has_records() or task.expiring:
-        # A processor that requests a commit ends a round of process().
+        # A requested commit ends a round of process().
         task.process(sys.maxsize)
         task.commit_requested = False
 
 
 def source_id(index: int, partition: int) -> int:
-    """Return the number of a task as a writer, at least 1: 0 is the log."""
+    """Return the number of a task as a writer, which is at least 1; 0 is the log."""
     return (index << 32) + partition + 1
 
 
@@ -311,10 +311,10 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def by_topic(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each topic of a batch, in their order; rows with their own offsets are separate from the others.
+    """Yield the rows of each topic of a batch, in order. Rows with and without their own offsets are separate.
 
     The task's queues merge these rows into the order of the batch again: at most one queue begins with a late record, and
-    that queue is the next one.
+    that queue is next.
     """
     topics = batch.column(arrow_rows.TOPIC).unique().to_pylist()
     if len(topics) == 1:
@@ -335,7 +335,7 @@ def _by_origin(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def records(batch: pa.RecordBatch, partition: int, offsets: dict[tuple[str, int], int]) -> RecordBatch:
-    """Return rows from `by_topic` as a batch of records; `offsets`: the next offsets, for rows that have none."""
+    """Return rows from `by_topic` as a batch of records. offsets: the next offsets, for rows without their own."""
     topic = batch.column(arrow_rows.TOPIC)[0].as_py()
     count = len(batch)
     if batch.column(arrow_rows.SOURCE)[0].as_py() == 0:
@@ -361,7 +361,7 @@ _stores: dict[str, dict[str, Store]] = {}
 
 
 class Shared(Protocol):
-    """Data in every worker: a broadcast of Spark, or Inline."""
+    """Data that every worker has: a Spark broadcast, or Inline."""
 
     @property
     def value(self) -> bytes:
@@ -370,13 +370,13 @@ class Shared(Protocol):
 
 @dataclass(frozen=True)
 class Inline:
-    """Data that is sent with each task, if Spark offers no broadcast (Spark Connect)."""
+    """Data that is sent with each task, because Spark Connect has no broadcasts."""
 
     value: bytes
 
 
 class GlobalTables:
-    """The rows of all topics of global tables, as they are sent to workers.
+    """The rows of all topics of global tables, in the form in which they are sent to workers.
 
     rows: pickled record batches. token: identifies the job, since a worker process may run tasks of several jobs.
     """
@@ -387,7 +387,7 @@ class GlobalTables:
         self._partitions = partitions
 
     def stores(self, loaded: Loaded) -> dict[str, Store]:
-        """Return the global stores of this process, filled at the first call."""
+        """Return the global stores of this process, which the first call fills."""
         if self._token not in _stores:
             _stores.clear()
             _stores[self._token] = self._fill(loaded)
@@ -403,7 +403,7 @@ class GlobalTables:
             task.start({})
             for batch in batches:
                 if batch.topic in sub.source_topics:
-                    # An application that starts with all its input on the log also restores the table from it.
+                    # An application that starts with all its input on the log restores the table in the same way.
                     reprocess(task, batch)
             task.flush_stores()
             found.update(task.stores)
