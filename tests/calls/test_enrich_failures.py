@@ -155,9 +155,7 @@ def test_a_stop_ends_the_wait_and_commits_nothing(tmp_path: Path) -> None:
     assert file.exists()
     task._bound.replays._steps[0]._lookup._grace = 0.0  # type: ignore[union-attr, attr-defined]
     task.add(batch(RECORDS[:3]))
-    with pytest.raises(
-        StoppedError, match="stopped while calls were unanswered; they are repeated after the next start"
-    ):
+    with pytest.raises(StoppedError, match="stopped while calls were unanswered; the next start repeats them"):
         task.process(100)
     assert (task.output, task.commit_needed) == ([], False)
     task.close()

@@ -15,7 +15,7 @@ CASES = {
     ),
     "within and before": (
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, before: 1s}]}",
-        "`within` already says",
+        "use either `within` or `before`",
     ),
     "window of negative length": (
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left, before: -5m, after: 4m}]}",
@@ -31,7 +31,7 @@ CASES = {
     ),
     "partition of a join by the same key": (
         "p: {table: a, steps: [join: {with: {table: b}, value: left, partition: len(key)}]}",
-        "join: a join of two tables by their keys takes no `partition`",
+        "join: a join of two tables by key takes no `partition`",
     ),
     "partition of a join of streams": (
         "p: {stream: a, steps: [join: {with: {stream: b}, value: left, within: 1s, other_partition: len(key)}]}",
@@ -43,12 +43,12 @@ CASES = {
     ),
     "outer join with a table": (
         "p: {stream: a, steps: [outer_join: {with: {table: b}, value: left}]}",
-        "there is no outer join",
+        "only with `join` or `left_join`",
     ),
     "table joins a stream": ("p: {table: a, steps: [join: {with: {stream: b}, value: left}]}", "a table joins a table"),
     "global join without on": (
         "p: {stream: a, steps: [join: {with: {global_table: b}, value: left}]}",
-        "`on` is needed",
+        "`on` is required",
     ),
     "stream-table join with on": (
         "p: {stream: a, steps: [join: {with: {table: b}, value: left, on: key}]}",
@@ -64,7 +64,7 @@ CASES = {
     ),
     "foreign key value with key": (
         "p: {table: a, steps: [join: {with: {table: b}, value: key + left, on: value}]}",
-        "`left` and `right` only",
+        "has only `left` and `right`",
     ),
     "grace without a versioned table": (
         "p: {stream: a, steps: [join: {with: {table: b}, value: left, grace: 1s}]}",

@@ -134,7 +134,7 @@ CASES = {
     "emit early with window_closes": (
         "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count, "
         "suppress: {until: window_closes, max_records: 5, when_full: emit_early}]}",
-        "results never come out early",
+        "results are never emitted early",
     ),
     "from a pipeline that ends in branches": (
         "p: {stream: a, steps: [branch: {when: {x: value, y: key}}]}\nq: {from: p}",

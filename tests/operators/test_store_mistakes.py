@@ -27,7 +27,7 @@ CASES = {
     ),
     "ttl of a global table": (
         "p: {global_table: a, store: {name: s, ttl: 1h}}",
-        "store s: `ttl` is not for global tables: each instance has all rows, and none has their stream time",
+        "store s: `ttl` is not for global tables: each instance has all rows, but no instance has their stream time",
     ),
     "ttl of a table that may keep no rows": (
         "p: {table: a, store: {ttl: 1h}}",
@@ -118,7 +118,7 @@ CASES = {
     ),
     "step below a global store": (
         "g: {global_store: a, store: kv}\np: {from: g, steps: [filter: value]}",
-        "filter: expected a stream or a table, found a store that is kept from a topic",
+        "filter: expected a stream or a table, found a store that is filled from a topic",
     ),
     "global store named by a processor": (
         "g: {global_store: a, store: kv}\np: {stream: b, steps: [process: {call: 'm:f', stores: [kv]}]}",

@@ -93,7 +93,7 @@ def by_step(visits: list[Visit]) -> dict[str, Visit]:
     [
         ("filter: value.n > 1", {"value": {"n": 1}}, "filter", "dropped", "'value.n > 1' is false"),
         ("filter_not: value.n == 1", {"value": {"n": 1}}, "filter_not", "dropped", "'value.n == 1' is true"),
-        ("flat_map_values: value.n", {"value": {"n": []}}, "flat_map_values", "dropped", "the step makes no record of it"),
+        ("flat_map_values: value.n", {"value": {"n": []}}, "flat_map_values", "dropped", "the step turns it into no records"),
         ("group_by: value.u\ncount\nto_stream", {"value": {"u": None}}, "count", "dropped", "its key is null"),
         ("group_by_key\ncount\nto_stream", {"value": 1}, "count", "dropped", "its key is null"),
         (

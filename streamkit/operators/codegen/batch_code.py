@@ -1,4 +1,4 @@
-"""Code of steps whose Python functions take lists of records (`batch`)."""
+"""Generates the code of steps whose Python functions take lists of records (`batch`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MODULE = "batch_calls"
 
 @frozen
 class BatchProcessor(Processor):
-    """Holds records back until there are enough, or the run ends, and calls a function with all of them.
+    """Holds records back until a batch is complete or the run ends, and calls a function with all of them.
 
-    kernel: the class of the step at run time.
+    kernel: the step's class at run time.
     """
 
     call: BatchCall
@@ -32,7 +32,7 @@ class BatchProcessor(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         target = gen.name_of(load_callable(self.call.call), "user")
         context = emit_context(gen, node, self.stores)
-        # Where other nodes write to the same places, records are not held back: their order must not depend on batches.
+        # Not if other nodes write to the same topics or stores: the order of records must not depend on batches.
         size = 0 if gen.mixes_order(node) else self.call.size
         batches = call(gen.kernel(MODULE, "Batches"), literal(size), literal(self.call.form))
         made = call(gen.kernel(MODULE, self.kernel), target, context, batches, gen.replays(), emit_steps(gen, node))
@@ -40,14 +40,14 @@ class BatchProcessor(Processor):
 
 
 def refuse_batch(step: Step, option: str) -> None:
-    """Raise BuildError if a step on a table has a function over batches: a table's change has an old value too."""
+    """Raise BuildError if a step on a table has a function over batches, because a table's change also has an old value."""
     if isinstance(step.options[option], BatchCall):
         raise BuildError(step.at(option), f"{step.operator}: `batch` is for streams; this stands on a table")
 
 
 def emit_context(gen: CodeWriter, node: Node, stores: tuple[str, ...]) -> Code:
-    """Return the piece that makes the context of the user's code."""
-    # Before the function for all children: functions are written in the order of their requests.
+    """Return the piece that creates the context of the user's code."""
+    # Before the function that forwards to all children, because functions are written in the order in which they are requested.
     children = mapping_of({name: gen.child_function(name) for name in node.children})
     forward = gen.forward_function(node, False)
     connected = connected_stores(gen, stores)
@@ -55,14 +55,14 @@ def emit_context(gen: CodeWriter, node: Node, stores: tuple[str, ...]) -> Code:
 
 
 def emit_steps(gen: CodeWriter, node: Node) -> Code:
-    """Return the piece with everything a holding step needs of its node: the index, and the functions that forward and fail."""
+    """Return the piece with the node's properties that a holding step needs: its index, and its functions to forward and to fail."""
     return tuple_of(gen.index(node), gen.forward_function(node, False), symbol("fail"))
 
 
 def emit_holding_step(gen: CodeWriter, node: Node, made: Code, by: Expression | None = None) -> None:
-    """Write the call that passes the current record to a step that holds it back; `made`: the piece that makes the step.
+    """Write the call that passes the current record to a step that holds it back. made: the piece that creates the step.
 
-    by: the expression of the function's argument, by default key and value.
+    by: the expression for the function's argument, by default key and value.
     """
     step = gen.instance(("holding", node.name), "p", made)
     gen.on_lifecycle("init", node, call("initialise", gen.index(node), attribute(step, "init")))

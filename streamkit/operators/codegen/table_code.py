@@ -1,4 +1,4 @@
-"""Code that processors of several operators share: putting and forwarding a table's value, looking up tables."""
+"""Generates code for several operators: putting and forwarding a table's value, and looking up tables."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def emit_put(
 ) -> None:
     """Write code that puts a table's new value under the current key, and forwards the change.
 
-    `new`: a variable; `old`: a variable, or None if old values are not sent. `put_time` is the time in the store and the
-    changelog, `time` (default the same) that of the forwarded record: they differ for deletions by an aggregation. A
-    cache forwards a change when it leaves the cache; a versioned store forwards no change that is older than its history
-    (TimestampedTupleForwarder). `put`: the method that puts the value, of stores without versions.
+    `new`: a variable; `old`: a variable, or None if old values are not sent. `put_time`: the time in the store and the
+    changelog; `time` (by default the same): the time of the forwarded record, which differs if an aggregation deletes a row.
+    A cache forwards a change when it leaves the cache. A versioned store forwards no change that is older than its history
+    (TimestampedTupleForwarder). `put`: the method that puts the value into a store without versions.
     """
     definition = gen.stores[store]
     variable = gen.store(store)
@@ -99,14 +99,14 @@ def emit_put(
 
 
 def emit_get_value(gen: CodeWriter, store: str, old: Code) -> None:
-    """Write code that reads the value of the current key in a table's store into the variable `old`."""
+    """Write code that reads the current key's value from a table's store into the variable `old`."""
     key = gen.bytes_of(gen.record.key, gen.stores[store].key_serde)
     gen.assign(old, method(gen.store(store), "get", key))
     gen.assign(old, unless_none(old, item(old, 0)))
 
 
 def emit_flush_listener(gen: CodeWriter, node: Node, store: str, send_old: bool, window: str | None = None) -> None:
-    """Write code that forwards the changes that leave a store's cache to the children of a node."""
+    """Write code that forwards changes that leave a store's cache to the children of a node."""
     listener = gen.flush_listener(node, gen.stores[store].key_serde, window) if node.children else NONE
     gen.epilogue(method(gen.store(store), "set_listener", listener, literal(send_old)))
 
@@ -125,7 +125,7 @@ def lookup_function(gen: CodeWriter, getter: Getter) -> Code:
 
 
 def key_serde_of(gen: CodeWriter, getter: Getter) -> Serde:
-    """Return the serde of the key bytes that a lookup takes; of windowed tables that of their keys in topics."""
+    """Return the serde of the key bytes that a lookup takes; for windowed tables, the serde of their keys in topics."""
     definition = gen.stores[getter.stores[-1]]
     if definition.type == "window":
         return serdes.parse({"windowed": definition.key_serde, "size": definition.window_size})
@@ -172,7 +172,7 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
 
 
 def _row(gen: CodeWriter, getter: Getter) -> RecordVariables:
-    # A lookup has no record, and therefore no headers, topic, partition or offset.
+    # A lookup has no record and therefore no headers, topic, partition or offset.
     key = Slot(raw=KEY, serde=key_serde_of(gen, getter), never_none=True)
     return RecordVariables(key, Slot(VALUE, never_none=True), TIME, gen.empty_context())
 
@@ -200,7 +200,7 @@ def _join_lookup(gen: CodeWriter, getter: JoinGetter) -> None:
 def emit_transformer(
     gen: CodeWriter, node: Node, target: CallRef, stores: tuple[str, ...], key: tuple[Hashable, ...]
 ) -> Code:
-    """Return the variable of a transformer of a table's values, created once per task; `key` identifies it."""
+    """Return the variable of a transformer of a table's values, which is created once per task; `key` identifies it."""
     index = gen.index(node)
     connected = connected_stores(gen, stores)
     context = call(gen.kernel("processor_calls", "TransformContext"), RT, index, connected)
@@ -212,9 +212,9 @@ def emit_transformer(
 
 
 def connected_stores(gen: CodeWriter, names: tuple[str, ...], writes_read_only: bool = False) -> Code:
-    """Return the stores that a processor may use: those that it names, and all global ones, which are read-only for it.
+    """Return the stores that a processor may use: the ones that it names, and all global ones, which it may only read.
 
-    Read-only stores are read-only for it too, unless `writes_read_only`: it is the processor that writes them.
+    It may also only read read-only stores, unless it is the processor that writes them (`writes_read_only`).
     """
     written = [name for name in names if writes_read_only or not gen.stores[name].options.get("read_only")]
     shared = [*gen.global_stores, *(name for name in names if name not in written)]
@@ -223,13 +223,13 @@ def connected_stores(gen: CodeWriter, names: tuple[str, ...], writes_read_only: 
 
 
 def drop_null_keys(gen: CodeWriter, *more: Code) -> None:
-    """Write code that drops records without a key, and those for which one of the tests in `more` holds."""
+    """Write code that drops records that have no key or for which one of the tests in `more` holds."""
     gen.drop_where(any_of(gen.record.key.is_none(), *more))
     gen.record.key.never_none = True
 
 
 def drop_superseded(gen: CodeWriter, versioned_parent: bool) -> None:
-    """Write code that drops changes of a versioned table that are not the latest; nothing for other tables."""
+    """Write code that drops changes of a versioned table that are not the latest; for other tables, write nothing."""
     if versioned_parent:
         gen.drop_where(negated(gen.record.latest), DropReason.STALE)
 
@@ -255,7 +255,7 @@ def emit_process_call(node: Node, gen: CodeWriter, instance: Code, key_serde: Se
 def emit_joined(node: Node, gen: CodeWriter, found: Code, left: bool, value: Expression, **more: Code) -> None:
     """Write the join of a stream's record with the result of a lookup, `found`: (value, timestamp) or None.
 
-    `left`: without a match the right side is None; else the record is not forwarded. `more`: further names in `value`.
+    `left`: whether a record without a match is forwarded, with None as the right side. `more`: other names in `value`.
     """
     right, joined = gen.var("right"), gen.var("v")
     with gen.guard(node):
@@ -293,14 +293,14 @@ def forward_by_bytes(gen: CodeWriter, node: Node, key_serde: Serde) -> Code:
     return gen.deferred_function(("by bytes", node.name), "fb", write)
 
 
-# Lookups of windowed tables by their keys' bytes (KStreamWindowAggregateValueGetter, KStreamSessionWindowAggregateValueGetter).
+# Lookups of windowed tables by the bytes of their keys (KStreamWindowAggregateValueGetter, KStreamSessionWindowAggregateValueGetter).
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
 
 
 class WindowLookup:
-    """Returns (value, timestamp) for a key with its window's start, or None."""
+    """Looks up (value, timestamp) by a key with its window's start; returns None without a row."""
 
     def __init__(self, store: WindowStore):
         self._fetch = store.fetch
@@ -310,7 +310,7 @@ class WindowLookup:
 
 
 class SessionLookup:
-    """Returns (value, end) for a key with its session's end and start, or None."""
+    """Looks up (value, end) by a key with its session's end and start; returns None without a row."""
 
     def __init__(self, store: SessionStore):
         self._fetch = store.fetch_session

@@ -1,4 +1,4 @@
-"""The fields that steps declare, and their kinds: spec/ parses and documents them, and makes the JSON Schema."""
+"""The fields that steps declare, and their kinds. spec/ parses and documents them, and generates the JSON Schema."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARTITION_NAMES = (*STREAM_NAMES, "partitions")
 AGGREGATE_NAMES = (*STREAM_NAMES, "aggregate")
 
 FieldValue: TypeAlias = Any
-"""The parsed value of a field, of the type that its kind parses to (see the kinds): only the step declares which."""
+"""The parsed value of a field. Its type is determined by the kind that the step declares (see the kinds)."""
 
 
 @frozen
@@ -23,8 +23,8 @@ class Kind:
 class Expr(Kind):
     """An expression over these names; parsed to `expressions.Expression`. `{call: m:o}` takes `arguments` in order.
 
-    batch: whether the callable may take lists of them (`batch: N`); that is parsed to `BatchCall`. takes_all: whether a
-    callable takes all arguments; else the step decides which, and validate does not check their number.
+    batch: whether the callable may take lists of arguments (`batch: N`, parsed to `BatchCall`). takes_all: whether a
+    callable takes all arguments; otherwise the step selects them, and validate does not check their number.
     """
 
     names: tuple[str, ...] = STREAM_NAMES
@@ -35,12 +35,12 @@ class Expr(Kind):
 
 @frozen
 class SerdeField(Kind):
-    """A serde by name or with arguments; parsed to `serdes.Serde`."""
+    """A serde, by name or with arguments; parsed to `serdes.Serde`."""
 
 
 @frozen
 class Text(Kind):
-    """Any text; with `kafka_name` a legal Kafka name (Named.validate)."""
+    """Any text, or a legal Kafka name with `kafka_name` (Named.validate)."""
 
     kafka_name: bool = False
 
@@ -106,7 +106,7 @@ class StoreNames(Kind):
 
 @frozen
 class BaseName(Kind):
-    """A name from which store names are made (`store` of stream-stream joins); parsed to text."""
+    """A name from which store names are derived (`store` of stream-stream joins); parsed to text."""
 
 
 @frozen
@@ -126,13 +126,13 @@ class CogroupInputs(Kind):
 class Branches(Kind):
     """`{NAME: predicate or {if, steps, to, for_each, chained}}`, or a list of them; parsed to a tuple of `BranchSpec`.
 
-    An entry of a list without `name` has its place as its name, counted from 1.
+    The name of a list's entry without `name` is its position, counted from 1.
     """
 
 
 @frozen
 class DefaultBranch(Kind):
-    """The name of the default branch, or true for one without a name, whose name is 0; parsed to text."""
+    """The name of the default branch, or true for the name 0; parsed to text."""
 
 
 @frozen
@@ -144,8 +144,8 @@ class HeaderMap(Kind):
 class Callable_(Kind):
     """`module:object`; parsed to `CallRef`, with the arguments of the field `with`.
 
-    passed: what a function takes by position, None if that depends on the upstream; context: whether it may take the
-    context after that.
+    passed: the positional arguments of a function, None if they depend on the upstream; context: whether the function may take
+    the context after them.
     """
 
     passed: tuple[str, ...] | None = None
@@ -154,7 +154,7 @@ class Callable_(Kind):
 
 @frozen
 class Arguments(Kind):
-    """A mapping of a callable's arguments by name; parsed into the `CallRef` of the field `call`."""
+    """A callable's arguments by name; parsed into the `CallRef` of the field `call`."""
 
 
 @frozen
@@ -174,30 +174,26 @@ class Field:
 
 
 CALL_KEYS = ("call", "with", "batch", "as")
-"""The keys of a Python call; in a step whose main field is an expression they replace it."""
+"""The keys of a Python call, which replace the main field of a step if that field is an expression."""
 COLUMN_FORMS = ("arrow", "pandas", "numpy")
 """The libraries whose columns a function over batches may take."""
-WITH = Field("with", Arguments(), "Arguments of the callable by name.")
+WITH = Field("with", Arguments(), "The callable's arguments by name.")
 BATCH = Field(
     "batch", Integer(1), "The callable takes [lists](calls.md#functions-over-batches) of up to this many records."
 )
 AS = Field("as", Choice(COLUMN_FORMS), "With `batch`: values are passed as columns, named by their fields.")
 BATCH_CALL = (
-    Field(
-        "call", Callable_(("key", "value")), "In place of an expression: `module:Name`, a callable of key and value."
-    ),
+    Field("call", Callable_(("key", "value")), "Instead of an expression: `module:Name`, a callable of key and value."),
     WITH,
     BATCH,
     AS,
 )
-"""The fields of a step that may call a function over batches in place of an expression."""
+"""The fields of a step that may call a function over batches instead of evaluating an expression."""
 
 NAME = Field("name", Text(kafka_name=True), "The name of the step's node, instead of a generated one.")
-KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; by default that of the file.")
-VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; by default that of the file.")
-STORE = Field(
-    "store", StoreField(), "The [store](stores.md) that holds the result; without it no Materialized is passed."
-)
+KEY_SERDE = Field("key_serde", SerdeField(), "The serde of the new key; by default the file's key serde.")
+VALUE_SERDE = Field("value_serde", SerdeField(), "The serde of the new value; by default the file's value serde.")
+STORE = Field("store", StoreField(), "The [store](stores.md) for the result; without it no Materialized is passed.")
 
 STORE_KINDS = ("persistent", "in_memory")
 """The values of a store's `type` (Materialized.StoreType)."""

@@ -20,7 +20,7 @@ class _Sample:
     ordinary: int
 
 
-# dataclasses keep these attributes without declaring them: the annotations of typeshed do not have them.
+# dataclasses set these attributes, but typeshed does not declare them.
 _ORDINARY = _Sample.__dataclass_fields__["ordinary"]._field_type  # type: ignore[attr-defined]
 
 

@@ -28,7 +28,7 @@ UpstreamT = TypeVar("UpstreamT", bound="Upstream")
 
 
 class BuildError(StreamkitError):
-    """A user's mistake in a step (TopologyException); it has no problems if the cause is a mistake elsewhere."""
+    """A user's mistake in a step (TopologyException). It has no problems if the cause is a mistake elsewhere."""
 
     def __init__(self, position: Position | None = None, message: str = ""):
         self.problems = [Problem(position, message)] if position is not None else []
@@ -45,36 +45,36 @@ class Example:
     files: Mapping[str, str] = field(default_factory=dict)
     """The Python modules beside the file: their text by name, such as `words.py`."""
     title: str = ""
-    """A sentence above the example; the first example of a step needs none."""
+    """The sentence above the example; optional for the first example of a step."""
 
 
 class Operator(ABC, Generic[UpstreamT]):
-    """One step of the language, stateless, with one instance in `operators.OPERATORS`.
+    """One step of the language: a stateless object in `operators.OPERATORS`.
 
-    `UpstreamT`: the classes of the upstreams that it accepts.
+    `UpstreamT`: the classes of upstreams that the step accepts.
     """
 
     name: ClassVar[str]
     main: ClassVar[str | None] = None
-    """The field that a plain value after the step's name fills, if any."""
+    """The field that takes a plain value after the step's name, if any."""
     fields: ClassVar[tuple[Field, ...]] = ()
-    """All options but `on_error`, which every step takes. `name` is among them if the DSL call takes one."""
+    """All options except `on_error`, which every step takes. `name` is included if the DSL call takes one."""
     is_extension: ClassVar[bool] = False
-    """Whether the step is streamkit's own: the DSL of Kafka Streams has no equivalent."""
+    """Whether the step is streamkit's own, without an equivalent in the DSL of Kafka Streams."""
     accepts: ClassVar[tuple[str, ...]] = ("stream",)
-    """The kinds of upstream that the step accepts: `kind` of the classes in `upstream`."""
+    """The kinds of upstream that the step accepts: the `kind` of each class in `UpstreamT`."""
     summary: ClassVar[str]
     """A paragraph of Markdown for the language reference."""
     example: ClassVar[Example]
-    """Its example, if NAME.yaml beside the module does not have it (`spec.language_reference.examples_of`)."""
+    """The step's example, unless it is in NAME.yaml beside the module (`spec.language_reference.examples_of`)."""
 
     def check(self, step: Step) -> Iterable[Problem]:
-        """Return the problems of the step's options in combination, independent of its upstream."""
+        """Return the problems of the step's combination of options, regardless of its upstream."""
         return ()
 
     @abstractmethod
     def build(self, step: Step, upstream: UpstreamT, builder: Context) -> Upstream:
-        """Make the DSL call on `upstream` and return its result, the upstream of the next step.
+        """Make the DSL call on `upstream`, and return its result, which is the upstream of the next step.
 
         `upstream` has one of the kinds in `accepts`. Raises BuildError for a user's mistake.
         """
@@ -82,13 +82,13 @@ class Operator(ABC, Generic[UpstreamT]):
     def types(self, inference: TypeInference) -> Types:
         """Check the fields in the step's expressions, and return the types of the step's keys and values.
 
-        By default, those of its upstream.
+        The default implementation returns the upstream's types.
         """
         return inference.unchanged_types()
 
 
 AnyOperator: TypeAlias = Operator[Any]
-"""An operator of any kinds of upstream: `accepts` has them at run time."""
+"""An operator with any kinds of upstream; `accepts` lists them at run time."""
 
 
 # The services of the plan that a step's `build` uses.
@@ -98,9 +98,9 @@ AnyOperator: TypeAlias = Operator[Any]
 class StoreDefaults:
     """Whether stores are in memory if their steps do not specify it.
 
-    in_memory: for stores that Java makes with the builder's settings; supplied_in_memory: for those that only
-    dsl.store.suppliers.class decides about, because Java makes their Materialized without the builder (KTableImpl.filter
-    and mapValues, SubscriptionStoreFactory).
+    in_memory: for stores that Java creates with the builder's settings; supplied_in_memory: for stores that depend only on
+    dsl.store.suppliers.class, because Java creates their Materialized without the builder (KTableImpl.filter and mapValues,
+    SubscriptionStoreFactory).
     """
 
     in_memory: bool = False
@@ -113,7 +113,7 @@ class StoreDefaults:
 
 
 class Context(Protocol):
-    """The plan that is being built, as operators see it."""
+    """The plan that is being built, as seen by operators."""
 
     graph: GraphBuilder
     default_key: Serde
@@ -121,10 +121,10 @@ class Context(Protocol):
     store_defaults: StoreDefaults
 
     def resolve(self, ref: Ref, step: Step) -> Upstream:
-        """Return the upstream that a reference names, after building its pipeline if necessary."""
+        """Return the upstream that a reference names, and build its pipeline first if necessary."""
 
     def serde(self, spec: object) -> Serde:
-        """Return a serde of the language by its name or mapping."""
+        """Return a serde from its name or mapping in the language."""
 
     def custom_store(self, name: str, step: Step) -> StoreDef | str:
         """Return the definition of one of the file's `stores`, or the name itself if a step creates the store."""
@@ -133,12 +133,12 @@ class Context(Protocol):
         """Build the steps and ends below a branch; return the upstream that `P.BRANCH` names, None after a mistake."""
 
 
-# The serdes of a stream or table; merged streams may have different ones.
+# The serdes of a stream or table. Merged streams may have different serdes.
 
 
 @frozen
 class Disagreement:
-    """The different serdes of streams that were merged; an error only if a single serde is needed."""
+    """The different serdes of merged streams; an error only if a single serde is needed."""
 
     serdes: tuple[Serde, ...]
 
@@ -150,7 +150,7 @@ AnySerde = Serde | Disagreement
 
 
 def common_serde(*serdes: AnySerde) -> AnySerde:
-    """Return the serde that all have, or the disagreement."""
+    """Return the common serde, or the disagreement."""
     flat: dict[Serde, None] = {}
     for serde in serdes:
         flat.update(dict.fromkeys(serde.serdes if isinstance(serde, Disagreement) else (serde,)))
@@ -158,26 +158,26 @@ def common_serde(*serdes: AnySerde) -> AnySerde:
 
 
 def required_serde(serde: AnySerde, what: str, step: Step, purpose: str) -> Serde:
-    """Return the serde. Raises BuildError if merged streams have different ones.
+    """Return the serde. Raises BuildError if merged streams have different serdes.
 
     what: "key" or "value"; purpose: the part that needs it, as in "the repartition topic".
     """
     if isinstance(serde, Disagreement):
         raise BuildError(
             step.position,
-            f"{step.operator}: the streams that meet here have different {what} serdes ({serde}), so {purpose} can't be "
-            f"written; give the one to use with `{what}_serde` (here, or in a `map_values` or `repartition` before)",
+            f"{step.operator}: the merged streams have different {what} serdes ({serde}), so {purpose} can't be "
+            f"written; choose one with `{what}_serde` (here, or in an earlier `map_values` or `repartition`)",
         )
     return serde
 
 
 def serde_or_none(serde: AnySerde) -> Serde | None:
-    """Return a serde for the Plan; None if merged streams have different ones, which no step has needed."""
+    """Return a serde for the Plan; None if merged streams have different serdes and no step needs one."""
     return None if isinstance(serde, Disagreement) else serde
 
 
 def check_key_serdes(step: Step, one: AnySerde, other: AnySerde, position: Position | None = None) -> None:
-    """Raise BuildError if two serdes encode the same key differently, judging by their names."""
+    """Raise BuildError if the names of two serdes show that they encode the same key differently."""
     if isinstance(one, Disagreement) or isinstance(other, Disagreement):
         return
     if isinstance(one.spec, str) and isinstance(other.spec, str) and one.spec != other.spec:
@@ -187,7 +187,7 @@ def check_key_serdes(step: Step, one: AnySerde, other: AnySerde, position: Posit
         )
 
 
-# The inferred types of keys and values between steps, and the inference with which a step checks its expressions.
+# The inferred types of keys and values between steps, and the inference that checks a step's expressions.
 
 
 @frozen
@@ -199,16 +199,15 @@ class Types:
 
 
 def common_types(types: list[Types]) -> Types:
-    """Return the union of several types of keys and values."""
+    """Return the union of several key types, and of their value types."""
     return Types(one_of(each.key for each in types), one_of(each.value for each in types))
 
 
 class TypeInference:
     """Infers the types of a step's expressions.
 
-    `upstream_types`: those of its upstream; `referred_types`: those of the upstreams that its options refer to, in the
-    order of the references. ends: the upstream of the step, and its result. `problems`: the fields in its expressions
-    that do not exist.
+    `upstream_types`: the types of its upstream; `referred_types`: the types of the upstreams that its options refer to, in the
+    order of the references. ends: the upstream of the step, and its result. `problems`: non-existent fields in its expressions.
     """
 
     def __init__(self, step: Step, ends: tuple[Upstream, Upstream], upstream_types: Types, referred_types: list[Types]):
@@ -220,16 +219,16 @@ class TypeInference:
 
     @property
     def aggregated_key(self) -> Type:
-        """The type of the keys of an aggregation's result, which include the window if the upstream has windows."""
+        """The key type of an aggregation's result, which includes the window if the upstream is windowed."""
         on_window = self.upstream.kind in ("windowed_stream", "windowed_cogroup")
         return WindowedKey(self.upstream_types.key) if on_window else self.upstream_types.key
 
     def option_type(self, option: str, **names: Type) -> Type:
-        """Return the type of an option's expression, ANY if it is absent; `names`: the types of names other than key and value."""
+        """Return the type of an option's expression; ANY if the option is absent. `names`: the types of names other than key and value."""
         return self.type_of(self.step.get(option), **names)
 
     def type_of(self, expression: object, **names: Type) -> Type:
-        """Return the type of an expression, ANY for other objects, and note the fields in it that do not exist."""
+        """Return the type of an expression, ANY for other objects, and add non-existent fields in it to `problems`."""
         if not isinstance(expression, Expression):
             return ANY
         return infer(
@@ -237,23 +236,23 @@ class TypeInference:
         )
 
     def unchecked_type(self, option: str, **names: Type) -> Type:
-        """Return the type of an option's expression without noting its problems, which `option_type` notes."""
+        """Return the type of an option's expression like `option_type`, but without recording its problems."""
         known = len(self.problems)
         result_type = self.option_type(option, **names)
         del self.problems[known:]
         return result_type
 
     def stored_type(self, type_: Type) -> Type:
-        """Return the type of a value as the step makes it, or as the serde of the result decodes it."""
+        """Return the type of a value as the step computes it, or as the serde of the result decodes it."""
         return _either(type_, self.result, "value_serde")
 
     def encoded_type(self, type_: Type) -> Type:
-        """Return the type of a value that the result's serde has encoded, which rules out all values that can't be encoded."""
+        """Return the type of a value that the result's serde has encoded; values that can't be encoded are ruled out."""
         takes = getattr(getattr(self.result, "value_serde", None), "takes", None)
         return one_of(takes) if type_ is ANY and takes else self.stored_type(type_)
 
     def result_types(self, types: Types) -> Types:
-        """Return the types of the step's result, which may be read back from a topic or a store."""
+        """Return the types of the step's result, which may have been read back from a topic or a store."""
         return Types(_either(types.key, self.result, "key_serde"), self.stored_type(types.value))
 
     def unchanged_types(self) -> Types:
@@ -264,7 +263,7 @@ class TypeInference:
             for expression in expressions:
                 self.type_of(expression)
                 runs_python = runs_python or getattr(expression, "runs_python", False)
-        # The user's Python may change the value in place.
+        # The user's Python code may change the value in place.
         return Types(self.upstream_types.key) if runs_python else self.upstream_types
 
 
@@ -291,7 +290,7 @@ class StreamChanges(TypedDict, total=False):
 
 @dataclass(eq=False)
 class Stream:
-    """A KStream. `sources`: names of the source nodes above it, for co-partitioning."""
+    """A KStream. `sources`: the names of its source nodes, for co-partitioning."""
 
     kind: ClassVar[str] = "stream"
     label: ClassVar[str] = "a stream"
@@ -305,19 +304,19 @@ class Stream:
     """The node that unnamed joins on this stream share."""
 
     def below(self, name: str, node: GraphNode, **changes: Unpack[StreamChanges]) -> Stream:
-        """Return the stream below a node; `changes` replaces what the node does not keep."""
+        """Return the stream below a node; `changes` are the properties that the node changes."""
         return replace(self, name=name, node=node, repartition=None, **changes)
 
 
 class TableWork(ABC):
-    """The part of a table's processor that later steps may still change (KTableProcessorSupplier)."""
+    """The properties of a table's processor that later steps may still change (KTableProcessorSupplier)."""
 
     def __init__(self) -> None:
         self.send_old = False
 
     @abstractmethod
     def enable_old_values(self, force: bool) -> bool:
-        """Make the node send old values, with `force` by materializing tables; return whether it sends them."""
+        """Make the node send old values; with `force`, materialize tables if necessary. Return whether it sends them."""
 
     @abstractmethod
     def view(self) -> Getter:
@@ -325,11 +324,11 @@ class TableWork(ABC):
 
     @abstractmethod
     def history(self) -> int | None:
-        """Return how far back lookups as of a timestamp reach, in ms; None if the table's rows have no versions."""
+        """Return how many ms into the past lookups as of a timestamp reach; None if the table's rows have no versions."""
 
 
 class SourceWork(TableWork):
-    """A table directly from a topic or a stream (KTableSource): it has a store once a step needs one."""
+    """A table that comes directly from a topic or a stream (KTableSource). It gets a store once a step needs one."""
 
     def __init__(self, store: StoreDef, materialized: bool):
         super().__init__()
@@ -354,7 +353,7 @@ class SourceWork(TableWork):
         return self.store if self.materialized else None
 
     def definitions(self) -> list[StoreDef]:
-        """Return the store's definition as a list for `ProcessorGraphNode.stores`."""
+        """Return the store's definition, if any, for `ProcessorGraphNode.stores`."""
         return [self.store] if self.materialized else []
 
 
@@ -377,7 +376,7 @@ class AggregateWork(TableWork):
 
 
 class DerivedWork(TableWork):
-    """A table that is computed row by row from another one; it has a store only if the step names one.
+    """A table that is computed row by row from another table. It has a store only if the step names one.
 
     For KTableFilter, KTableMapValues and KTableTransformValues.
     """
@@ -399,7 +398,7 @@ class DerivedWork(TableWork):
 
     @abstractmethod
     def computed(self) -> Getter:
-        """Return the lookup that computes a value from the parent's."""
+        """Return the lookup that computes a value from the parent's value."""
 
 
 @dataclass(eq=False)
@@ -440,16 +439,16 @@ class GlobalTable:
 
 @dataclass(eq=False)
 class TopicStore:
-    """A store of the file to which a topic's records are written; no step builds on it."""
+    """A store of the file that is filled from a topic; no step builds on it."""
 
     kind: ClassVar[str] = "topic_store"
-    label: ClassVar[str] = "a store that is kept from a topic"
+    label: ClassVar[str] = "a store that is filled from a topic"
     store: str
 
 
 @dataclass(eq=False)
 class GroupedStream:
-    """A KGroupedStream; `given_name` is its Grouped name."""
+    """A KGroupedStream. `given_name`: its Grouped name."""
 
     kind: ClassVar[str] = "grouped_stream"
     label: ClassVar[str] = "a grouped stream"
@@ -480,13 +479,13 @@ class GroupedTable:
 
 @dataclass(eq=False)
 class CogroupedStream:
-    """A CogroupedKStream: groups with the `add` of each to the common aggregate."""
+    """A CogroupedKStream: groups, each with its own `add` to the common aggregate."""
 
     kind: ClassVar[str] = "cogrouped"
     label: ClassVar[str] = "a cogrouped stream"
     inputs: dict[GroupedStream, Expression]
     parents: dict[GroupedStream, GraphNode] = field(default_factory=dict)
-    """The parent of each group's aggregation; the aggregations of a cogroup share them."""
+    """The parents of the groups' aggregations, which the aggregations of a cogroup share."""
 
 
 @dataclass(eq=False)
@@ -517,7 +516,7 @@ class Branches:
     kind: ClassVar[str] = "branches"
     label: ClassVar[str] = "a set of branches"
     branches: dict[str, Upstream | None]
-    """None: of a branch with a mistake in it."""
+    """None for a branch with a mistake in it."""
 
 
 Upstream: TypeAlias = (

@@ -1,4 +1,4 @@
-"""The parsed values of fields and windows, and the step that contains them; spec/ creates them, operators build from them."""
+"""The parsed values of fields and windows, and the steps that contain them; spec/ creates them, operators build from them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from streamkit.operators.core.frozen import frozen
 
 @frozen
 class CallRef:
-    """A Python callable by its place: `module:object`, found beside the YAML file (`folder`) first.
+    """A reference to a Python callable, `module:object`; the folder of the YAML file (`folder`) is searched first.
 
-    arguments: those that the file gives by name (`with`).
+    arguments: the named arguments that the file passes (`with`).
     """
 
     module: str
@@ -35,7 +35,7 @@ class CallRef:
 class BatchCall:
     """A callable that takes lists of up to `size` records of a task's run (`{call: …, batch: N}`).
 
-    form: list, or the library whose columns the values become. passed: the names of the parts that it takes, in order.
+    form: "list", or the library whose columns hold the values. passed: the names of the parts that it takes, in order.
     """
 
     call: CallRef
@@ -48,7 +48,7 @@ class BatchCall:
 
 @frozen
 class CacheOptions:
-    """`cache` of `enrich`: the most results, and how long each is valid in milliseconds, None: until it is evicted."""
+    """`cache` of `enrich`: the maximum number of results, and how long a result is valid in milliseconds (None: until it is evicted)."""
 
     size: int
     ttl: int | None
@@ -56,7 +56,7 @@ class CacheOptions:
 
 @frozen
 class StoreOptions:
-    """`store: NAME` or its long form; durations in milliseconds, None if the file has no such option.
+    """`store: NAME` or its long form; durations in milliseconds, None for options that the file does not set.
 
     name None: the store gets a generated name (Materialized.with). config: settings of the changelog's topic. ttl: an
     extension of streamkit, which Kafka Streams does not have.
@@ -79,8 +79,8 @@ class StoreOptions:
 class Ref:
     """A reference: either `pipeline` (and perhaps `branch`), or an inline source of `kind` on `topics`.
 
-    kind: "pipeline", "stream", "table", "global_table", "global_store", "read_only_store". topics: entries' names of
-    the file; pattern: a regex; call, source_name: of the last two kinds, the processor that writes to the store, and the
+    kind: "pipeline", "stream", "table", "global_table", "global_store", "read_only_store". topics: the names of entries
+    in the file; pattern: a regex; call, source_name: for the last two kinds, the processor that writes to the store, and the
     name of its source.
     """
 
@@ -98,7 +98,7 @@ class Ref:
 
 @frozen
 class CogroupInput:
-    """One further input of a cogroup."""
+    """One of a cogroup's other inputs."""
 
     source: Ref
     add: Expression
@@ -106,22 +106,22 @@ class CogroupInput:
 
 @frozen
 class BranchSpec:
-    """A branch: its predicate, and the steps and ends below it."""
+    """A branch: its predicate, its steps and its ends."""
 
     name: str
     predicate: Expression | None
-    """None: of the default branch."""
+    """None for the default branch."""
     steps: tuple[Step, ...] = ()
     to: SinkSpec | None = None
     for_each: ForEachSpec | None = None
     chained: bool = False
-    """Whether the steps below it are built with the branch, not after all branches (Branched.withConsumer)."""
+    """Whether the branch's steps are built with the branch, not after all branches (Branched.withConsumer)."""
     position: Position | None = field(default=None, compare=False)
 
 
 @frozen
 class SinkSpec:
-    """`to:` in any of its forms: `topic` (entry's name) or `route`."""
+    """`to:` in any of its forms: `topic` (the name of an entry) or `route`."""
 
     topic: str | None = None
     route: Expression | None = None
@@ -141,9 +141,9 @@ class ForEachSpec:
 
 @frozen
 class Step:
-    """A step of a pipeline as in the file, checked by itself.
+    """A step of a pipeline as written in the file; it is checked without its context.
 
-    `options`: parsed values by field name, without absent ones; `positions`: their places in the file.
+    `options`: the parsed values of the given fields, by name; `positions`: their positions in the file.
     """
 
     operator: str
@@ -159,18 +159,18 @@ class Step:
         return self.options.get(name, default)
 
     def at(self, name: str) -> Position:
-        """Return the position of an option, or that of the step."""
+        """Return the position of an option, or of the step if the option is absent."""
         return self.positions.get(name, self.position)
 
 
-# How long a call of `enrich` may take with its repetitions, in milliseconds.
+# How long a call of `enrich` may take with its retries, in milliseconds.
 
 LONGEST_BACKOFF = 30_000
-"""The longest time before a repetition."""
+"""The maximum pause before a retry."""
 
 
 def backoff_before(attempt: int, backoff: int) -> int:
-    """Return the time before a repetition: `backoff` before the first one (attempt 0), then twice as long each time.
+    """Return the pause before a retry: `backoff` before the first one (attempt 0), then twice as long each time.
 
     >>> backoff_before(0, 100), backoff_before(3, 100), backoff_before(10**9, 100)
     (100, 800, 30000)
@@ -179,7 +179,7 @@ def backoff_before(attempt: int, backoff: int) -> int:
 
 
 def longest_call(timeout: int, retries: int, backoff: int) -> int:
-    """Return the time after which a call has its last answer.
+    """Return the maximum duration of a call with all its retries.
 
     >>> longest_call(2000, 0, 100), longest_call(2000, 2, 100)
     (2000, 6300)
@@ -201,12 +201,12 @@ class Windows(ABC):
     @property
     @abstractmethod
     def close_delay(self) -> int:
-        """The time between the end of a window and its close (GraphGraceSearchUtil)."""
+        """The time from the end of a window to its close (GraphGraceSearchUtil)."""
 
     @property
     @abstractmethod
     def least_retention(self) -> int:
-        """The default retention of the store, and the shortest that is allowed."""
+        """The default, and minimum, retention of the store."""
 
 
 @frozen
@@ -227,7 +227,7 @@ class TimeWindows(Windows):
 
 @frozen
 class SlidingWindows(Windows):
-    """Windows over each record and those up to `difference` before it: [start, end]."""
+    """Windows that end at a record and include the records up to `difference` before it: [start, end]."""
 
     difference: int
 
@@ -242,7 +242,7 @@ class SlidingWindows(Windows):
 
 @frozen
 class SessionWindows(Windows):
-    """Bursts of records with pauses of at most `gap`: [start, end]."""
+    """Bursts of records with gaps of at most `gap`: [start, end]."""
 
     gap: int
 

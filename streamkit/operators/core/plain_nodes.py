@@ -1,4 +1,4 @@
-"""Nodes that several steps add: those that only forward records, repartition nodes, and nodes that change neither keys nor values."""
+"""Nodes that several steps add: pass-through nodes, repartition nodes, and nodes that change neither keys nor values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TablePassThrough(Processor):
         gen.forward(node)
 
 
-# Repartition nodes: their names, and the filter in front of the topic (KStreamImpl.createRepartitionedSource).
+# Repartition nodes: their names, and the filter before the topic (KStreamImpl.createRepartitionedSource).
 
 SUFFIX = "-repartition"
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
@@ -37,7 +37,7 @@ _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 
 @frozen
 class RepartitionFilter(Processor):
-    """The filter before a repartition topic; without `drop_null_keys` it forwards all records."""
+    """The filter before a repartition topic. Without `drop_null_keys` it forwards all records."""
 
     drop_null_keys: bool
 
@@ -48,7 +48,7 @@ class RepartitionFilter(Processor):
         gen.forward(node)
 
     def why_nothing(self) -> str:
-        return "its key is null, so that it has no partition"
+        return "its key is null, so it has no partition"
 
 
 def repartition_node(
@@ -59,7 +59,7 @@ def repartition_node(
     partitions: int | None = None,
     partition: Expression | None = None,
 ) -> RepartitionNode:
-    """Return a repartition node named after `base`; it takes three indices."""
+    """Return a repartition node whose name is derived from `base`. Its generated names use up three indices."""
     generated = tuple(
         ctx.graph.names.processor(prefix) for prefix in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-")
     )
@@ -81,7 +81,7 @@ def repartition_node(
 
 
 def add_stream_node(step: Step, upstream: Stream, builder: Context, prefix: str, processor: Processor) -> Stream:
-    """Add a node below a stream, named by the step or after `prefix`, and return the stream below it."""
+    """Add a node below a stream, and return the stream below the node. Its name is the step's, or one generated from `prefix`."""
     name = builder.graph.names.named(step.get("name"), prefix)
     node = ProcessorGraphNode(name, processor)
     node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))

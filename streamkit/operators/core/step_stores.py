@@ -1,4 +1,4 @@
-"""Definitions of the stores that steps make (Materialized, WindowStoreMaterializer, SessionStoreMaterializer)."""
+"""Definitions of the stores that steps create (Materialized, WindowStoreMaterializer, SessionStoreMaterializer)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def materialize(
 ) -> StoreDef:
     """Return the definition of a step's store. Raises BuildError for options that are not allowed here.
 
-    A store without a name takes an index, for a name of the prefix `generated`; so does a step without `store`.
+    Without a name, or without `store`, the name is generated from the prefix `generated` and uses up an index.
     """
     options: StoreOptions | None = step.get("store")
     if options is not None:
@@ -45,9 +45,9 @@ def materialize(
 
 
 def with_type(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
-    """Return options in which `persistent` is set, by default to the opposite of `in_memory`.
+    """Return options with `persistent` set, by default to the opposite of `in_memory`.
 
-    Versions and a segment interval need a supplier in Java, and none of these suppliers is in memory.
+    In Java, versions and a segment interval need a store supplier, and no such supplier is in memory.
     """
     found = options or StoreOptions()
     if found.persistent is not None or found.versioned is not None or found.segment_interval is not None:
@@ -58,9 +58,9 @@ def with_type(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
 def materialize_if_named(
     step: Step, ctx: Context, serdes: tuple[AnySerde, AnySerde], generated: str | None
 ) -> StoreDef | None:
-    """Return the definition of a store that Java makes only if it has a name (KTableImpl.doFilter, doMapValues).
+    """Return the definition of a store that Java creates only if it has a name (KTableImpl.doFilter, doMapValues).
 
-    A store without a name takes an index of the prefix `generated`, if given, and gives None, like an absent `store`.
+    Return None for an absent `store` or one without a name, which uses up an index if `generated` is given.
     """
     options: StoreOptions | None = step.get("store")
     if options is None:
@@ -77,9 +77,9 @@ def materialize_if_named(
 
 
 def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
-    """Return whether a step's rows are versioned; None: like those of its upstream.
+    """Return whether a step's rows are versioned; None: as in its upstream.
 
-    A `store` without a name makes them unversioned, although there is no store (KTableImpl.maybeSetOutputVersioned).
+    A `store` without a name makes them unversioned, although no store is created (KTableImpl.maybeSetOutputVersioned).
     """
     if step.get("store") is None:
         return None
@@ -87,7 +87,7 @@ def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
 
 
 def is_named(options: StoreOptions | None) -> bool:
-    """Return whether a table always keeps its rows, and not only if a step looks them up."""
+    """Return whether a table always keeps its rows, even if no step looks them up."""
     return options is not None and options.name is not None
 
 
@@ -128,7 +128,7 @@ def define_store(
         retention=options.retention if options.retention is not None else windows.least_retention,
         segment_interval=options.segment_interval,
         window_size=_window_size(windows),
-        # A custom supplier makes the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
+        # A custom supplier creates the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
         options={"on_close": True, "time_ordered": options.segment_interval is None} if on_close else {},
     )
 
@@ -140,7 +140,7 @@ def _window_size(windows: Windows) -> int | None:
 
 
 def check_plain(options: StoreOptions | None, position: Position) -> None:
-    """Raise BuildError for options that need windows or versions, at a store of rows by their keys."""
+    """Raise BuildError for options of windowed or versioned stores at a plain key-value store."""
     if options is None:
         return
     place = options.position or position
@@ -165,7 +165,7 @@ def refuse_ttl(options: StoreOptions | None, why: str) -> None:
 
 
 def refuse_nameless_ttl(options: StoreOptions | None) -> None:
-    """Raise BuildError for a `ttl` without a name, where only a named store always has rows."""
+    """Raise BuildError for a `ttl` without a name where only a named store is sure to have rows."""
     if options is not None and options.name is None:
         refuse_ttl(options, "needs a `name` here: without one this table may keep no rows")
 

@@ -1,4 +1,4 @@
-"""What generated code and kernels use of the task that runs them, and the types of their functions."""
+"""The services that a task provides to generated code and kernels, and the types of their functions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Cancellable(Protocol):
 
 
 class EmitIntervals(Protocol):
-    """Milliseconds of the task's clock between two checks."""
+    """Intervals between checks, in milliseconds of the task's clock."""
 
     @property
     def windows(self) -> int:
-        """Between checks of windows that emit on close."""
+        """The interval between checks for closed windows to emit."""
 
     @property
     def joins(self) -> int:
-        """Between checks of the rows of outer joins without a partner."""
+        """The interval between checks for unmatched rows of outer joins."""
 
 
 UserLog: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
@@ -38,11 +38,11 @@ UserLog: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 
 
 class TaskServices(Protocol):
-    """`rt` in generated code: one object a task, which implements this directly.
+    """`rt` in generated code: one object per task, which implements this protocol directly.
 
-    `output`: rows `(topic, key, value, timestamp, headers, partition)` in the order produced, changelog rows included; the owner
-    of the task empties it (`del output[:]`, never replaces it: generated code holds `output.append`).
-    Topics are names on the log, with the application's prefix if internal.
+    `output`: rows `(topic, key, value, timestamp, headers, partition)` in the order produced, including changelog rows. The owner
+    of the task empties the list with `del output[:]` and never replaces it, because generated code holds `output.append`.
+    Topics are names on the log; internal topics have the application's prefix.
     """
 
     output: list[OutputTuple]
@@ -50,38 +50,38 @@ class TaskServices(Protocol):
     application_id: str
     partition: int
     current_topic: CurrentTopic
-    """The topic of the current record, which counts for the size of entries of caches."""
+    """The topic of the current record, which is part of the size of a cache entry."""
     processor_metadata: dict[str, int]
-    """Times in the metadata of committed offsets (ProcessorMetadata)."""
+    """The times in the metadata of committed offsets (ProcessorMetadata)."""
 
     metrics: TaskMetrics
-    """The metrics of the user's code, and of the steps that call it."""
+    """The metrics of the user's code and of the steps that call it."""
 
     @property
     def poll_interval_ms(self) -> int:
-        """How often the thread has to poll the log (max.poll.interval.ms)."""
+        """The maximum time between two polls of the log (max.poll.interval.ms)."""
 
     @property
     def emit_intervals(self) -> EmitIntervals:
-        """Throttles of emit on close and of outer-join results."""
+        """The throttles of emit on close and of outer-join results."""
 
-    def store(self, name: str) -> Any:  # the code that uses a store was written for its class
+    def store(self, name: str) -> Any:  # the code that uses a store is generated for its class
         """Return a store of the task, or a global one."""
 
     def node_name(self, node: int) -> str:
         """Return the name of a node (index into Program.nodes)."""
 
     def place_of_node(self, node: int) -> str:
-        """Return the place of a node's step in the file, for messages."""
+        """Return the position of a node's step in the file, for messages."""
 
     def log(self, node: int) -> UserLog:
         """Return the log of the user's code at a node."""
 
     def stopping(self) -> bool:
-        """Return whether the application is stopping, so that nothing may wait for long."""
+        """Return whether the application is stopping; code must then not wait for long."""
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+        """Return the number of a topic's partitions."""
 
     def now(self) -> int:
         """Return the task's clock in milliseconds."""
@@ -96,22 +96,22 @@ class TaskServices(Protocol):
         """Count a record that a node dropped (dropped-records)."""
 
     def times_at(self, node: str) -> list[int]:
-        """Return the list to which the timestamps of records that reach a terminal node are appended (KIP-613)."""
+        """Return the list that collects the timestamps of records that reach a terminal node (KIP-613)."""
 
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
         """Handle the failure of a node (index into Program.nodes): return to drop the record there, or raise ProcessingError."""
 
     def skips_failures(self, node: int) -> bool:
-        """Return whether `on_error` drops records at which a node fails, rather than raising."""
+        """Return whether `on_error` drops records at which a node fails, instead of raising."""
 
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
         """Handle a record that a sink refuses: return to drop it there, or raise RefusedError for the node above.
 
-        encoding: whether its key or value does not encode; else its topic or partition is wrong.
+        encoding: whether its key or value can't be encoded; otherwise its topic or partition is invalid.
         """
 
     def on_deserialization_error(self, node: int, error: Exception, record: FailedRecord) -> None:
-        """Handle bytes that do not decode: return to skip the record, or raise DeserializationError."""
+        """Handle bytes that can't be decoded: return to skip the record, or raise DeserializationError."""
 
     def schedule(
         self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
@@ -130,7 +130,7 @@ class TaskServices(Protocol):
 
 @dataclass(slots=True)
 class FailedRecord:
-    """A record that failed: its place in its topic, its bytes and headers, and the key and value that the node received."""
+    """A record that failed: its position in its topic, its bytes and headers, and the key and value that the node received."""
 
     topic: str | None
     partition: int

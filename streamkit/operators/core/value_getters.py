@@ -1,4 +1,4 @@
-"""Lookups of a table's current value, as data: from a store, or computed from the tables above it.
+"""Describes lookups of a table's current value, from a store or computed from upstream tables.
 
 Java's KTableValueGetterSupplier and its implementations.
 """
@@ -21,12 +21,12 @@ class Getter(ABC):
     @property
     @abstractmethod
     def stores(self) -> tuple[str, ...]:
-        """The names of the stores that it reads, in the order of connection."""
+        """The names of the stores that the lookup reads, in the order of connection."""
 
     @property
     @abstractmethod
     def versioned(self) -> bool:
-        """Whether it can look up the value as of a timestamp."""
+        """Whether the lookup can return the value as of a timestamp."""
 
 
 @frozen
@@ -82,7 +82,7 @@ class MapValuesGetter(DerivedGetter):
 
 @frozen
 class TransformGetter(DerivedGetter):
-    """The result of a Python callable for the parent's value, even if that is absent (KTableTransformValuesGetter)."""
+    """The result of a Python callable for the parent's value, which may be absent (KTableTransformValuesGetter)."""
 
     call: CallRef
     node: str
@@ -91,7 +91,7 @@ class TransformGetter(DerivedGetter):
 
 @frozen
 class JoinGetter(Getter):
-    """The join of both sides' values; the timestamp is the later one. kind: inner, left, outer."""
+    """The join of both sides' values, with the later timestamp. kind: inner, left, outer."""
 
     kind: str
     left: Getter
@@ -100,7 +100,7 @@ class JoinGetter(Getter):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        # Java collects them in three sets of exactly that capacity (KTableKTableJoinMerger.view).
+        # Java collects the names in three sets of exactly this capacity (KTableKTableJoinMerger.view).
         one, other = self.left.stores, self.right.stores
         forth = hash_order((*one, *other), copied=False, capacity=len(one) + len(other))
         back = hash_order((*other, *one), copied=False, capacity=len(one) + len(other))
@@ -113,7 +113,7 @@ class JoinGetter(Getter):
 
 @frozen
 class SuppressGetter(Getter):
-    """The last emitted value of a key in the buffer, else the parent's value (KTableSuppressProcessorSupplier)."""
+    """The last emitted value of a key in the buffer, or else the parent's value (KTableSuppressProcessorSupplier)."""
 
     parent: Getter
     buffer: str

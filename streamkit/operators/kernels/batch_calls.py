@@ -1,4 +1,4 @@
-"""Functions that take lists of records (`batch`), as lists or as columns of numpy, pandas or Arrow."""
+"""Calls functions over batches of records (`batch`), given as lists or as columns of numpy, pandas or Arrow."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Batches(NamedTuple):
-    """How a step calls its function: up to `size` records at once, values as lists or as columns of a library."""
+    """How a step calls its function: with up to `size` records at once, whose values are lists or columns of a library."""
 
     size: int
     form: str
 
 
 class BatchContext(ProcessorContext):
-    """The context of a batch processor, which can forward only what its function returns."""
+    """The context of a batch processor, which forwards only the results of its function."""
 
     calling = False
 
     def forward(self, record: Record, to: str | None = None) -> None:
-        """Forward a record of a timer. Raises StreamkitError while the function runs."""
+        """Forward a record from a timer. Raises StreamkitError while the function runs."""
         if self.calling:
             raise StreamkitError(
                 "process_values with batch forwards what the function returns for each record; forward is for timers"
@@ -39,19 +39,19 @@ class BatchContext(ProcessorContext):
 
 
 class BatchFunction(UserCode):
-    """A function of lists, or a class whose objects are called with them."""
+    """A function of lists, or a class whose objects are called with lists."""
 
     method = "__call__"
     parameters: ClassVar[tuple[str, ...]] = ("keys", "values")
 
     def __init__(self, target: Callable[..., Value], context: ProcessorContext, form: str):
         super().__init__(target, context)
-        # Only processors of batches take the context as an argument.
+        # Only batch processors take the context as an argument.
         self._arguments = ()
         self._columns = None if form == "list" else maker(form)
 
     def results(self, records: Sequence[HeldRecord]) -> Sequence[Value | Failed]:
-        """Return the results of records; each is a failure if the call fails or the number of results is wrong."""
+        """Return the results of records. All of them are failures if the call fails or the number of results is wrong."""
         try:
             found = results_of(self._called(records))
             if len(found) != len(records):
@@ -73,9 +73,9 @@ class BatchFunction(UserCode):
 
 
 class BatchProcess(BatchFunction):
-    """A processor of lists of records: `process(self, records)` of a class, or a function of them.
+    """A processor of lists of records: a class with `process(self, records)`, or a function of a list.
 
-    With columns these follow the records. The context is that of the last record while the function runs.
+    Columns, if any, are passed after the records. While the function runs, the context is the last record's.
     """
 
     method = "process"
@@ -120,7 +120,7 @@ class _BatchStep(HoldingStep):
         self.context = context
 
     def init(self) -> None:
-        """Make the object of a class."""
+        """Create the object, if the target is a class."""
         self.report(self.context.place)
         self.called.init()
 
@@ -165,7 +165,7 @@ class BatchFlatMap(_BatchStep):
 
 
 class BatchTransform(_BatchStep):
-    """Forwards the records that a processor of batches returns for each record; their keys must be its key."""
+    """Forwards the records that a batch processor returns for each record; their keys must equal its key."""
 
     function = BatchProcess
 
@@ -181,13 +181,13 @@ def _headers(context: FullContext) -> tuple[tuple[str, bytes | None], ...]:
 # Values as columns of numpy, pandas or Arrow, and results of such functions as lists.
 
 Columns: TypeAlias = Value
-"""Columns of one of the libraries, which have no type in common."""
+"""Columns of one of the libraries, which have no common type."""
 
 
 def maker(form: str) -> Callable[[list[Value]], Columns]:
-    """Return the function that turns values into columns; it imports the library. Raises StreamkitError if it is missing.
+    """Import a library, and return the function that turns values into its columns. Raises StreamkitError if it is missing.
 
-    Values that are objects become one column a field, other values one column without a name.
+    Objects become one column per field; other values become one column without a name.
     """
     try:
         return {"numpy": _numpy, "pandas": _pandas, "arrow": _arrow}[form]()
@@ -197,7 +197,7 @@ def maker(form: str) -> Callable[[list[Value]], Columns]:
 
 
 def results_of(found: Value) -> list[Value]:
-    """Return a function's results, one for each record. Raises StreamkitError for an object that is neither a list nor columns.
+    """Return a function's results as a list, one for each record. Raises StreamkitError if they are neither a list nor columns.
 
     >>> results_of({"a": [1, 2], "b": [3, 4]})
     [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
@@ -225,13 +225,13 @@ def results_of(found: Value) -> list[Value]:
 
 
 def _fields(values: list[Value]) -> dict[str, list[Value]] | None:
-    """Return the fields of objects as columns, None if a field is absent; None for values that are not objects."""
+    """Return the fields of objects as columns, with None for absent fields; return None if the values are not objects."""
     names = list(values[0]) if isinstance(values[0], dict) else []
     if names and all(type(value) is dict and len(value) == len(names) for value in values):
         try:
             return {name: [value[name] for value in values] for name in names}
         except KeyError:
-            pass  # equal numbers of other fields
+            pass  # objects with as many, but different, fields
     if not any(isinstance(value, dict) for value in values):
         return None
     if not all(value is None or isinstance(value, dict) for value in values):

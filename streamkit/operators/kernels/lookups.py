@@ -1,4 +1,4 @@
-"""`enrich`: calls of a function for the records of a run, in parallel; results join the records in their order."""
+"""`enrich`: calls a function for the records of a run in parallel, and joins the results with the records in order."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 
 HELD_FOR_EACH_CALL = 16
-"""Records that are held back for each call that may run at once: so many rounds of calls are waited for at most."""
+"""The number of records held back per concurrent call, which is also the maximum number of rounds of calls to wait for."""
 STOP_SECONDS = 5.0
-"""How long calls may continue after the application was stopped."""
+"""How long calls may continue after the application has been stopped."""
 LARGEST_KEY = 20_000
-"""Types, values and lengths in the key of an argument; twice the parts of the argument."""
+"""The maximum number of types, values and lengths in the key of an argument, which is twice the number of its parts."""
 
 _RESERVED = (ProcessingError, DeserializationError, StateError, StoppedError)
-"""Errors that no handler handles, because they do not concern a record; if the user's function raises them, they do."""
+"""Errors that no handler handles, because they do not concern a record unless the user's function raises them."""
 _PLAIN = frozenset((str, int, bytes, bool, type(None)))
 
 JoinForward: TypeAlias = Callable[[Key, Value, Value, int, FullContext], None]
-"""(key, value, result, timestamp, context): joins a result with its record and forwards that."""
+"""(key, value, result, timestamp, context): joins a result with its record, and forwards the joined record."""
 
 
 class LookupOptions(NamedTuple):
-    """How functions are called; times in milliseconds. batch: the number of arguments of a call, 0 for a single one that is not in a list."""
+    """How functions are called; times in milliseconds. batch: the number of arguments in a call's list, 0 for a single argument without a list."""
 
     concurrency: int
     timeout: int
@@ -65,14 +65,14 @@ class LookupOptions(NamedTuple):
 def rounds_of_calls(options: LookupOptions, poll_interval_ms: int) -> int:
     """Return how many rounds of calls the thread may wait for at once.
 
-    Where each call takes its longest, they take half of max.poll.interval.ms, after which the group gives the tasks to others.
+    Even if every call takes its maximum time, the rounds take at most half of max.poll.interval.ms, after which the thread would lose its tasks.
     """
     longest = longest_call(options.timeout, options.retries, options.backoff)
     return max(1, min(HELD_FOR_EACH_CALL, poll_interval_ms // 2 // longest))
 
 
 class LookupCache:
-    """Results by argument, the least recently used ones evicted; they are valid for `ttl` milliseconds of the machine's clock."""
+    """An LRU cache of results by argument, each valid for `ttl` milliseconds of the machine's clock."""
 
     def __init__(self, size: int, ttl: int | None):
         self._size = size
@@ -99,7 +99,7 @@ class LookupCache:
 
 
 class Lookup(UserCode):
-    """The user's function, or an object of their class, called on an event loop or in a thread."""
+    """Calls the user's function, or an object of the user's class, on an event loop or in a thread."""
 
     method = "__call__"
     parameters = ("argument",)
@@ -126,7 +126,7 @@ class Lookup(UserCode):
         self._time = context.step_metric(UserTimer, "enrich", "call")
 
     def init(self) -> None:
-        """Take the thread's event loop, and make the object of a class and its threads."""
+        """Acquire the thread's event loop, and create the object of a class and its threads."""
         self.loop = acquire()
         super().init()
         # A function, or an object with an async `__call__`.
@@ -136,7 +136,7 @@ class Lookup(UserCode):
             self._threads = DaemonThreads(self._options.concurrency, f"{self.name}-calls")
 
     def close(self) -> None:
-        """Close the object, end the threads and give the loop back."""
+        """Close the object, end the threads and release the loop."""
         loop = self.loop
         if loop is None:
             return
@@ -149,12 +149,12 @@ class Lookup(UserCode):
             release(loop)
 
     def finish(self, result: object) -> None:
-        """Wait for an `init` or a `close` that is async."""
+        """Wait for an async `init` or `close`."""
         if inspect.iscoroutine(result) and self.loop is not None:
             self.loop.run(result, self._stopping, self._grace)
 
     def run(self, arguments: Sequence[Value]) -> list[Value | Failed]:
-        """Return the results of calls for all arguments. Raises StoppedError, and ProcessingError if the loop has ended."""
+        """Call the function for all arguments, and return the results. Raises StoppedError, and ProcessingError if the loop has ended."""
         assert self.loop is not None
         try:
             return self.loop.run(self.all(arguments), self._stopping, self._grace)
@@ -162,7 +162,7 @@ class Lookup(UserCode):
             raise type(error)(f"{self.place}: {self.name}: {error}") from error
 
     async def all(self, arguments: Sequence[Value]) -> list[Value | Failed]:
-        """Return the results of calls for all arguments in their order, at most `concurrency` of them at once."""
+        """Call the function for all arguments, at most `concurrency` at once, and return the results in order."""
         results: list[Value | Failed] = [None] * len(arguments)
         size = self._options.batch or 1
         places = iter(range(0, len(arguments), size))
@@ -180,7 +180,7 @@ class Lookup(UserCode):
             results[place : place + len(part)] = self._each(await self._answer(part), len(part))
 
     def _each(self, answer: Value | Failed, count: int) -> list[Value | Failed]:
-        """Return the answers of a call with a list."""
+        """Return the results of a call with a list."""
         if isinstance(answer, Failed):
             return [answer] * count
         try:
@@ -237,7 +237,7 @@ class Lookup(UserCode):
         except _RESERVED as error:
             raise StreamkitError(f"{self.name} raised {type(error).__name__}: {error}") from error
         except (SystemExit, KeyboardInterrupt) as error:
-            # Outside of a task they would end the loop.
+            # Outside of a task, these exceptions would end the loop.
             raise StreamkitError(f"{self.name} raised {type(error).__name__}") from error
 
     async def _in_thread(self, argument: Value) -> Value:
@@ -251,9 +251,9 @@ class Lookup(UserCode):
 
 
 class LookupStep(HoldingStep):
-    """Holds records back, calls the function for them, and forwards each joined with its result.
+    """Holds records back, calls the function for them, and forwards each record joined with its result.
 
-    steps: the node's index, the function that joins and forwards, that of failures, and whether records are held back alone.
+    steps: the node's index, the functions to join and forward and to fail, and whether records are held back one by one.
     """
 
     def __init__(
@@ -276,12 +276,12 @@ class LookupStep(HoldingStep):
         self._misses = context.step_metric(UserCounter, "enrich", "cache_misses")
 
     def init(self) -> None:
-        """Take the event loop, and make the object of a class."""
+        """Acquire the event loop, and create the object of a class."""
         self.report(self._lookup.place)
         self._lookup.init()
 
     def close(self) -> None:
-        """Close the object, and give the event loop back."""
+        """Close the object, and release the event loop."""
         self.clear()
         self._lookup.close()
 
@@ -296,7 +296,7 @@ class LookupStep(HoldingStep):
             rounds.waited(time.monotonic() - began, self._longest_wait)
 
     def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
-        """Return results; equal arguments are looked up once, those that have no key each for itself."""
+        """Return results. Equal arguments are looked up once; arguments without a key are looked up one by one."""
         keys: list[Hashable] = [cache_key(argument) or place for place, argument in enumerate(arguments)]
         found: dict[Hashable, Value | Failed] = {}
         missing: dict[Hashable, Value] = {}
@@ -322,17 +322,17 @@ class LookupStep(HoldingStep):
 
 
 def cache_key(argument: Value) -> tuple[object, ...] | None:
-    """Return what equal arguments have in common, by their types too; None for those that the cache does not keep.
+    """Return a key that is the same for arguments of equal value and type; None for arguments that are not cached.
 
-    These are arguments of more than LARGEST_KEY / 2 parts, or with a part of another type than JSON's, tuples and bytes: equality and
-    text of such objects may not distinguish them.
+    Arguments are not cached if they have more than LARGEST_KEY / 2 parts, or a part that is neither of JSON's types nor a tuple
+    nor bytes, because neither equality nor text is sure to distinguish such objects.
 
     >>> cache_key(1) == cache_key(True), cache_key({"a": 1}) == cache_key({"a": 1})
     (False, True)
     """
     parts: list[object] = []
     open_ = [argument]
-    # Without recursion, for values of any depth; the bound ends it for those that contain themselves.
+    # A loop handles values of any depth; the bound ends it for values that contain themselves.
     while open_:
         part = open_.pop()
         kind = type(part)
@@ -352,26 +352,26 @@ def cache_key(argument: Value) -> tuple[object, ...] | None:
     return tuple(parts)
 
 
-# Threads for functions without `async`: a function that never returns blocks neither others nor the end of the process.
+# Threads for functions without `async`. A function that never returns blocks neither other calls nor the end of the process.
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _Work: TypeAlias = Callable[[], bool]
-"""Runs a call; returns whether its thread continues."""
+"""Runs a call, and returns whether its thread continues."""
 
 
 class DaemonThreads(Executor):
-    """Up to `size` daemon threads; ThreadPoolExecutor waits at the end of the process for threads that are busy."""
+    """Up to `size` daemon threads; ThreadPoolExecutor would wait for busy threads at the end of the process."""
 
     def __init__(self, size: int, name: str):
         self._size = size
         self._name = name
         self._numbers = itertools.count(1)
         self._threads = 0
-        """Those that take calls: a thread whose call was abandoned does not count."""
+        """The number of threads that take calls, without threads whose call was abandoned."""
         self._spare = 0
-        """Idle threads that no call has reserved; below 0: calls that wait for a thread."""
+        """The number of idle threads that no call has reserved; if negative, the number of calls that wait for a thread."""
         self._running: set[object] = set()
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
@@ -398,7 +398,7 @@ class DaemonThreads(Executor):
 
         with self._lock:
             self._queue.put(work)
-            # An idle thread is reserved here, not when it wakes: calls of one burst would all count on the same one.
+            # An idle thread is reserved here, not when it wakes, because all calls of a burst would count on the same thread.
             if self._spare <= 0 and self._threads < self._size:
                 self._start()
             else:
@@ -406,7 +406,7 @@ class DaemonThreads(Executor):
         return future
 
     def abandon(self, future: Future[T]) -> None:
-        """Give a call up: it is never made, or its thread ends when its function returns, and another takes its place."""
+        """Give a call up: it never starts, or its thread ends when the function returns, and another thread replaces it."""
         if future.cancel():
             return
         with self._lock:
@@ -419,7 +419,7 @@ class DaemonThreads(Executor):
                 self._start()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads that are not busy, and the others when their functions return."""
+        """End idle threads now, and busy ones when their functions return."""
         with self._lock:
             for _ in range(self._threads):
                 self._queue.put(None)
@@ -437,18 +437,18 @@ class DaemonThreads(Executor):
                 self._spare += 1
 
 
-# One event loop for each stream thread, in a separate thread, for the coroutines of the user's functions.
+# One event loop per stream thread, in a separate thread, for the coroutines of the user's functions.
 
 LOOK_SECONDS = 0.05
-"""How often a waiting thread checks whether the loop still runs and whether it shall stop."""
+"""How often a waiting thread checks whether the loop still runs and whether the application is stopping."""
 RESPONSE_SECONDS = 30.0
-"""The time after which a loop that runs nothing else is blocked by a function."""
+"""The time without a response after which the loop counts as blocked by a function."""
 END_SECONDS = 5.0
-"""How long the end of a loop may take."""
+"""How long a loop may take to end."""
 
 
 class EventLoop:
-    """An asyncio event loop that runs in a daemon thread until its last user has left it."""
+    """An asyncio event loop that runs in a daemon thread until its last user has released it."""
 
     def __init__(self, name: str):
         self._loop = asyncio.new_event_loop()
@@ -463,7 +463,7 @@ class EventLoop:
         try:
             self._loop.run_forever()
         except BaseException as error:
-            # SystemExit and KeyboardInterrupt of a callback end a loop.
+            # SystemExit and KeyboardInterrupt in a callback end a loop.
             self._reason = f" ({type(error).__name__}: {error})"
         self._is_running = False
         tasks = asyncio.all_tasks(self._loop)
@@ -475,10 +475,10 @@ class EventLoop:
             self._loop.close()
 
     def run(self, work: Coroutine[object, object, T], stopping: Callable[[], bool], grace: float) -> T:
-        """Return the result of a coroutine, which the calling thread waits for.
+        """Run a coroutine; the calling thread waits for its result.
 
-        stopping: whether the application is stopping; `grace` seconds after that, StoppedError is raised. Raises EventLoopError
-        if the loop has ended or is blocked.
+        stopping: returns whether the application is stopping. Raises StoppedError `grace` seconds after the application began to
+        stop, and EventLoopError if the loop has ended or is blocked.
         """
         if not self._is_running:
             work.close()
@@ -501,9 +501,9 @@ class EventLoop:
             waited_for_stop = waited_for_stop + LOOK_SECONDS if stopping() else 0.0
             if waited_for_stop > grace:
                 future.cancel()
-                raise StoppedError("stopped while calls were unanswered; they are repeated after the next start")
+                raise StoppedError("stopped while calls were unanswered; the next start repeats them")
         if future.cancelled():
-            # Not an error of one record: no handler may drop those whose calls had no answer yet.
+            # Not an error of one record: no handler may drop records whose calls had no answer yet.
             raise EventLoopError("a function cancelled the calls of others") if self._is_running else self._dead()
         return future.result()
 
@@ -522,7 +522,7 @@ class EventLoop:
         )
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread; one that is blocked is left behind."""
+        """Cancel running coroutines and end the thread. A blocked thread is left behind."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(END_SECONDS)
@@ -532,7 +532,7 @@ _of_thread = threading.local()
 
 
 def acquire() -> EventLoop:
-    """Return the loop of the present thread; each call needs one of `release`."""
+    """Return the current thread's loop. Each call requires a matching call of `release`."""
     loop: EventLoop | None = getattr(_of_thread, "loop", None)
     if loop is None or not loop.users:
         loop = _of_thread.loop = EventLoop(threading.current_thread().name)
@@ -541,7 +541,7 @@ def acquire() -> EventLoop:
 
 
 def release(loop: EventLoop) -> None:
-    """Give a loop back; the last user ends it."""
+    """Release a loop, which ends when its last user releases it."""
     loop.users -= 1
     if loop.users == 0:
         if getattr(_of_thread, "loop", None) is loop:

@@ -1,4 +1,4 @@
-"""Python code of the user at run time: custom processors, transformers of tables' values, and global stores."""
+"""Runs the user's Python code: custom processors, transformers of tables' values, and processors of global stores."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NOWHERE: FullContext = (None, None, -1, -1)
 
 
 class ProcessorContext:
-    """The services of its task that a custom processor may use; times in milliseconds (ProcessorContext).
+    """The task's services that a custom processor may use; times in milliseconds (ProcessorContext).
 
-    `topic`, `partition`, `offset` and `headers` belong to the current record; in a timer they are None and -1.
+    `topic`, `partition`, `offset` and `headers` belong to the current record. In a timer, `partition` and `offset` are -1, and the others None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ProcessorContext:
         self.place = rt.place_of_node(node)
 
     def store(self, name: str) -> ProcessorStore:
-        """Return one of the stores that the step names, or a global table's, which is read-only. Raises StreamkitError."""
+        """Return a store that the step names, or the read-only store of a global table. Raises StreamkitError."""
         found = self._stores.get(name)
         if found is None and name in self._read_only:
             found = self._stores[name] = processor_view(self._rt.store(name), None)
@@ -67,7 +67,7 @@ class ProcessorContext:
         return found
 
     def forward(self, record: Record, to: str | None = None) -> None:
-        """Forward a record to all children, or to the one that is named. Raises StreamkitError for any other object."""
+        """Forward a record to all children, or to the child with the name `to`. Raises StreamkitError for any other object."""
         if not isinstance(record, Record):
             raise StreamkitError(f"forward takes a Record, not {type(record).__name__}; see record.replace(…)")
         if self._fixed_key is not None and not _same_key(record.key, self._fixed_key[0]):
@@ -85,10 +85,10 @@ class ProcessorContext:
     def schedule(
         self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None
     ) -> Cancellable:
-        """Call back at an interval ("10s", milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`.
+        """Call back at an interval ("10s", or milliseconds) of "stream_time" or "wall_clock"; the result has `cancel()`.
 
-        `start`: milliseconds since the epoch, or a datetime with a time zone; calls come at that time and at
-        whole intervals after it, even if it has passed (KIP-1146).
+        `start`: milliseconds since the epoch, or a datetime with a time zone. The callback runs at that time and at
+        whole intervals after it, even if the time has passed (KIP-1146).
         """
         if kind not in ("stream_time", "wall_clock"):
             raise StreamkitError(f"schedule takes stream_time or wall_clock, not {kind!r}")
@@ -123,12 +123,12 @@ class ProcessorContext:
             raise StreamkitError(f"a processor returns records or nothing, not {type(result).__name__}")
 
     def step_metric(self, kind: type[MetricT], group: str, name: str) -> MetricT:
-        """Return a metric of streamkit's own about the step."""
+        """Return one of streamkit's own metrics of the step."""
         return self._rt.metrics.of(kind, name, group, self._rt.node_name(self._node))
 
     @contextmanager
     def at(self, c: FullContext, t: int, key: tuple[Key] | None) -> Iterator[None]:
-        """Make a record the current one while the block runs; `key`: the key that records which are forwarded must have."""
+        """Make a record the current one while the block runs. `key`: the key that forwarded records must have."""
         saved = self._record_context, self._timestamp, self._fixed_key
         self._record_context, self._timestamp, self._fixed_key = c, t, key
         try:
@@ -157,7 +157,7 @@ class ProcessorContext:
 
     @property
     def timestamp(self) -> int:
-        """The time of the current record, or of the timer that fires; -1 for a row that a lookup did not find."""
+        """The time of the current record, or of the timer that fires; -1 if a lookup did not find a row."""
         return self._timestamp
 
     @property
@@ -176,8 +176,8 @@ class ProcessorContext:
         return self._rt.wall_clock()
 
     def _now(self) -> tuple[int, RecordContext]:
-        # The changelog record of a write, and a record that leaves a cache, get the time and the context of the current
-        # record, or of the timer that fires.
+        # A write's changelog record, and a record that leaves a cache, get the time and the context of the current record, or
+        # of the timer that fires.
         return self._timestamp, self._record_context
 
 
@@ -192,10 +192,10 @@ class ProcessorStores:
 
 
 class UserCode:
-    """An instance of the user's class, made when the task begins, or the user's function.
+    """An instance of the user's class, which is created when the task begins, or the user's function.
 
-    `method`: the method that a class must have; `parameters`: those of the method, after which a function may take the
-    context.
+    `method`: the method that a class must have; `parameters`: the method's parameters. A function may take the context
+    after them.
     """
 
     method: ClassVar[str]
@@ -205,14 +205,14 @@ class UserCode:
         self._target = target
         self._context = context
         self._instance: object = None
-        # The user's code returns values of any type.
+        # The user's code may return values of any type.
         self._function: Callable[..., Any] = target
         self._class = _class_of(target)
         takes_context = self.takes_more_than(len(self.parameters))
         self._arguments: tuple[ProcessorContext, ...] = (context,) if takes_context else ()
 
     def takes_more_than(self, count: int) -> bool:
-        """Return whether the target is a function that takes more than `count` arguments by position."""
+        """Return whether the target is a function that takes more than `count` positional arguments."""
         return self._class is None and _takes_more_than(self._target, count)
 
     @property
@@ -222,7 +222,7 @@ class UserCode:
         return getattr(named, "__name__", None) or repr(named)
 
     def init(self) -> None:
-        """Make the instance of a class and call its `init`, if any. Raises StreamkitError, and errors of the user's code."""
+        """Create the instance of a class and call its `init`, if any. Raises StreamkitError, and errors of the user's code."""
         if self._class is None:
             return
         if not any(self.method in vars(each) for each in self._class.__mro__ if each is not object):
@@ -235,7 +235,7 @@ class UserCode:
             self.finish(init(self._context))
 
     def finish(self, result: object) -> None:
-        """Take what `init` or `close` of an object returned."""
+        """Handle the result of an object's `init` or `close`."""
 
     def close(self) -> None:
         """Call the instance's `close` if it has one."""
@@ -276,7 +276,7 @@ def _class_of(target: Callable[..., object]) -> type | None:
 
 
 def _takes_more_than(function: Callable[..., object], count: int) -> bool:
-    """Return whether a function takes more than `count` arguments by position."""
+    """Return whether a function takes more than `count` positional arguments."""
     if isinstance(function, partial):
         given: Mapping[str, object] = function.keywords
         function = function.func
@@ -296,7 +296,7 @@ def _same_key(key: Key, other: Key) -> bool:
 
 
 def _check_record(record: Record) -> None:
-    """Raise StreamkitError for a timestamp or headers that no record on the log can have (Record)."""
+    """Raise StreamkitError for a timestamp or headers that a record on the log can't have (Record)."""
     time = record.timestamp
     if type(time) is not int or time < 0:
         raise StreamkitError(f"the timestamp of a record is {time!r}; expected milliseconds since 1970")
@@ -328,7 +328,7 @@ def _start_ms(start: int | datetime) -> int:
     return number
 
 
-# Python callables that compute a table's values (ValueTransformerWithKey): their context and their calls.
+# Python callables that compute a table's values (ValueTransformerWithKey): their context and how they are called.
 
 UNKNOWN = -1
 """The timestamp of a row that does not exist (ConsumerRecord.NO_TIMESTAMP)."""
@@ -341,18 +341,18 @@ class TransformContext(ProcessorContext):
         super().__init__(rt, node, stores, _refuse_forward, {})
 
     def forward(self, record: Record, to: str | None = None) -> NoReturn:
-        """Raise StreamkitError: a table has one value for each key, which is returned."""
+        """Raise StreamkitError, because a table has one value per key, which the callable returns."""
         raise StreamkitError("process_values of a table can't forward records; what it returns is the row's new value")
 
 
 class Transformer(UserCode):
-    """Computes the values of a table's rows with the user's class, or their function of key and value."""
+    """Computes the values of a table's rows with the user's class, or the user's function of key and value."""
 
     method = "transform"
     parameters = ("key", "value")
 
     def transform(self, k: Key, v: Value, t: int, c: FullContext) -> Value:
-        """Return the new value of a row; its present value may be None. Raises StreamkitError for a record."""
+        """Return the new value of a row, whose current value may be None. Raises StreamkitError for a record."""
         context = self._context
         saved = context._record_context, context._timestamp
         context._record_context, context._timestamp = c, t
@@ -365,9 +365,9 @@ class Transformer(UserCode):
         return result
 
     def look_up(self, k: Key, found: tuple[Value, int] | None) -> tuple[Value, int] | None:
-        """Return the new (value, timestamp) of a row of the parent, even if there is none (KTableTransformValuesGetter).
+        """Return the new (value, timestamp) for the parent's row, even if the row does not exist (KTableTransformValuesGetter).
 
-        The row is not the current record: the context has the row's time, and neither topic nor headers.
+        The row is not the current record: the context has the row's time, but neither topic nor headers.
         """
         v, t = found if found is not None else (None, UNKNOWN)
         value = self.transform(k, v, t, NOWHERE)
@@ -382,7 +382,7 @@ def _refuse_forward(k: Key, v: Value, t: int, c: RecordContext) -> None:
 
 
 class GlobalProcessorContext(ProcessorContext):
-    """A context without timers, stream time and commits: every process reads all partitions."""
+    """A context without timers, stream time and commits, because every process reads all partitions."""
 
     def schedule(
         self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None

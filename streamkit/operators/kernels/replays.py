@@ -1,4 +1,4 @@
-"""Steps that hold records back until the end of a run, and forward them then in their order."""
+"""Steps that hold records back until the end of a run, and then forward them in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Batch: TypeAlias = tuple[Sequence[int], list[Headers | None], list[int]]
 """Offsets, headers and timestamps of the records of a run."""
 
 Origin: TypeAlias = tuple[bytes | None, bytes | None, int, tuple[str | None, int], Batch]
-"""Key bytes, value bytes and offset of the source record, its (topic, partition), and its batch."""
+"""The source record's key bytes, value bytes, offset, (topic, partition) and batch."""
 
 Fail: TypeAlias = Callable[[int, Exception, Key, Value, int, RecordContext], None]
 """(node, error, key, value, timestamp, context): handles a failure of a node, or raises."""
@@ -32,7 +32,7 @@ class HeldRecord(NamedTuple):
     context: FullContext
     origin: Origin
     argument: Value = None
-    """What the function gets, if that is not the key and the value."""
+    """The function's argument, unless the function takes the key and the value."""
 
 
 _held = partial(tuple.__new__, HeldRecord)
@@ -48,27 +48,27 @@ class Failed:
         self._tracebacks = TakenTracebacks(error)
 
     def with_traceback(self) -> Exception:
-        """Return the error with the traceback of the call, even if the same object has been raised again since."""
+        """Return the error with the call's traceback, even if the same object has been raised again since."""
         self._tracebacks.restore()
         return self.error
 
 
 class Replays:
-    """The steps of a program that hold records back, and the switch of its current record to one of these."""
+    """The steps of a program that hold records back; makes held records the program's current record."""
 
     def __init__(self, origin: Callable[[], Origin], switch: Callable[[Origin], None]):
         self.origin = origin
         self.switch = switch
         self.loop: Origin | None = None
-        """The record that the loop of the source is at, while earlier ones are forwarded."""
+        """The record that the source's loop has reached, while earlier records are forwarded."""
         self._steps: list[HoldingStep] = []
 
     def add(self, step: HoldingStep) -> None:
-        """Add a step, in the order of the nodes."""
+        """Add a step; steps are added in the order of the nodes."""
         self._steps.append(step)
 
     def flush(self) -> None:
-        """Forward all records that are held back; those that reach another such step are forwarded by it too."""
+        """Forward all records that are held back, including records that reach another holding step."""
         again = True
         while again:
             again = False
@@ -76,16 +76,16 @@ class Replays:
                 again = step.flush() or again
 
     def clear(self) -> None:
-        """Forget the records that are held back, after a failure."""
+        """Discard the records that are held back, after a failure."""
         for step in self._steps:
             step.clear()
 
 
 class HoldingStep(ABC):
-    """Holds records back; at `size` of them, or at the end of a run, finds their results and forwards them in order."""
+    """Holds records back until there are `size` of them or the run ends, then finds their results and forwards them in order."""
 
     def __init__(self, replays: Replays, node: int, size: int, fail: Fail):
-        """Make the step of a node, which holds back up to `size` records; 0: none, since that would change their order."""
+        """Create the step of a node, which holds back up to `size` records; 0: none, because that would change their order."""
         self._replays = replays
         self._node = node
         self._size = size or 1
@@ -97,13 +97,13 @@ class HoldingStep(ABC):
 
     def add(self, k: Key, v: Value, t: int, c: FullContext, argument: Value = None) -> None:
         """Hold a record back."""
-        # A named tuple without the checks of its constructor, which take longer than all the rest here.
+        # Without the checks of the named tuple's constructor, which take longer than everything else here.
         self._held.append(_held((k, v, t, c, self._origin(), argument)))
         if len(self._held) >= self._size:
             self.flush()
 
     def flush(self) -> bool:
-        """Forward the records that are held back; return whether there were any. Raises ProcessingError."""
+        """Forward the records that are held back; return whether the step held any. Raises ProcessingError."""
         held, self._held = self._held, []
         if not held:
             return False
@@ -119,11 +119,11 @@ class HoldingStep(ABC):
         return True
 
     def clear(self) -> None:
-        """Forget the records that are held back."""
+        """Discard the records that are held back."""
         self._held = []
 
     def report(self, place: str) -> None:
-        """Log that no records are held back, if that is the case; `place`: the position of the step in the file."""
+        """If no records are held back, log that. `place`: the position of the step in the file."""
         if self._one_by_one:
             log.info(
                 "%s: one record at a time, since steps elsewhere write to a topic, a store or a step below it; give it "
@@ -135,7 +135,7 @@ class HoldingStep(ABC):
         try:
             return self.results(held)
         except Exception as error:
-            # A failure of all of them; `fail` raises those that no handler may handle.
+            # All records have failed; `fail` raises errors that no handler may handle.
             return [Failed(error)] * len(held)
 
     def _deliver(self, held: Sequence[HeldRecord], results: Sequence[Value | Failed]) -> None:
@@ -148,13 +148,13 @@ class HoldingStep(ABC):
                     raise result.with_traceback()
                 deliver(record, result)
             except Exception as error:
-                # Handles the failure of this step; it raises those that a step below has handled.
+                # Handles this step's failure, and raises failures that a step below has handled.
                 self._fail(self._node, error, key, value, time, context)
 
     @abstractmethod
     def results(self, records: Sequence[HeldRecord]) -> Sequence[Value | Failed]:
-        """Return the result of each record, or its failure, in their order."""
+        """Return each record's result or failure, in order."""
 
     @abstractmethod
     def deliver(self, record: HeldRecord, result: Value) -> None:
-        """Forward what follows from a record and its result."""
+        """Forward the records that follow from a record and its result."""

@@ -1,4 +1,4 @@
-"""The run-time work of windowed aggregations: time, session and sliding windows, and results when windows close."""
+"""The run-time part of windowed aggregations: time, session and sliding windows, and results when windows close."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowWork:
-    """The settings and functions of a windowed aggregation; times in milliseconds, functions take decoded values."""
+    """The settings and functions of a windowed aggregation. Times are in milliseconds; functions take decoded values."""
 
     store_name: str
     size: int
-    """Of sliding windows the time difference, of session windows the inactivity gap."""
+    """The time difference of sliding windows, or the inactivity gap of session windows."""
     advance: int
     grace: int
     final: bool
     """Whether only closed windows are emitted."""
     cached: bool
-    """Whether updates are forwarded by the store's cache rather than at once."""
+    """Whether the store's cache forwards updates, instead of the node at once."""
     send_old: bool
     initial: Callable[[], Value]
     add: Callable[[Key, Value, Value, int, RecordContext], Value]
-    """(key, value, aggregate, timestamp, context) to the new aggregate."""
+    """Maps (key, value, aggregate, timestamp, context) to the new aggregate."""
     forward: ForwardChange
     """Takes windowed keys."""
     decode_key: DecodeKey
     merge: Joiner | None = None
-    """Of session windows: (key, left, right) to the aggregate of both."""
+    """For session windows: maps (key, left, right) to the combined aggregate."""
     changes_only: bool = False
-    """Whether a result that is the aggregate itself is neither written nor forwarded."""
+    """Whether a result that is identical to the old aggregate is neither written nor forwarded."""
 
 
 class TimeWindowAggregate(Volatile):
@@ -53,7 +53,7 @@ class TimeWindowAggregate(Volatile):
         self._work = work
         self._dropped = rt.dropped
         self.observed = NO_TIMESTAMP
-        """The stream time of this node; generated code advances it, too."""
+        """The stream time of this node, which generated code advances too."""
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
@@ -74,7 +74,7 @@ class TimeWindowAggregate(Volatile):
             self._emit(close_time, c)
 
     def update(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, start: int) -> None:
-        """Update the window of a record that begins at `start` (ms)."""
+        """Update the record's window that begins at `start` (ms)."""
         work, store = self._work, self._store
         found = store.fetch(kb, start)
         if found is None:
@@ -85,7 +85,7 @@ class TimeWindowAggregate(Volatile):
         new = work.add(k, v, old, t, c)
         if work.changes_only and new is old:
             return
-        # A tombstone has the time of the current record in the changelog, regardless of the forwarded time.
+        # In the changelog, a tombstone has the time of the current record, regardless of the forwarded time.
         store.put(kb, start, new, t if new is None else time, c)
         if not work.cached and not work.final:
             key = WindowedKey(k, start, start + work.size)
@@ -106,7 +106,7 @@ class TimeWindowAggregate(Volatile):
         emitter.emitted(close_time)
 
     def _window_starts(self, t: int) -> range:
-        # Equal ranges hold equal windows: between them no window has closed.
+        # Equal ranges contain the same windows, so no window has closed in between.
         size, advance = self._work.size, self._work.advance
         return range(max(0, t - size + advance) // advance * advance, t + 1, advance)
 
@@ -129,12 +129,12 @@ class SessionWindowAggregate(Volatile):
         self._merge = work.merge
         self._dropped = rt.dropped
         self._observed = NO_TIMESTAMP
-        # Java fails at records before this time. None fails here if that would end the application.
+        # Java fails for records before this time. Here, no record fails if that would end the application.
         self._searchable = store.searched_from + work.size if rt.skips_failures(node) else 0
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
-        """Merge the sessions within the gap of a record: remove them, and put the merged one."""
+        """Merge the sessions within the gap of a record: remove them, and put the merged session."""
         work, store = self._work, self._store
         if t > self._observed:
             self._observed = t
@@ -144,7 +144,7 @@ class SessionWindowAggregate(Volatile):
         aggregate = work.initial()
         if t < self._searchable:
             raise ValueError(
-                f"the search for sessions begins at {t - gap} ms, and like that of Kafka Streams can't begin before "
+                f"the search for sessions begins at {t - gap} ms, but as in Kafka Streams it can't begin before "
                 f"{store.searched_from} ms in a cached store; without a cache (`store: {{caching: false}}`) it can"
             )
         merged = store.find(kb, t - gap, t + gap, use=True)
@@ -168,7 +168,7 @@ class SessionWindowAggregate(Volatile):
     def _forward(self, key: WindowedKey, new: Value, old: Value, c: RecordContext) -> None:
         work = self._work
         if not work.cached and not work.final:
-            # Java makes a new record here, which has no headers; a record that leaves a cache keeps them.
+            # Java creates a new record here, without headers. A record that leaves a cache keeps them.
             bare = (None, *c[1:]) if isinstance(c, tuple) else None
             work.forward(key, new, old if work.send_old else None, key.end, bare, True)
 
@@ -213,7 +213,7 @@ class SlidingWindowAggregate:
         if t + self._work.size < self._close:
             self._dropped(DropReason.LATE)
         elif t < self._work.size:
-            # A window can't begin before 0: early records share the first one, and emit nothing.
+            # A window can't begin before 0, so early records share the first one, and emit nothing.
             self._early(kb, t)
         else:
             self._regular(kb, t)
@@ -338,7 +338,7 @@ class FinalEmitter:
 
     @property
     def last_close(self) -> int:
-        """The time up to which closed windows are emitted; read each time, since a task gets committed metadata later."""
+        """The time up to which closed windows are emitted. It is read each time, because a task gets committed metadata later."""
         return self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
 
     def due(self, close_time: int) -> bool:
@@ -351,5 +351,5 @@ class FinalEmitter:
         return last == NO_TIMESTAMP or last < close_time
 
     def emitted(self, close_time: int) -> None:
-        """Note that all windows that closed until then are emitted."""
+        """Record that all windows that have closed by then are emitted."""
         self._rt.processor_metadata[self._store_name] = close_time

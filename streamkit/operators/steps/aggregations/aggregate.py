@@ -1,4 +1,4 @@
-"""`aggregate`: values of a group into a result of any type."""
+"""`aggregate`: combines the values of a group into a result of any type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
         Field(
             "initial",
             Expr((), ()),
-            "The result before the first value. It can't read a key or value, only use constants and functions.",
+            "The result before the first value: an expression of constants and functions, without `key` and `value`.",
             required=True,
         ),
         Field("add", _EXPRESSION, "The new result, from `key`, `value` and `aggregate`, the result so far."),
@@ -59,7 +59,7 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
         first = inference.option_type("initial")
         if "add" not in inference.step.options:
             return Types(inference.aggregated_key)
-        # The aggregate that each of `add`, `subtract` and `merge` gets may be the result of any of them.
+        # The aggregate that `add`, `subtract` and `merge` take may be the result of any of them.
         made = [first]
         made += [
             inference.unchecked_type(name) for name in ("add", "subtract", "merge") if name in inference.step.options

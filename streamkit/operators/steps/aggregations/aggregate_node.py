@@ -1,4 +1,4 @@
-"""The nodes of count, reduce and aggregate: their processors, and building them on every kind of group."""
+"""The nodes of count, reduce and aggregate: their processors, and how they are built on every kind of group."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ from streamkit.state.stores.cache import CONTEXT, DATA, PUT, TIME, TOPIC, USED, 
 
 @frozen
 class Aggregation:
-    """The functions of an aggregation. kind: count, reduce, aggregate, top; expressions None if the kind has none.
+    """The functions of an aggregation. kind: count, reduce, aggregate, top; expressions that the kind does not have are None.
 
-    reduce: the first value becomes the aggregate unchanged. merge: of two sessions; None for count (sum) and reduce
-    (`add` with the older session as aggregate). limit: of top, how long its list is at most; `add` is then the rank of a
-    value, of `key` and `value`.
+    reduce: the first value becomes the aggregate unchanged. merge: combines two sessions; None for count (sum) and reduce
+    (`add` with the older session as aggregate). limit: for top, the maximum length of the list; `add` is then the rank of a
+    value, an expression of `key` and `value`.
     """
 
     kind: str
@@ -208,12 +208,12 @@ def aggregate_stream(
 
 
 def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: str) -> tuple[RepartitionNode, str]:
-    """Return the group's repartition node and its source's name; a named group has one for all its aggregations."""
+    """Return the group's repartition node and the name of its source. All aggregations of a named group share one."""
     serdes = (
         required_serde(group.key_serde, "key", step, "the repartition topic"),
         required_serde(group.value_serde, "value", step, "the repartition topic"),
     )
-    # Made even if it is not used, for the indices that it takes.
+    # Created even if it is not used, because it uses up indices.
     made = repartition_node(ctx, group.given_name or store, serdes)
     if group.repartition is None or group.given_name is None:
         group.repartition = made
@@ -224,7 +224,7 @@ def aggregate_table(
     step: Step, ctx: Context, group: GroupedTable, aggregation: Aggregation, prefix: str, value_serde: AnySerde
 ) -> Table:
     """Build an aggregation of a grouped table (KGroupedTableImpl.doAggregate)."""
-    # Java's name of the store has AGGREGATE in it for reduce, too.
+    # In Java the store's name contains AGGREGATE for reduce, too.
     store = materialize(step, ctx, group.key_serde, value_serde, "KTABLE-AGGREGATE-")
     given = step.get("name")
     names = ctx.graph.names
@@ -262,7 +262,7 @@ _FITS: dict[str, Callable[[Code], Code]] = {
     "integer": _is_integer(32),
     "double": lambda value: compare(attribute(value, "__class__"), "is", symbol("float")),
 }
-"""The tests that a serde of a fixed size can encode a value, by the serde's name: it needs no trial encoding."""
+"""Tests whether a serde of fixed size can encode a value, by the serde's name; they make a trial encoding unnecessary."""
 
 
 def emit_stream_aggregate(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
@@ -302,7 +302,7 @@ def emit_stream_aggregate(processor: StreamAggregate, node: Node, gen: CodeWrite
 
 
 def _fits(definition: StoreDef) -> Callable[[Code], Code] | None:
-    """Return the test that a store's serde can encode a value; None if only encoding it shows this."""
+    """Return the test whether a store's serde can encode a value; None if that requires a trial encoding."""
     spec = definition.value_serde.spec
     return _FITS.get(spec) if isinstance(spec, str) else None
 
@@ -317,15 +317,15 @@ def _put_and_forward(
     new, old, time = change
     put_time = time
     if processor.aggregation.kind != "count" and gen.stores[processor.store].type != "versioned":
-        # A deletion has the time of the current record in store and changelog, regardless of the forwarded time. A
-        # versioned store takes the time of the aggregate.
+        # In store and changelog, a deletion has the time of the current record, regardless of the forwarded time. A
+        # versioned store takes the aggregate's time.
         put_time = gen.var("at")
         gen.assign(put_time, either(is_none(new), gen.record.time, time))
     emit_put(gen, node, processor.store, new, old if processor.send_old else None, put_time, time)
 
 
 def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
-    """Write code that counts in the entries of the cache itself."""
+    """Write code that counts in place in the cache's entries."""
     store, record = gen.store(processor.store), gen.record
     key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
     entry, found = gen.var("entry"), gen.var("found")
@@ -346,7 +346,7 @@ def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> 
 
 
 def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
-    """Write an aggregation that changes an entry of the cache itself, if values have a fixed size."""
+    """Write an aggregation that changes the cache's entry in place, if values have a fixed size."""
     record, definition = gen.record, gen.stores[processor.store]
     entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
     get, tick, renew = cache_functions(gen, processor.store)
@@ -361,7 +361,7 @@ def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter)
             gen.unpack((old, time), any_of(found, tuple_of(initial_value(processor.aggregation, gen), record.time)))
         with gen.otherwise():
             gen.assign_each((old, time), (item(entry, VALUE), item(entry, TIME)))
-            # A read makes the entry the most recently used one, even if its value does not change.
+            # Reading makes the entry the most recently used one, even if its value does not change.
             gen.assign(item(entry, USED), tick)
         with gen.when(compare(record.time, ">", time)):
             gen.assign(time, record.time)
@@ -463,7 +463,7 @@ def _tumble_in_cache(
 ) -> None:
     """Write an update of a tumbling window's entry in the cache.
 
-    Windows without an entry, and records that may be late, are left to the kernel.
+    The kernel handles windows without an entry, and records that may be late.
     """
     key, _, value, time, _ = parts
     start, row, entry = (gen.var(name) for name in ("start", "row", "entry"))
@@ -487,9 +487,9 @@ def _tumble_in_cache(
 def _hop_in_cache(
     processor: WindowedAggregate, gen: CodeWriter, instance: Code, sizes: tuple[int, int], parts: tuple[Code, ...]
 ) -> None:
-    """Write the updates of a record's hopping windows in the cache; `sizes`: of a window, and its advance.
+    """Write the updates of a record's hopping windows in the cache. `sizes`: the size of a window, and its advance.
 
-    Windows without an entry are left to the kernel, and all of a record if one of them may be late.
+    The kernel handles windows without an entry, and all windows of a record if it may be late for one of them.
     """
     key, key_object, value, time, context = parts
     size, advance = sizes
@@ -513,12 +513,12 @@ def _hop_in_cache(
 
 
 def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
-    """Return the cache's key of a window."""
+    """Return a window's key in the cache."""
     return binary(key, "+", call(gen.name_of(pack_long, "pack_long"), start))
 
 
 def _may_be_late(processor: WindowedAggregate, instance: Code, time: Code, first: Code, size: int) -> tuple[Code, Code]:
-    """Return the tests, one of which holds if the earliest window of a record may be closed."""
+    """Return tests of which at least one holds if the earliest window of a record may be closed."""
     closed = binary(attribute(instance, "observed"), "-", literal(processor.windows.grace))
     return compare(time, "<", literal(0)), compare(binary(first, "+", literal(size)), "<=", closed)
 
@@ -533,7 +533,7 @@ def _observe(gen: CodeWriter, instance: Code, time: Code) -> None:
 def _change_window(
     processor: WindowedAggregate, gen: CodeWriter, window: tuple[Code, Code, Code], entry: Code, value: Code
 ) -> None:
-    """Write the update of a window's entry in the cache; `window`: its key, its start and its row."""
+    """Write the update of a window's entry in the cache. `window`: its key, its start and its row."""
     key, start, row = window
     time, context = gen.record.time, gen.record.context
     fits = _fits(gen.stores[processor.store])
@@ -555,26 +555,26 @@ def _change_window(
         gen.do(method(gen.store(processor.store), "put", key, start, new, later, context))
 
 
-# The functions of an aggregation in generated code: its initial value, and what adds, subtracts and merges.
+# The functions of an aggregation in generated code: its initial value, and its functions to add, subtract and merge.
 
 ONE = literal(1)
 
 
 def emit_rank(aggregation: Aggregation, node: Node, gen: CodeWriter) -> Code | None:
-    """Write code that drops the records that `top` can't rank, and return the variable of the rank; None for others."""
+    """For `top`, write code that drops records that can't be ranked, and return the variable of the rank; else return None."""
     if aggregation.limit is None:
         return None
     assert aggregation.add is not None
     rank = gen.var("rank")
     with gen.guard(node):
         gen.assign(rank, gen.expr(aggregation.add))
-    # NaN is the one number that does not equal itself.
+    # NaN is the only number that does not equal itself.
     gen.drop_where(any_of(is_none(rank), compare(rank, "!=", rank)))
     return rank
 
 
 def initial_value(aggregation: Aggregation, gen: CodeWriter) -> Code:
-    """Return the piece of the aggregate before the first value."""
+    """Return the piece of the initial aggregate."""
     if aggregation.kind == "count":
         return literal(0)
     if aggregation.limit is not None:
@@ -583,7 +583,7 @@ def initial_value(aggregation: Aggregation, gen: CodeWriter) -> Code:
 
 
 def added(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code | None = None) -> Code:
-    """Return the piece of the aggregate with a value in it, by default that of the current record."""
+    """Return the piece that adds a value to the aggregate, by default the current record's value."""
     if aggregation.kind == "count":
         return binary(old, "+", ONE)
     assert aggregation.add is not None
@@ -591,7 +591,7 @@ def added(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code | No
 
 
 def subtracted(aggregation: Aggregation, gen: CodeWriter, old: Code, value: Code) -> Code:
-    """Return the piece of the aggregate without a value that has left the group."""
+    """Return the piece that subtracts a value from the aggregate."""
     if aggregation.kind == "count":
         return binary(old, "-", ONE)
     assert aggregation.subtract is not None
@@ -619,7 +619,7 @@ def sum_counts(k: Key, left: int, right: int) -> int:
 
 
 def aggregated_value(aggregation: Aggregation, gen: CodeWriter) -> Code:
-    """Return the piece of the record's value for a kernel."""
+    """Return the piece of the record's value that is passed to a kernel."""
     # A count does not read the value, so it need not be decoded.
     return NONE if aggregation.kind == "count" else gen.object_of(gen.record.value)
 
@@ -670,16 +670,16 @@ def merge_function(aggregation: Aggregation, gen: CodeWriter) -> Code:
     return gen.deferred_function(("merge", reduce), "merge", write)
 
 
-# The code that changes entries of a store's cache in place (state/stores/cache.py): the hottest path.
+# The hottest path: code that changes entries of a store's cache in place (state/stores/cache.py).
 
 RT = symbol("rt")
 
 _COUNT: Callable[..., bool] | None = native("count_in_entry", None)
-"""The extension's function that counts in an entry; its code without the extension is inline, since a call would cost more."""
+"""The extension's function that counts in an entry. Without the extension the code is inline, because a call would cost more."""
 
 
 def cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
-    """Return the function of a store's cache that gets an entry, the piece of the next stamp, and the function that renews an entry."""
+    """Return the pieces to get an entry of a store's cache, to create the next stamp, and to renew an entry."""
     return (
         gen.prologue(("entries", name), "entry_of", attribute(gen.store(name), "entries", "get")),
         call("next", _ticks(gen, name)),
@@ -688,12 +688,12 @@ def cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
 
 
 def has_no_value(entry: Code) -> Code:
-    """Return the test that a key has no entry, or that of a deletion."""
+    """Return the test whether a key has no entry, or the entry of a deletion."""
     return any_of(is_none(entry), is_none(item(entry, VALUE)))
 
 
 def counted(gen: CodeWriter, name: str, key: Code) -> Code | None:
-    """Return the extension's call that counts in a key's entry, which is false if it has changed nothing; None for no such call."""
+    """Return the extension's call that counts in a key's entry. It returns False if the entry did not change. None if the extension can't be used."""
     if _COUNT is None or not gen.reads_one_topic():
         return None
     entries = gen.prologue(("all entries", name), "entries", attribute(gen.store(name), "entries"))
@@ -703,7 +703,7 @@ def counted(gen: CodeWriter, name: str, key: Code) -> Code | None:
 
 @contextmanager
 def unless_counted(gen: CodeWriter, name: str, key: Code) -> Iterator[None]:
-    """Write the Python code that counts, around the block: for all records without the extension, otherwise for those that it leaves."""
+    """Write the Python code that counts, around the block. With the extension, the block handles only records that the extension leaves."""
     by_extension = counted(gen, name, key)
     if by_extension is None:
         yield
@@ -713,12 +713,12 @@ def unless_counted(gen: CodeWriter, name: str, key: Code) -> Iterator[None]:
 
 
 def mark_updated(gen: CodeWriter, entry: Code, renew: Code, key: Code, tick: Code | None = None) -> None:
-    """Write the other changes of a cache entry with a new value; `tick`: if its read set no stamp."""
+    """Write the other changes of a cache entry with a new value. `tick`: sets the stamp, if the read did not."""
     record = gen.record
     gen.assign(item(entry, DATA), NONE)
     with gen.when(compare(record.time, ">", item(entry, TIME))):
         gen.assign(item(entry, TIME), record.time)
-    # The entry's size stays if it has an update that is not flushed, with this context and a topic of this length.
+    # The entry's size does not change if it already has an unflushed update with this context and a topic name of this length.
     same = [item(entry, PUT), compare(record.context, "is", item(entry, CONTEXT))]
     if not gen.reads_one_topic():
         current = gen.prologue(("topic",), "current", attribute(RT, "current_topic"))
@@ -736,13 +736,13 @@ def _ticks(gen: CodeWriter, name: str) -> Code:
     return gen.prologue(("ticks", name), "ticks", attribute(gen.store(name), "cache", "ticks"))
 
 
-# The lists of the `top` step: the values of the highest ranks, highest first, equal ranks by arrival.
+# The lists of the `top` step: the values with the highest ranks, highest first, equal ranks in order of arrival.
 
 
 class TopList:
-    """The functions of one node. limit: how long a list is at most; rank: (key, value) to a value's rank.
+    """The functions of one node. limit: the maximum length of a list; rank: maps (key, value) to a value's rank.
 
-    Lists are never changed in place, since stores keep them.
+    Lists are never changed in place, because stores keep them.
     """
 
     __slots__ = ("_limit", "_rank")
@@ -754,7 +754,7 @@ class TopList:
     def add(
         self, k: Key, ranked: tuple[Value, Value], found: list[Value], t: int = 0, c: RecordContext = None
     ) -> list[Value]:
-        """Return the list with a value, given with its rank; the list itself if the value does not get into it."""
+        """Return the list with a value that has a given rank; the list itself if the value's rank is too low."""
         rank_of, (rank, value) = self._rank, ranked
         low, high = 0, len(found)
         if high >= self._limit and rank_of(k, found[-1]) >= rank:

@@ -1,4 +1,4 @@
-"""`cogroup`: several groups into one aggregate."""
+"""`cogroup`: combines several groups into one aggregate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`count`: how many records or rows."""
+"""`count`: the number of records or rows."""
 
 from __future__ import annotations
 

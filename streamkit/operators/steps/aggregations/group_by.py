@@ -31,7 +31,7 @@ from streamkit.record import Key, Value
 class TableGroupBy(Processor):
     """Sends each change of a row to the groups of its old and its new value (KTableRepartitionMap).
 
-    value None: the row's value. versioned_parent: changes that are not the latest are not forwarded.
+    value None: the row's value. versioned_parent: whether to drop changes that are not the latest.
     """
 
     key: Expression
@@ -41,7 +41,7 @@ class TableGroupBy(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         moves, key, new, old = (gen.var(name) for name in ("moves", "k", "new", "old"))
         if self.versioned_parent:
-            # Aggregates contain the latest rows only, so that others are not forwarded (KIP-914).
+            # Aggregates contain only the latest rows, so other changes are not forwarded (KIP-914).
             gen.only_where(gen.record.latest)
         assert gen.record.old is not None
         with gen.guard(node):
@@ -66,11 +66,11 @@ class GroupByOperator(Operator[Stream | Table]):
     fields = (
         Field("key", Expr(), "The key of the group.", required=True),
         Field("value", Expr(), "On tables: the value to aggregate; by default the row's value."),
-        Field("key_serde", SerdeField(), "The serde of the group's key; by default that of the file."),
+        Field("key_serde", SerdeField(), "The serde of the group's key; by default the file's key serde."),
         Field(
             "value_serde",
             SerdeField(),
-            "The serde of the value; by default that of the stream (with `value`: that of the file).",
+            "The serde of the value; by default the stream's serde (with `value`: the file's value serde).",
         ),
         NAME,
     )
@@ -117,9 +117,13 @@ class GroupByKeyOperator(Operator[Stream]):
 
     name: ClassVar[str] = "group_by_key"
     fields = (
-        Field("key_serde", SerdeField(), "The serde of keys in a repartition topic; by default that of the stream."),
         Field(
-            "value_serde", SerdeField(), "The serde of values in a repartition topic; by default that of the stream."
+            "key_serde", SerdeField(), "The serde of keys in a repartition topic; by default the stream's key serde."
+        ),
+        Field(
+            "value_serde",
+            SerdeField(),
+            "The serde of values in a repartition topic; by default the stream's value serde.",
         ),
         NAME,
     )
@@ -142,10 +146,10 @@ class GroupByKeyOperator(Operator[Stream]):
 def group_changes(
     after: tuple[Key, Value] | None, before: tuple[Key, Value] | None, same: Callable[[Key, Key], bool]
 ) -> list[tuple[Key, Value, Value]]:
-    """Return (key, new, old) for each group that a row's change affects; pairs without key or value affect none.
+    """Return (key, new, old) for each group that a row's change affects; a pair without key or value affects no group.
 
-    Within one group it is one change, under the old key; else the old group comes first (KTableRepartitionMap). `same`
-    returns whether two keys are equal.
+    Within one group, there is one change, under the old key; otherwise the old group comes first (KTableRepartitionMap).
+    `same` returns whether two keys are equal.
     """
     new = after if after is not None and after[0] is not None and after[1] is not None else None
     old = before if before is not None and before[0] is not None and before[1] is not None else None

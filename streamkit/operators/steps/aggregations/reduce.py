@@ -1,4 +1,4 @@
-"""`reduce`: values of a group into one of the same type."""
+"""`reduce`: combines the values of a group into one of the same type."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReduceOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
         Field("add", _EXPRESSION, "The new result, from `aggregate` (the result so far) and `value`.", required=True),
         Field("subtract", _EXPRESSION, "On tables: `aggregate` without `value`, which has left the group."),
         STORE,
-        Field("value_serde", SerdeField(), "The serde of the result; by default that of the stream."),
+        Field("value_serde", SerdeField(), "The serde of the result; by default the stream's value serde."),
         NAME,
     )
     accepts = ("grouped_stream", "grouped_table", "windowed_stream")

@@ -30,11 +30,11 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
         Field("hopping", Duration(1), "Windows of this size, a new one every `advance`."),
         Field("advance", Duration(1), "The interval between the starts of hopping windows."),
         Field("sliding", Duration(0), "A window for each set of records at most this far apart."),
-        Field("session", Duration(0), "A window for each burst of records with gaps of at most this."),
+        Field("session", Duration(0), "A window for each burst of records, with gaps of at most this between them."),
         Field(
             "grace",
             Duration(0),
-            "How long after its end a window accepts late records, in the task's stream time. If a repartition "
+            "How long a window accepts late records after its end, in the task's stream time. If a repartition "
             "merges partitions that are catching up, partitions that are ahead make the records of the others late.",
             default=0,
         ),

@@ -1,4 +1,4 @@
-"""`assert`: an error for each record that does not fulfil a condition."""
+"""`assert`: fails for each record that does not fulfil a condition."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AssertOperator(Operator[Stream]):
     is_extension = True
     main = "if"
     fields = (
-        Field("if", Expr(), "The condition, by Python's truth; null is false.", required=True),
+        Field("if", Expr(), "The condition, by Python's rules of truth; null is false.", required=True),
         Field("message", Text(), "The message of the error.", default="the condition does not hold"),
         NAME,
     )

@@ -1,4 +1,4 @@
-"""`deduplicate`: the first record of each id."""
+"""`deduplicate`: forwards the first record of each id."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PREFIX = "STREAMKIT-DEDUPLICATE-"
 
 @frozen
 class Deduplicate(Processor):
-    """Drops records whose id a record less than `within` (ms) earlier had; `ids`: the store of ids."""
+    """Drops records that have the same id as a record less than `within` (ms) earlier. `ids`: the store of ids."""
 
     by: Expression
     within: int
@@ -67,7 +67,10 @@ class DeduplicateOperator(Operator[Stream]):
     fields = (
         Field("by", Expr(), "The id of a record.", required=True),
         Field(
-            "within", Duration(1), "How long after a record other records with its id are duplicates.", required=True
+            "within",
+            Duration(1),
+            "How long after a record other records with its id count as duplicates.",
+            required=True,
         ),
         Field("id_serde", SerdeField(), "The serde of ids in the store; equal ids have equal bytes.", default="json"),
         Field("store", STORE.kind, "The [store](stores.md) of the ids: `name`, `type`, `logging`, `config`."),
@@ -135,8 +138,8 @@ class DeduplicateOperator(Operator[Stream]):
 class KnownIds:
     """The ids of one node, each with the timestamp of the last record that passed; times in milliseconds.
 
-    One row an id suffices. A record that is not late is compared with the latest one that passed: an earlier one is at
-    least `within` before that, and a record between the two is less than `within` before the latest.
+    One row per id suffices. A record that is not late is compared with the last one that passed: any earlier one is at
+    least `within` before that, and a record between the two is less than `within` before the last.
     """
 
     __slots__ = ("_encode", "_rt", "_store", "_within")
@@ -148,7 +151,7 @@ class KnownIds:
         self._encode = store.key_serde.encode
 
     def is_first(self, found: Value, time: int) -> bool:
-        """Return whether a record passes. Raises SerdeError for an id that its serde does not encode."""
+        """Return whether a record passes. Raises SerdeError for an id that its serde can't encode."""
         if found is None:
             return True
         if time <= self._rt.stream_time() - self._within:

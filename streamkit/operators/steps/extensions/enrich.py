@@ -1,4 +1,4 @@
-"""`enrich`: the result of a function, such as of a service or a database, for each record; calls run in parallel."""
+"""`enrich`: joins each record with the result of a function, such as a look-up in a service; calls run in parallel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESULT = symbol("r")
 
 @frozen
 class CallOptions:
-    """How the function is called; times in milliseconds. batch 0: with one argument that is not in a list."""
+    """How the function is called; times in milliseconds. batch 0: with a single argument, without a list."""
 
     concurrency: int
     timeout: int
@@ -44,7 +44,7 @@ class CallOptions:
 
 @frozen
 class Enrich(Processor):
-    """Holds records back until a run ends, calls the function for all of them, and joins the results in their order.
+    """Holds records back until a run ends, calls the function for all of them, and joins the results in order.
 
     by None: the function gets the value. value None: the result is the new value.
     """
@@ -63,7 +63,7 @@ class Enrich(Processor):
         times = (options.concurrency, options.timeout, options.retries, options.backoff, options.batch)
         made_options = call(gen.kernel(MODULE, "LookupOptions"), *map(literal, (*times, cache.size, cache.ttl)))
         user = tuple_of(gen.name_of(load_callable(self.call), "user"), emit_context(gen, node, ()))
-        # If other nodes write to the same places, records are forwarded one by one.
+        # If other nodes write to the same topics or stores, records are forwarded one by one.
         steps = tuple_of(gen.index(node), self._joined(node, gen), symbol("fail"), literal(gen.mixes_order(node)))
         made = call(gen.kernel(MODULE, "LookupStep"), RT, user, made_options, gen.replays(), steps)
         emit_holding_step(gen, node, made, self.by)
@@ -84,15 +84,20 @@ class Enrich(Processor):
 
 
 class EnrichOperator(Operator[Stream]):
-    """`enrich` (KStream.processValues with calls that Kafka Streams makes one by one)."""
+    """`enrich` (KStream.processValues, where Kafka Streams makes the calls one by one)."""
 
     name: ClassVar[str] = "enrich"
     is_extension = True
     main = "call"
     fields = (
-        Field("call", Callable_(("argument",)), "The function or class that looks up: `module:Name`.", required=True),
+        Field(
+            "call",
+            Callable_(("argument",)),
+            "The function or class that does the look-up: `module:Name`.",
+            required=True,
+        ),
         WITH,
-        Field("by", Expr(), "The argument of the function and the key of the cache; by default the value."),
+        Field("by", Expr(), "The function's argument, and the key of the cache; by default the value."),
         Field(
             "value",
             Expr((*STREAM_NAMES, "result"), ("key", "value", "result")),
@@ -104,13 +109,13 @@ class EnrichOperator(Operator[Stream]):
         Field(
             "backoff",
             Duration(0),
-            "The time before the first retry; it doubles for each further one.",
+            "The pause before the first retry; it doubles for each further retry.",
             default="100ms",
         ),
         Field(
             "batch", Integer(1), "The function takes a list of up to this many arguments, and returns as many results."
         ),
-        Field("cache", CacheField(), "Results to keep in memory: at most `size`, each for `ttl`."),
+        Field("cache", CacheField(), "How many results to keep in memory (`size`), and how long (`ttl`)."),
         VALUE_SERDE,
         NAME,
     )

@@ -1,4 +1,4 @@
-"""`log`: a line in the application's log for each record, at most so many a second."""
+"""`log`: writes a line per record to the application's log, up to a maximum rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 100
 
 @frozen
 class Log(Processor):
-    """Logs the text of an expression. level: of the module `logging`; limit: lines a second at most."""
+    """Logs the text of an expression. level: a level of the module `logging`; limit: the maximum number of lines per second."""
 
     message: Expression
     level: int
@@ -33,7 +33,7 @@ class Log(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         arguments = (attribute(symbol("rt"), "log_line"), *map(literal, (node.name, self.level, self.limit)))
         lines = gen.prologue(("log", node.name), "log", call(gen.name_of(LimitedLog, "LimitedLog"), *arguments))
-        # Beyond the limit the text is not made.
+        # Beyond the limit, the text is not computed.
         with gen.guard(node), gen.when(method(lines, "has_room")):
             gen.do(method(lines, "write", gen.expr(self.message)))
         gen.forward(node)
@@ -76,7 +76,7 @@ LONGEST = 10_000
 
 
 class LimitedLog:
-    """The lines of one node. log_line: takes (level, text); limit: lines a second; clock: seconds."""
+    """The lines of one node. log_line: takes (level, text); limit: lines per second; clock: returns seconds."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class LimitedLog:
         self._left_out = 0
 
     def has_room(self) -> bool:
-        """Return whether another line may be written in this second; counts the line that is left out if not."""
+        """Return whether another line may be written in this second; otherwise count it as omitted."""
         second = int(self._clock())
         if second != self._second:
             self._second, self._written = second, 0
@@ -107,7 +107,7 @@ class LimitedLog:
         return False
 
     def write(self, value: Value) -> None:
-        """Write a line, and before it how many were left out since the last one."""
+        """Write a line, which begins with the number of lines omitted since the last one."""
         text = value if isinstance(value, str) else shown(value, LONGEST)
         line = f"{self._name}: {text[:LONGEST]}".replace("\r", "\\r").replace("\n", "\\n")
         if self._left_out:

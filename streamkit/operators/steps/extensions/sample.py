@@ -20,7 +20,7 @@ from streamkit.serdes.plain import shown
 
 @frozen
 class Sample(Processor):
-    """Forwards records whose hash is below a bound. by None: the hash is that of the key."""
+    """Forwards records whose hash is below a bound. by None: hashes the key."""
 
     rate: float
     by: Expression | None
@@ -71,18 +71,18 @@ class SampleOperator(Operator[Stream]):
         return add_stream_node(step, upstream, builder, "STREAMKIT-SAMPLE-", processor)
 
 
-# The work at run time: sampling by a hash.
+# The run-time part: sampling by a hash.
 
 _RANGE = 1 << 64
 
 
 class Sampler:
-    """Chooses records; callable with the value that decides, and with the place of the record."""
+    """Decides which records to keep; called with the value to hash and the record's position."""
 
     __slots__ = ("_bound", "_start")
 
     def __init__(self, rate: float, seed: int):
-        from hashlib import blake2b  # with OpenSSL, which each start of a command would load
+        from hashlib import blake2b  # uses OpenSSL, which every command would otherwise load at its start
 
         self._bound = int(rate * _RANGE)
         self._start = blake2b(b"%d" % seed, digest_size=8)
@@ -102,7 +102,7 @@ def _bytes_of(value: Value) -> bytes:
     try:
         return b"j" + json.dumps(_plain(value), sort_keys=True).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise StreamkitError(f"sample: {shown(value, 80)} has no JSON form, so that it has no hash") from error
+        raise StreamkitError(f"sample: {shown(value, 80)} has no JSON form, so it has no hash") from error
 
 
 def _plain(value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""`set_timestamp`: another timestamp for each record."""
+"""`set_timestamp`: replaces the timestamp of each record."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SetTimestampOperator(Operator[Stream]):
 
 
 def checked_timestamp(value: Value) -> int:
-    """Return a timestamp. Raises StreamkitError for a value that is none."""
+    """Return a timestamp. Raises StreamkitError for a value that is not a timestamp."""
     if type(value) is int and 0 <= value <= MAX_LONG:
         return value
     raise StreamkitError(

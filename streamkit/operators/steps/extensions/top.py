@@ -1,4 +1,4 @@
-"""`top`: the values of the highest ranks, for each group and window."""
+"""`top`: the values with the highest ranks, per group and window."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class ForeignKeyJoin:
     response_topic: str
     key_serde: Serde
     value_serde: Serde
-    """Of the left table."""
+    """The serde of the left table's values."""
     foreign_key_serde: Serde
     foreign_value_serde: Serde
 

@@ -1,4 +1,4 @@
-"""`join`, `left_join` and `outer_join`: the kinds of both sides decide the kind of join."""
+"""`join`, `left_join` and `outer_join`; the kinds of both sides determine the kind of join."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class JoinOperator(Operator[Stream | Table]):
             Expr(("key", "value"), ("key", "value")),
             "From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.",
         ),
-        Field("within", Duration(0), "Two streams: how far apart records may be."),
+        Field("within", Duration(0), "Two streams: how far apart in time records may be."),
         Field(
             "before",
             SignedDuration(),
@@ -89,7 +89,7 @@ class JoinOperator(Operator[Stream | Table]):
             "Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a "
             "changelog.",
         ),
-        Field("other_store", StoreField(), "Two streams: the store of the right side, likewise."),
+        Field("other_store", StoreField(), "Two streams: the same for the store of the right side."),
         Field(
             "partition",
             Expr(("key", "partitions"), ("key", "partitions")),
@@ -99,7 +99,7 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "other_partition",
             Expr(("key", "partitions"), ("key", "partitions")),
-            "Foreign key: the partition of the right row's `key`, likewise.",
+            "Foreign key: the same for the right row's `key`.",
         ),
         VALUE_SERDE,
         NAME,
@@ -108,7 +108,7 @@ class JoinOperator(Operator[Stream | Table]):
     kind: ClassVar[str] = "inner"
     summary = (
         "Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a "
-        "table look up the record's key in the table; a stream and a global table look up the key that `on` gives; two "
+        "table look up the record's key in the table; a stream and a global table look up the key that `on` returns; two "
         "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a "
         "match on both sides are emitted."
     )
@@ -117,7 +117,7 @@ class JoinOperator(Operator[Stream | Table]):
         if step.get("within") is not None:
             for option in ("before", "after"):
                 if step.get(option) is not None:
-                    yield Problem(step.at(option), f"{self.name}: `within` already says what `{option}` would")
+                    yield Problem(step.at(option), f"{self.name}: use either `within` or `{option}`")
             return
         before, after = step.get("before") or 0, step.get("after") or 0
         if before + after < 0:
@@ -148,7 +148,7 @@ class JoinOperator(Operator[Stream | Table]):
             raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
         self._refuse(step, "two tables", *_WINDOW, "grace", "this_store", "other_store")
         if step.get("on") is None:
-            self._refuse(step, "two tables by their keys", *_PARTITION)
+            self._refuse(step, "two tables by key", *_PARTITION)
             return join_tables(step, builder, upstream, other, self.kind)
         if self.kind == "outer":
             raise BuildError(step.at("on"), "outer_join: a foreign-key join is inner or left")
@@ -158,7 +158,7 @@ class JoinOperator(Operator[Stream | Table]):
             step = replace(step, options={**step.options, "value": called(value.called, _SIDES, value.position)})
         elif "key" in value.names:
             raise BuildError(
-                step.at("value"), f"{self.name}: `value` of a foreign-key join has `left` and `right` only"
+                step.at("value"), f"{self.name}: `value` of a foreign-key join has only `left` and `right`"
             )
         return join_foreign_key(step, builder, upstream, other, self.kind == "left")
 
@@ -172,7 +172,7 @@ class JoinOperator(Operator[Stream | Table]):
         if self.kind == "outer":
             raise BuildError(
                 position,
-                f"outer_join: a stream joins {other.label} by `join` or `left_join` only; there is no outer join",
+                f"outer_join: a stream can join {other.label} only with `join` or `left_join`",
             )
         self._refuse(step, f"a stream and {other.label}", *_WINDOW, "store", "this_store", "other_store")
         if isinstance(other, Table):
@@ -181,7 +181,7 @@ class JoinOperator(Operator[Stream | Table]):
         self._refuse(step, "a stream and a global table", "grace")
         if step.get("on") is None:
             raise BuildError(
-                step.position, f"{self.name}: `on` is needed, which gives the key to look up in the global table"
+                step.position, f"{self.name}: `on` is required: it returns the key to look up in the global table"
             )
         return join_global(step, ctx, stream, other, self.kind == "left")
 

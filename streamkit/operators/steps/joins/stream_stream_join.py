@@ -39,7 +39,7 @@ class JoinWindow(Processor):
         record, store = gen.record, gen.stores[self.store]
         with gen.guard(node):
             key = gen.bytes_of(record.key, store.key_serde)
-        # The join comes before the put: a record must not join itself.
+        # Join before putting the record, which must not join itself.
         gen.forward(node)
         with gen.when(is_not_none(key)), gen.guard(node):
             value = gen.bytes_of(record.value, store.value_serde)
@@ -50,9 +50,8 @@ class JoinWindow(Processor):
 class StreamStreamJoin(Processor):
     """One side of a join (KStreamKStreamJoinLeftSide, KStreamKStreamJoinRightSide); times in milliseconds.
 
-    before, after: how much earlier or later than this side's record the other side's may be. outer: whether unmatched
-    records of this side are forwarded. peer: the other side's node, which shares stream time and the store of unmatched
-    records.
+    before, after: how much earlier or later the other side's record may be. outer: whether unmatched records of this side
+    are forwarded. peer: the other side's node, which shares stream time and the store of unmatched records.
     """
 
     kind: str
@@ -88,7 +87,7 @@ class StreamStreamJoin(Processor):
         self._emit_matches(node, gen, gen.instance(("join", node.name), "p", made), unmatched)
 
     def _emit_matches(self, node: Node, gen: CodeWriter, join: Code, unmatched: Code) -> None:
-        """Write the loop over the other side's records, which joins and forwards them."""
+        """Write the loop that joins and forwards the other side's records."""
         record, store = gen.record, gen.stores[self.store]
         time, data, joined, later = gen.var("time"), gen.var("data"), gen.var("v"), gen.var("t")
         with gen.guard(node):
@@ -140,7 +139,7 @@ class SelfJoin(Processor):
 
 @frozen
 class _NodeNames:
-    """The names of a join's nodes. generated, suffixes: the parts of its window stores' names."""
+    """The names of a join's nodes. generated, suffixes: the parts of the names of its window stores."""
 
     windowed: tuple[str, str]
     generated: tuple[str, str]
@@ -150,7 +149,7 @@ class _NodeNames:
 
     @classmethod
     def of(cls, ctx: Context, given: str | None, kind: str) -> _NodeNames:
-        """Return the names; generated ones take their indices in the order of KStreamImplJoin.join."""
+        """Return the names. Generated names take their indices in the order of KStreamImplJoin.join."""
         names = ctx.graph.names
         left_outer, right_outer = kind != "inner", kind == "outer"
         windowed = (
@@ -213,7 +212,7 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
 def _window_stores(
     step: Step, stores: JoinStores, names: _NodeNames, sides: tuple[Stream, Stream], times: tuple[int, int]
 ) -> tuple[StoreDef, StoreDef]:
-    """Return the window stores of both sides; times: size of the window and grace, in ms."""
+    """Return the window stores of both sides. times: the size of the window and the grace, in ms."""
     prefixes = names.generated if stores.base is None else tuple(stores.base + suffix for suffix in names.suffixes)
     left = stores.window(0, f"{prefixes[0]}-store", sides[0], times)
     right = stores.window(1, f"{prefixes[1]}-store", sides[1], times)
@@ -240,7 +239,7 @@ def _repartitioned(step: Step, ctx: Context, stream: Stream, suffix: str) -> Str
 
 
 def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | None) -> Stream:
-    """Return the stream after a repartition if its keys have changed; unnamed joins of a stream share it."""
+    """If a stream's keys have changed, return it after a repartition, which unnamed joins of the stream share."""
     if not stream.repartition_required:
         return stream
     serdes = (
@@ -261,8 +260,8 @@ _SIDES = ("this_store", "other_store")
 
 @frozen
 class JoinStores:
-    """The options of a join's stores. common: for all of them, with the prefix of their names; sides: for one side each;
-    in_memory: the default of stores without a `type`.
+    """The options of a join's stores. common: the options of all stores, with the prefix of their names; sides: the options of
+    one side; in_memory: the default for stores without a `type`.
 
     The options of a side correspond to a WindowBytesStoreSupplier: such a store always has a changelog.
     """
@@ -284,17 +283,17 @@ class JoinStores:
 
     @property
     def base(self) -> str | None:
-        """The prefix that replaces generated names of stores (StreamJoined.withStoreName)."""
+        """The prefix of store names, instead of generated names (StreamJoined.withStoreName)."""
         return self.common.name
 
     def window(self, index: int, name: str, side: Stream, times: tuple[int, int]) -> StoreDef:
-        """Return the store of one side; `name`: its default name; times: size of the window and grace, in ms."""
+        """Return the store of one side. `name`: its default name; times: the size of the window and the grace, in ms."""
         own = self.sides[index]
         options = own or with_type(self.common, self.in_memory)
         name = own.name or name if own is not None else name
         logging = own is not None or self.common.logging is not False
         size, grace = times
-        # Several rows have one key and start: compaction would lose all but one. Java does not set this with a supplier.
+        # Several rows share a key and start, and compaction would lose all but one. Java does not set this with a supplier.
         config = {} if own is not None else {**dict(self.common.config), "cleanup.policy": "delete"}
         return StoreDef(
             name=name,
@@ -312,9 +311,9 @@ class JoinStores:
         )
 
     def shared(self, this_name: str, kind: str, stores: tuple[StoreDef, ...]) -> StoreDef:
-        """Return the store of unmatched records of both sides; its generated name has the index of the left side's node.
+        """Return the store of both sides' unmatched records. Its generated name contains the index of the left side's node.
 
-        It has the type of the join's stores, by default that of the left side's store (OuterStreamJoinStoreFactory).
+        It has the type of the join's stores, or by default the type of the left side's store (OuterStreamJoinStoreFactory).
         """
         this = self.sides[0]
         suffix = "-outer-shared-join" if kind == "outer" else "-left-shared-join"
@@ -358,7 +357,7 @@ def _check_supplier(step: Step, option: str) -> None:
         raise BuildError(position, f"{step.operator}: `segment_interval` is for persistent stores")
 
 
-# The work at run time (KStreamKStreamJoin, KStreamJoinWindow, KStreamKStreamSelfJoin).
+# The run-time part (KStreamKStreamJoin, KStreamJoinWindow, KStreamKStreamSelfJoin).
 
 NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1
@@ -382,7 +381,7 @@ class JoinWork:
     """The settings and functions of one side of a join; times in milliseconds."""
 
     before: int
-    """How much earlier than this side's record the other side's may be."""
+    """How much earlier than this side's record the other side's record may be."""
     after: int
     grace: int
     left_lookahead: int
@@ -419,7 +418,7 @@ class StreamJoin:
     def matches(self, kb: bytes | None, k: Key, v: Value, t: int, c: RecordContext) -> Sequence[JoinRow]:
         """Return the other side's records within the window, in order; the caller joins them.
 
-        First the unmatched records that have expired are released. A record without a match is forwarded, or waits.
+        First, expired unmatched records are released. A record without a match is forwarded, or waits.
         """
         tracker, unmatched = self._tracker, self._unmatched
         if t > tracker.stream_time:
@@ -460,7 +459,7 @@ class StreamJoin:
         """Forward, as unmatched, the records whose windows have closed (emitNonJoinedOuterRecords)."""
         work, tracker, rt = self._work, self._tracker, self._rt
         waits = tracker.min_time + work.after + work.grace
-        # Java's sum overflows while nothing has waited, so that Java reads the store: that resets the throttle.
+        # Java's sum overflows until a record has waited, so Java reads the store, which resets the throttle.
         if tracker.stream_time <= waits <= NEVER:
             return
         now = rt.now()
@@ -482,8 +481,8 @@ class StreamJoin:
             key = work.decode_key(entry.key)
             joined = work.joiner(key, value, None) if entry.left else work.joiner(key, None, value)
             work.forward(key, joined, entry.timestamp, c)
-            # An entry is deleted with the next one: it stays until all its values are forwarded. Where the next row has
-            # an equal key in other bytes, Java keeps this entry until the next release, and forwards it twice.
+            # An entry is deleted when the next one is reached, after all its values are forwarded. If the next row's key
+            # is equal but has other bytes, Java keeps this entry until the next release, and forwards it twice.
             if previous is not None and previous is not entry and not self._is_one(previous, previous_key, entry, key):
                 unmatched.remove(previous.key, previous.left, previous.timestamp, t)
             previous, previous_key = entry, key
@@ -491,13 +490,13 @@ class StreamJoin:
             unmatched.remove(previous.key, previous.left, previous.timestamp, t)
 
     def _is_one(self, one: Waiting, one_key: Key, other: Waiting, other_key: Key) -> bool:
-        """Return whether two entries are the same one for Java (TimestampedKeyAndJoinSide.equals)."""
+        """Return whether two entries are equal in Java (TimestampedKeyAndJoinSide.equals)."""
         alike = (one.timestamp, one.left) == (other.timestamp, other.left)
         return alike and self._work.same_key(one_key, other_key)
 
 
 def _one_by_one(entries: Iterable[Waiting]) -> Iterator[tuple[Waiting, Value]]:
-    """Yield each waiting value with its entry: Java notes times and open sides value by value."""
+    """Yield each waiting value with its entry, because Java tracks times and open sides value by value."""
     for entry in entries:
         for value in entry.values:
             yield entry, value
@@ -516,7 +515,7 @@ class SelfJoinKernel(Volatile):
         self._stream_time = NO_TIMESTAMP
 
     def process(self, kb: bytes | None, k: Key, v: Value, t: int, c: RecordContext) -> None:
-        """Join a record with those before it on both sides, and with itself, in the order of an inner join."""
+        """Join a record with earlier records of both sides, and with itself, in the order of an inner join."""
         work = self._work
         if kb is None or v is None:
             self._rt.dropped(DropReason.NULL)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @frozen
 class StreamTableJoin(Processor):
-    """Joins a stream's records with the rows of a table under their keys (KStreamKTableJoin).
+    """Joins a stream's records with a table's rows by key (KStreamKTableJoin).
 
-    left: records without a match are forwarded, too. buffer: the store that buffers records for `grace` ms, or None.
+    left: whether records without a match are forwarded. buffer: the store that buffers records for `grace` ms, or None.
     """
 
     left: bool
@@ -95,7 +95,7 @@ class StreamTableJoin(Processor):
         return (
             "the table has no row with its key"
             if self.buffer is None
-            else "it is buffered for the grace period, or has no partner"
+            else "it is buffered for the grace period, or the table has no row with its key"
         )
 
 
@@ -148,7 +148,7 @@ def _check_grace(step: Step, table: Table, getter: Getter, grace: int) -> None:
 
 @frozen
 class StreamGlobalJoin(Processor):
-    """Joins records with the global table's row under the key that `on` gives (KStreamGlobalKTableJoin)."""
+    """Joins records with the global table's row for the key that `on` returns (KStreamGlobalKTableJoin)."""
 
     left: bool
     on: Expression
@@ -186,10 +186,10 @@ def join_global(step: Step, ctx: Context, stream: Stream, table: GlobalTable, le
 
 
 class GraceJoin:
-    """Buffers stream records until stream time is past them by the grace, then joins them in order of time.
+    """Buffers stream records until stream time has passed them by the grace period, then joins them in order of time.
 
-    `join` looks up the table as of a record and forwards the result. Only records that are put into the buffer advance
-    its stream time: none without a key or value, and none that comes too late.
+    `join` looks up the table as of a record and forwards the result. Only buffered records advance the buffer's stream
+    time, so records without a key or value, and late records, do not.
     """
 
     def __init__(self, buffer: JoinGraceBuffer, decode_key: DecodeKey, join: Forward):
@@ -198,7 +198,7 @@ class GraceJoin:
         self._join = join
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: FullContext) -> None:
-        """Buffer a record and join those whose grace is over; a record that is too late is joined at once."""
+        """Buffer a record, and join records whose grace period is over. A late record is joined at once."""
         headers, topic, partition, offset = c
         if not self._buffer.put(kb, v, ProcessorRecordContext(t, offset, topic, partition, headers)):
             self._join(k, v, t, c)

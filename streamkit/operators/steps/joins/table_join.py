@@ -1,4 +1,4 @@
-"""Joins of two tables by their keys."""
+"""Joins of two tables by key."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class TableTableJoin(Processor):
     """One side of a join (KTableKTableInnerJoin, …LeftJoin, …RightJoin, …OuterJoin).
 
     rule: inner, left (the left side of a left join), right (the right side of a left join), outer. is_left: whether
-    this side's values are `left` for `value`. other: the lookup of the other side. versioned_parent: updates that are
-    not the latest are dropped.
+    this side's values are `left` in `value`. other: the lookup of the other side. versioned_parent: whether to drop
+    updates that are not the latest.
     """
 
     rule: str
@@ -59,7 +59,7 @@ class TableTableJoin(Processor):
         gen.forward(node, value=Slot(new), old=Slot(old), time=time)
 
     def _joins(self, other: Code, after: Code, before: Code) -> Code:
-        """Return the test that a change of the table changes the result."""
+        """Return the test whether a change of the table changes the result."""
         if self.rule in ("inner", "right"):
             return is_not_none(other)
         return any_of(is_not_none(other), is_not_none(after), is_not_none(before))
@@ -79,7 +79,7 @@ class TableTableJoin(Processor):
 
 @frozen
 class TableJoinMerge(Processor):
-    """The common end of both sides; puts the result into `store` if there is one (KTableKTableJoinMerger)."""
+    """Merges both sides, and puts the result into `store` unless that is None (KTableKTableJoinMerger)."""
 
     store: str | None
     send_old: bool
@@ -91,7 +91,7 @@ class TableJoinMerge(Processor):
         assert gen.record.old is not None
         new, old = gen.object_of(gen.record.value), gen.object_of(gen.record.old)
         if self.send_old and gen.stores[self.store].ttl is not None and not gen.is_cached(self.store):
-            # The result's time to live may be over while both sides still have their rows: only the store has the value
+            # The result's `ttl` may have ended while both sides still have their rows, so only the store has the value
             # that was sent last.
             old = gen.var("old")
             with gen.guard(node):

@@ -42,7 +42,7 @@ from streamkit.operators.steps.processors.transform_values import transform_valu
 
 @frozen
 class Process(Processor):
-    """Calls a Python class or function with each record; it forwards records itself (process, processValues)."""
+    """Calls a Python class or function with each record; the callable forwards records itself (process, processValues)."""
 
     call: CallRef
     stores: tuple[str, ...]
@@ -52,12 +52,12 @@ class Process(Processor):
     needs_context: ClassVar[bool] = True
     context: ClassVar[tuple[str, str]] = ("processor_calls", "ProcessorContext")
     writes_read_only: ClassVar[bool] = False
-    """Whether it may write to a store that is read-only for other processors."""
+    """Whether the processor may write to a store that is read-only for other processors."""
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         target = gen.name_of(load_callable(self.call), "user")
         stores = connected_stores(gen, self.stores, self.writes_read_only)
-        # Before the function for all children: functions are written in the order of their requests.
+        # Before the function that forwards to all children, because functions are written in the order in which they are requested.
         children = mapping_of({name: gen.child_function(name) for name in node.children})
         forward = gen.forward_function(node, False)
         index = gen.index(node)
@@ -91,13 +91,13 @@ class ProcessOperator(Operator[Stream | Table]):
     fields: ClassVar[tuple[Field, ...]] = (
         Field("call", Callable_(("record",), True), "The class or function: `module:Name`.", required=True),
         WITH,
-        Field("stores", StoreNames(), "The names of the stores that it uses."),
+        Field("stores", StoreNames(), "The names of the stores that the callable uses."),
         KEY_SERDE,
         VALUE_SERDE,
         NAME,
     )
     summary = (
-        "Passes each record to a Python class, which is instantiated once per task, or to a function. It can use stores, "
+        "Passes each record to a Python class, which is instantiated once per task, or to a function. The callable can use stores, "
         "punctuators and headers, and forward any number of records with any keys; the keys count as changed."
     )
     prefix: ClassVar[str] = "KSTREAM-PROCESSOR-"
@@ -138,7 +138,7 @@ class ProcessValuesOperator(ProcessOperator):
         WITH,
         BATCH,
         AS,
-        Field("stores", StoreNames(), "The names of the stores that it uses."),
+        Field("stores", StoreNames(), "The names of the stores that the callable uses."),
         VALUE_SERDE,
         NAME,
         STORE,
@@ -150,14 +150,16 @@ class ProcessValuesOperator(ProcessOperator):
         "`init(self, context)` and `close(self)`, or a function `(key, value)` or `(key, value, context)`, returns the row's "
         "new value. It is also called for deleted rows, with the value None; returning None deletes the row. Its context has "
         "everything except `forward`. `store` materializes the result. Without it, values are computed again whenever they are "
-        "needed: old values for later steps, and, by a separate instance, the values that a join looks up, even for missing rows."
+        "needed: as old values for later steps and, by a separate instance, when a join looks up a row, even a missing one."
     )
     prefix = "KSTREAM-PROCESSVALUES-"
     fixed_key = True
 
     def check(self, step: Step) -> Iterable[Problem]:
         if step.get("as") is not None and step.get("batch") is None:
-            yield Problem(step.at("as"), "process_values: `as` needs `batch`: columns are those of several records")
+            yield Problem(
+                step.at("as"), "process_values: `as` needs `batch`, because a column has the values of several records"
+            )
 
     def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
         if isinstance(upstream, Table) and step.get("batch") is not None:

@@ -59,17 +59,17 @@ class _TransformWork(DerivedWork):
 
     def computed(self) -> Getter:
         if self.step.get("stores"):
-            # Java fails at the start: the processor that looks up rows is not connected to these stores.
+            # Java fails at the start, because the processor that looks up rows is not connected to these stores.
             raise BuildError(
                 self.step.at("stores"),
-                "process_values: a step further down looks rows up, and can't use these stores to compute them; "
+                "process_values: a later step looks up rows, but can't use these stores to compute them; "
                 "give the result a `store`",
             )
         return TransformGetter(self.parent.getter(), self.step.options["call"], self.node)
 
 
 def transform_values(step: Step, table: Table, ctx: Context) -> Table:
-    """Build `transformValues` of a table (KTableImpl.doTransformValues); a store without a name takes no index."""
+    """Build `transformValues` of a table (KTableImpl.doTransformValues). A store without a name uses up no index."""
     value_serde = step.get("value_serde", ctx.default_value)
     store = materialize_if_named(step, ctx, (table.key_serde, value_serde), None)
     name = ctx.graph.names.named(step.get("name"), "KTABLE-TRANSFORMVALUES-")

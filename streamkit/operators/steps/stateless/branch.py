@@ -40,7 +40,7 @@ class Branch(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         number, chosen = gen.var("branch"), literal(-1)
         with gen.guard(node):
-            # Written in the order of the file; what predicates read of the record is decoded before all of them.
+            # Predicates are written in file order; the parts of the record that they read are decoded before them.
             tests = [gen.expr(each) for each in self.predicates]
             for i, test in reversed(list(enumerate(tests))):
                 chosen = either(test, literal(i), chosen)
@@ -76,19 +76,21 @@ class BranchOperator(Operator[Stream]):
         NAME,
     )
     summary = (
-        "Sends each record to the first branch whose predicate holds, in the order of `when`, or to the `default` "
-        "branch, or nowhere. It ends its pipeline; other pipelines continue from a branch with `from: "
-        "PIPELINE.BRANCH`. The name of a branch's node is the step's name (`name`, else the generated one) followed "
-        "by the branch's name. In a list, a branch without `name` is named by its position, counted from 1, and "
-        "`default: true` is named 0: `from: PIPELINE.1`. All branches are created first, and then, in the order of "
-        "`when`, the nodes below each. With `chained: true`, a branch's steps and ends are created with the branch "
-        "itself, as with `Branched.withFunction` and `withConsumer`; this affects indices, never records."
+        "Sends each record to the first branch whose predicate holds, in the order of `when`. If none holds, the record "
+        "goes to the `default` branch; without one, it is dropped. The step ends its pipeline; other pipelines continue "
+        "from a branch with `from: PIPELINE.BRANCH`. The name of a branch's node is the step's name (`name`, or else the "
+        "generated one) followed by the branch's name. In a list, a branch without `name` is named by its position, "
+        "counted from 1, and `default: true` is named 0: `from: PIPELINE.1`. All branches are created first, and then "
+        "the nodes below each branch, in the order of `when`. With `chained: true`, a branch's steps and ends are created "
+        "with the branch itself, as with `Branched.withFunction` and `withConsumer`; this affects indices, never records."
     )
 
     def check(self, step: Step) -> Iterable[Problem]:
         default = step.get("default")
         if default is not None and any(spec.name == default for spec in step.get("when") or ()):
-            yield Problem(step.at("default"), f"branch: `default` must have a name of its own, {default} is in `when`")
+            yield Problem(
+                step.at("default"), f"branch: `default` must have a different name; {default} is already in `when`"
+            )
 
     def types(self, inference: TypeInference) -> Types:
         for branch in inference.step.options["when"]:

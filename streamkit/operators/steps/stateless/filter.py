@@ -29,7 +29,7 @@ from streamkit.state.definitions import StoreDef
 
 @frozen
 class Filter(Processor):
-    """Keeps records whose predicate holds; with `negate` those whose predicate fails (KStreamFilter)."""
+    """Keeps records whose predicate holds; with `negate`, records whose predicate does not hold (KStreamFilter)."""
 
     predicate: Expression
     negate: bool
@@ -47,7 +47,7 @@ class Filter(Processor):
 
 @frozen
 class TableFilter(Processor):
-    """Replaces values whose predicate fails by None (KTableFilter). `send_old`: old values are known and sent."""
+    """Replaces values whose predicate does not hold with None (KTableFilter). `send_old`: old values are known and sent."""
 
     predicate: Expression
     negate: bool
@@ -57,7 +57,7 @@ class TableFilter(Processor):
 
     @property
     def skip_empty(self) -> bool:
-        """Whether changes without old and new value are dropped."""
+        """Whether changes with neither an old nor a new value are dropped."""
         return self.send_old and not self.versioned_parent
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
@@ -89,7 +89,7 @@ class _FilterWork(DerivedWork):
     def __init__(self, parent: Table, store: StoreDef | None, predicate: Expression, negate: bool):
         super().__init__(parent, store)
         self.predicate, self.negate = predicate, negate
-        # Where the parent can send old values without being materialized, fewer tombstones are forwarded.
+        # If the parent can send old values without being materialized, fewer tombstones are forwarded.
         self.send_old = parent.enable_old_values(False)
 
     def computed(self) -> Getter:
@@ -102,7 +102,7 @@ class FilterOperator(Operator[Stream | Table]):
     name: ClassVar[str] = "filter"
     main = "if"
     fields = (
-        Field("if", Expr(batch=True), "The condition, by Python's truth.", required=True),
+        Field("if", Expr(batch=True), "The condition, by Python's rules of truth.", required=True),
         *BATCH_CALL,
         NAME,
         STORE,

@@ -1,4 +1,4 @@
-"""`flat_map`: any number of records from each one."""
+"""`flat_map`: turns each record into any number of records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FlatMap(Processor):
             gen.forward(node, key=Slot(key), value=Slot(value))
 
     def why_nothing(self) -> str:
-        return "the step makes no record of it"
+        return "the step turns it into no records"
 
 
 class FlatMapOperator(Operator[Stream]):

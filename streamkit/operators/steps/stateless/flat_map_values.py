@@ -1,4 +1,4 @@
-"""`flat_map_values`: any number of records from each one, under the same key."""
+"""`flat_map_values`: turns each record into any number of records with the same key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FlatMapValues(Processor):
             gen.forward(node, value=Slot(value))
 
     def why_nothing(self) -> str:
-        return "the step makes no record of it"
+        return "the step turns it into no records"
 
 
 class FlatMapValuesOperator(Operator[Stream]):

@@ -25,7 +25,7 @@ from streamkit.operators.core.parsed_values import Step
 
 @frozen
 class Map(Processor):
-    """Replaces key and value; None leaves that side unchanged (KStreamMap)."""
+    """Replaces the key and the value, unless their expressions are None (KStreamMap)."""
 
     key: Expression | None
     value: Expression | None

@@ -45,7 +45,7 @@ class MapValues(Processor):
 
 @frozen
 class TableMapValues(Processor):
-    """Replaces the values of a table; None stays None, without evaluating the expression (KTableMapValues)."""
+    """Replaces the values of a table. None stays None without evaluating the expression (KTableMapValues)."""
 
     value: Expression
     store: str | None

@@ -1,4 +1,4 @@
-"""`merge`: the records of several streams as one."""
+"""`merge`: combines several streams into one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamkit.operators.core.plain_nodes import PassThrough
 
 
 class MergeOperator(Operator[Stream]):
-    """`merge` (KStream.merge, once for each other stream)."""
+    """`merge` (KStream.merge, called once for each other stream)."""
 
     name: ClassVar[str] = "merge"
     main = "with"
@@ -39,7 +39,7 @@ class MergeOperator(Operator[Stream]):
 
     def check(self, step: Step) -> Iterable[Problem]:
         if step.get("name") is not None and len(step.get("with") or ()) > 1:
-            yield Problem(step.at("name"), "merge: one `name` can't stand for several merges; merge one stream a step")
+            yield Problem(step.at("name"), "merge: several merges can't share one `name`; merge one stream per step")
 
     def types(self, inference: TypeInference) -> Types:
         return common_types([inference.upstream_types, *inference.referred_types])

@@ -1,4 +1,4 @@
-"""`peek`: an effect for each record, which passes unchanged."""
+"""`peek`: evaluates an expression for its effect; records pass unchanged."""
 
 from __future__ import annotations
 

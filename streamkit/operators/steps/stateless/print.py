@@ -53,7 +53,7 @@ class PrintOperator(Operator[Stream]):
 
 
 def shown(label: str, key: Key, value: Value) -> str:
-    """Return the line of a record as Java prints it. Raises SerdeError for one that is too large to be written.
+    """Return the line of a record as Java prints it. Raises SerdeError for a record that is too large.
 
     >>> shown("words", "a", None)
     '[words]: a, null'

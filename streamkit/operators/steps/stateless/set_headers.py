@@ -1,4 +1,4 @@
-"""`set_headers`: add, replace or remove record headers."""
+"""`set_headers`: adds, replaces or removes record headers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamkit.record import Headers, Value
 
 @frozen
 class SetHeaders(Processor):
-    """Replaces headers: (name, Expression) sets one, (name, None) removes all of that name."""
+    """Changes headers: (name, Expression) sets a header, (name, None) removes all headers of that name."""
 
     headers: tuple[tuple[str, Expression | None], ...]
 
@@ -57,7 +57,7 @@ class SetHeadersOperator(Operator[Stream]):
 def with_headers(
     headers: Headers | None, replaced: tuple[str, ...], added: tuple[tuple[str, Value], ...]
 ) -> Headers | None:
-    """Return headers without the names in `replaced`, and with `added` at the end; None without any header.
+    """Return headers without the names in `replaced`, and with `added` at the end; None if no header is left.
 
     Values are text (written as UTF-8), bytes or None. Raises StreamkitError for others.
     """

@@ -28,8 +28,8 @@ class Suppress(Processor):
     """Buffers updates (KTableSuppressProcessorSupplier).
 
     duration: milliseconds after the buffer time. final: the buffer time is the window's end and tombstones are dropped;
-    else it is the time of the key's first update. Limits None: unbounded. shut_down: a full buffer is an error, else
-    the oldest updates are emitted early.
+    otherwise it is the time of the key's first update. A limit of None means unbounded. shut_down: a full buffer is an error;
+    otherwise the oldest updates are emitted early.
     """
 
     store: str
@@ -75,7 +75,7 @@ class _SuppressWork(TableWork):
     def __init__(self, parent: Table, store: str):
         super().__init__()
         self.parent, self.store = parent, store
-        # The lookup of the last emitted value of a key needs old values in the buffer.
+        # Looking up the last emitted value of a key requires old values in the buffer.
         parent.enable_old_values(True)
 
     def enable_old_values(self, force: bool) -> bool:
@@ -89,7 +89,7 @@ class _SuppressWork(TableWork):
 
 
 def window_grace(node: GraphNode) -> int:
-    """Return the time between the end of the windows above a node and their close, in ms (GraphGraceSearchUtil).
+    """Return the time from the end of the upstream windows to their close, in ms (GraphGraceSearchUtil).
 
     Raises ValueError with the chain of nodes if there is no window.
     """
@@ -150,7 +150,7 @@ class SuppressOperator(Operator[Table]):
         if step.get("until") == "window_closes" and step.get("when_full") == "emit_early":
             yield Problem(
                 step.at("when_full"),
-                "suppress: with `until: window_closes` results never come out early; use `when_full: shut_down`",
+                "suppress: with `until: window_closes` results are never emitted early; use `when_full: shut_down`",
             )
         if step.get("logging") is False and step.get("config") is not None:
             yield Problem(
@@ -201,7 +201,7 @@ class SuppressOperator(Operator[Table]):
             ) from error
 
 
-# The work at run time (KTableSuppressProcessorSupplier).
+# The run-time part (KTableSuppressProcessorSupplier).
 
 
 @frozen
@@ -210,7 +210,7 @@ class SuppressWork:
 
     node_name: str
     duration: int
-    """How long after its buffer time an entry waits; the grace if windows close."""
+    """How long an entry waits after its buffer time; with closing windows, the grace."""
     by_window_end: bool
     """Whether buffer time is the window's end rather than the record's time."""
     drop_tombstones: bool
@@ -234,7 +234,7 @@ class SuppressKernel(Volatile):
     def process(self, kb: bytes, k: Key, new: Value, old: Value, t: int, c: FullContext) -> None:
         """Buffer a change, forward the updates that are due, and keep the buffer within its bounds.
 
-        Raises StreamkitError if it is full and may not emit.
+        Raises StreamkitError if the buffer is full and must not emit early.
         """
         work, buffer = self._work, self._buffer
         if t > self._observed:
@@ -273,5 +273,5 @@ class SuppressKernel(Volatile):
 
 
 def _shown(bound: int | None) -> int:
-    # Java prints Long.MAX_VALUE if there is no bound.
+    # Java prints Long.MAX_VALUE for an unbounded buffer.
     return (1 << 63) - 1 if bound is None else bound

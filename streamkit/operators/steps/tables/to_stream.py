@@ -1,4 +1,4 @@
-"""`to_stream`: a table's changes as a stream."""
+"""`to_stream`: turns a table's changes into a stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streamkit.operators.steps.stateless.select_key import select_key
 
 @frozen
 class ToStream(Processor):
-    """Forwards the new value of each change, None included (KTableImpl.toStream)."""
+    """Forwards the new value of each change, including None (KTableImpl.toStream)."""
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         gen.forward(node, old=None, latest=TRUE)
@@ -44,8 +44,8 @@ class ToStreamOperator(Operator[Table]):
     )
     accepts = ("table",)
     summary = (
-        "Turns a table into the stream of its changes: a record for each update, with the value null if a row was "
-        "deleted. A table must become a stream before `to` can write it."
+        "Turns a table into the stream of its changes: one record per update, with the value null for a deleted row. "
+        "A table must become a stream before `to` can write it."
     )
 
     def check(self, step: Step) -> Iterable[Problem]:

@@ -1,4 +1,4 @@
-"""`to_table`: a stream's latest value per key."""
+"""`to_table`: turns a stream into a table of the latest value per key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ToTableOperator(Operator[Stream]):
     fields = (STORE, NAME)
     summary = (
         "Reads the stream as changes of a table: the latest value of each key is the row, null deletes it. If the "
-        "stream's keys have changed, it repartitions first. Without `store`, there is a store only if a step needs "
+        "stream's keys have changed, it repartitions first. Without `store`, a store is created only if a step needs "
         "one."
     )
 

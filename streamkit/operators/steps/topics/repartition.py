@@ -21,15 +21,15 @@ class RepartitionOperator(Operator[Stream]):
         Field(
             "partition",
             Expr(PARTITION_NAMES, ("key", "value", "partitions")),
-            "The partition of each record, out of `partitions`: a number, None for the partition of the key, or a "
+            "The partition of each record, out of `partitions`: a number, None for the key's partition, or a "
             "list of these; an empty list drops the record.",
         ),
-        Field("key_serde", SerdeField(), "The serde of keys in the topic; by default that of the stream."),
-        Field("value_serde", SerdeField(), "The serde of values in the topic; by default that of the stream."),
+        Field("key_serde", SerdeField(), "The serde of keys in the topic; by default the stream's key serde."),
+        Field("value_serde", SerdeField(), "The serde of values in the topic; by default the stream's value serde."),
         NAME,
     )
     summary = (
-        "Writes the stream to an internal topic and reads it back, so that records of a key share a partition again "
+        "Writes the stream to an internal topic and reads it back, so that records with the same key share a partition again, "
         "and work can be spread over a different number of partitions. `name` names the topic: "
         "`APPLICATION-NAME-repartition`."
     )

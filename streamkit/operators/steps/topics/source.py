@@ -41,9 +41,9 @@ from streamkit.state.definitions import StoreDef
 
 @frozen
 class TableSource(Processor):
-    """Turns records into changes of a table, with its rows in `store` if a step needs them (KTableSource).
+    """Turns records into changes of a table, and keeps the rows in `store` if a step needs them (KTableSource).
 
-    Also the last node of `to_table` and of a foreign-key join. Without `store`, old values are unknown.
+    This is also the last node of `to_table` and of a foreign-key join. Without `store`, old values are unknown.
     """
 
     store: str | None
@@ -66,7 +66,7 @@ class TableSource(Processor):
         if not gen.is_cached(self.store):
             emit_put(gen, node, self.store, gen.object_of(value), old, gen.record.time)
         elif value.var is None and value.serde == serde and serde.canonical_source(symbol("v")) is not None:
-            # No node has read the value, and the source has checked or rewritten its bytes: they can be decoded.
+            # No node has read the value yet, but its bytes can be decoded, because the source has checked or rewritten them.
             emit_put(gen, node, self.store, gen.bytes_of(value, serde), old, gen.record.time, put="replace_bytes")
         else:
             # Reading the old value adds an entry to a cache.
@@ -75,7 +75,7 @@ class TableSource(Processor):
 
 @frozen
 class GlobalTableSource(Processor):
-    """Puts the rows of a global table into its store; forwards nothing (KTableSource as the updater of a global store)."""
+    """Puts a global table's rows into its store, and forwards nothing (KTableSource as the updater of a global store)."""
 
     store: str
 
@@ -90,7 +90,7 @@ class GlobalTableSource(Processor):
 
 
 def source_work(work: SourceWork) -> TableSource:
-    """Return the processor of a table source; called when the graph is complete."""
+    """Return the processor of a table source. Called when the graph is complete."""
     store = work.store.name if work.materialized else None
     return TableSource(store, work.send_old, work.store.type == "versioned")
 
@@ -119,7 +119,7 @@ def table_source(
     node = TableSourceNode(table_name, source_name, description, lambda: source_work(work), is_global=False)
 
     def store_of_node() -> StoreDef | None:
-        # The deletions of rows whose time to live is over must not be written to the user's topic.
+        # Deletions of rows whose `ttl` has ended must not be written to the user's topic.
         if work.materialized and node.reuse_source_topic and work.store.ttl is None:
             return dataclasses.replace(
                 work.store, logging=False, changelog_topic=None, source_topic=description.topics[0]
@@ -142,14 +142,14 @@ def global_table_source(
     """Make the call `builder.globalTable(...)` (InternalStreamsBuilder.globalTable)."""
     if store is not None and store.versioned is not None:
         raise BuildError(store.position or ctx.graph.origin.position, "GlobalTables cannot be versioned.")
-    refuse_ttl(store, "is not for global tables: each instance has all rows, and none has their stream time")
+    refuse_ttl(store, "is not for global tables: each instance has all rows, but no instance has their stream time")
     if store is not None and store.config:
         raise BuildError(
             store.position or ctx.graph.origin.position,
             "`config` is for a changelog; a global table has none, since it is restored from its topic",
         )
     if store is not None and store.name is None:
-        # Java cannot build one either: "Global stores must pass in suppliers with exactly one store but got 0".
+        # Java can't build such a table either: "Global stores must pass in suppliers with exactly one store but got 0".
         raise BuildError(store.position or ctx.graph.origin.position, "the store of a global table needs a `name`")
     topic = description.topics[0]
     named = _definition(ctx, description, store)

@@ -18,7 +18,7 @@ from streamkit.state.definitions import StoreDef
 
 @frozen
 class GlobalStoreUpdate(Process):
-    """The user's processor that writes a global store (StreamsBuilder.addGlobalStore)."""
+    """The user's processor that writes to a global store (StreamsBuilder.addGlobalStore)."""
 
     context: ClassVar[tuple[str, str]] = ("processor_calls", "GlobalProcessorContext")
     writes_read_only: ClassVar[bool] = True
@@ -26,7 +26,7 @@ class GlobalStoreUpdate(Process):
 
 @frozen
 class ReadOnlyStoreUpdate(Process):
-    """The user's processor that writes a read-only store (Topology.addReadOnlyStateStore)."""
+    """The user's processor that writes to a read-only store (Topology.addReadOnlyStateStore)."""
 
     writes_read_only: ClassVar[bool] = True
 
@@ -65,7 +65,7 @@ def read_only_store(
 
 
 def _topic_definition(ref: Ref, store: StoreDef, topic: str) -> StoreDef:
-    """Return the definition of a store that is restored from a topic of the file, to which it logs nothing."""
+    """Return the definition of a store that is restored from a topic of the file, and has no changelog."""
     position = ref.store.position if ref.store is not None else ref.position
     if store.topic_config:
         raise BuildError(
@@ -83,5 +83,5 @@ def _topic_definition(ref: Ref, store: StoreDef, topic: str) -> StoreDef:
 
 
 def _update_processor(ref: Ref, store: StoreDef, update: type[Process]) -> Processor:
-    """Return the processor that writes the topic's records to the store: the user's, or one that puts each as a row."""
+    """Return the processor that writes the topic's records to the store: the user's, or one that puts each record as a row."""
     return GlobalTableSource(store.name) if ref.call is None else update(ref.call, (store.name,), False)
