@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,22 +13,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a file; line and column count from 1, in characters."""
+    """A place in a file; line and column count from 1, in characters.
+
+    within: for a place in a macro or in its argument, the other place that a message names.
+    """
 
     file: str
     line: int
     column: int
+    within: Within | None = None
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
+    @property
+    def note(self) -> str:
+        """The end of a message about this place: the uses of macros that lead to it; empty outside of macros.
+
+        >>> Position("f", 3, 1, Within("in the macro 'm', used in", Position("f", 9, 5))).note
+        " (in the macro 'm', used in f:9:5)"
+        """
+        parts, within = [], self.within
+        while within is not None:
+            parts.append(f"{within.words} {within.place}")
+            within = within.place.within
+        return f" ({', '.join(parts)})" if parts else ""
+
+    @property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        """Line and column of the outermost use, and of the places inside it: sorts places of one pipeline by the order of its steps."""
+        outer = self.within.place.order if self.within is not None else ()
+        return (*outer, (self.line, self.column))
+
+
+class Within(NamedTuple):
+    """How a place belongs to another one: the words before that place in a message."""
+
+    words: str
+    place: Position
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One user's mistake in a file; `message` has what was expected, what was found, and the nearest valid name."""
+    """One user's mistake in a file; `message` has what was expected, what was found, and the nearest valid name.
+
+    In a macro, the message ends with the note of its position.
+    """
 
     position: Position
     message: str
+
+    def __post_init__(self) -> None:
+        note = self.position.note
+        if note and note not in self.message:
+            object.__setattr__(self, "message", self.message + note)
 
     def __str__(self) -> str:
         return f"{self.position}: {self.message}"

@@ -173,6 +173,14 @@ def _stores(subject: Subject) -> Iterable[Place]:
             yield store.position, f"No processor uses the store {name!r}"
 
 
+def _macros(subject: Subject) -> Iterable[Place]:
+    for name, macro in subject.model.macros.items():
+        if not macro.is_used and subject.is_own(macro.position):
+            yield macro.position, f"No pipeline uses the macro {name!r}"
+        for parameter in macro.unused if macro.is_used else ():
+            yield macro.position, f"No step of the macro {name!r} has its parameter {parameter!r}"
+
+
 _UNUSED_RULES = (
     Rule(
         "unused-pipeline",
@@ -216,6 +224,18 @@ _UNUSED_RULES = (
         + "stores: {seen: {type: key_value}}\ntopics: {in: {}, out: {}}\npipelines:\n  once:\n    stream: in\n"
         + "    steps: [process: {call: 'seen:Once', stores: [seen]}]\n    to: out\n",
         _stores,
+    ),
+    Rule(
+        "unused-macro",
+        "A macro that no pipeline uses, or a parameter that no step of its macro has.",
+        "It is left over. The steps of an unused macro are not checked.",
+        _UNUSED_HEAD
+        + "macros: {loud: {steps: [map_values: value.upper()]}}\ntopics: {in: {}, out: {}}\n"
+        + "pipelines:\n  copy: {stream: in, to: out}\n",
+        _UNUSED_HEAD
+        + "macros: {loud: {steps: [map_values: value.upper()]}}\ntopics: {in: {}, out: {}}\n"
+        + "pipelines:\n  copy: {stream: in, steps: [loud], to: out}\n",
+        _macros,
     ),
 )
 
@@ -736,10 +756,12 @@ def check(model: TopologyModel, plan: Plan, rules: Mapping[str, Rule] = EVERY_RU
     """Return the findings in the order of the file, without those that a comment in their line ignores."""
     subject = Subject(model, plan)
     found = {
-        Finding(rule.code, position, message) for rule in rules.values() for position, message in rule.find(subject)
+        Finding(rule.code, position, message + position.note)
+        for rule in rules.values()
+        for position, message in rule.find(subject)
     }
-    kept = [each for each in found if each.code not in _ignored(subject.line(each.position))]
-    return sorted(kept, key=lambda each: (*_place(model, each.position), each.code))
+    kept = [each for each in found if each.code not in _ignored(subject, each.position)]
+    return sorted(kept, key=lambda each: (*_place(model, each.position), each.code, each.position.order))
 
 
 def _place(model: TopologyModel, position: Position) -> tuple[bool, str, int, int]:
@@ -747,6 +769,8 @@ def _place(model: TopologyModel, position: Position) -> tuple[bool, str, int, in
     return position.file in model.included, position.file, position.line, position.column
 
 
-def _ignored(line: str) -> set[str]:
-    match = _IGNORED.search(line)
-    return {code.strip() for code in match[1].split(",")} if match else set()
+def _ignored(subject: Subject, position: Position) -> set[str]:
+    """Return the rules that a comment ignores: in the line of a place, or of the use of the macro around it."""
+    match = _IGNORED.search(subject.line(position))
+    codes = {code.strip() for code in match[1].split(",")} if match else set()
+    return codes | (_ignored(subject, position.within.place) if position.within is not None else set())

@@ -35,6 +35,7 @@ def pages() -> Iterator[ReferencePage]:
     """Yield all pages by kind, in the order of the reference."""
     for kind, found in (
         ("step", _steps()),
+        ("section", _sections()),
         ("function", _functions()),
         ("setting", _settings()),
         ("command", _commands()),
@@ -54,6 +55,12 @@ def _steps() -> _Found:
 
     for operator in STEPS.values():
         yield operator.name, operator.summary, partial(_linkless, describe_operator, operator)
+
+
+def _sections() -> _Found:
+    from streamkit.spec.language_reference import MACROS, describe_macros
+
+    yield "macros", MACROS, describe_macros
 
 
 def _functions() -> _Found:

@@ -221,7 +221,7 @@ def _internal(plan: Plan, counts: Mapping[str, int]) -> tuple[NewTopic, ...]:
 
 def _pipelines(plan: Plan) -> dict[str, tuple[StepForm, ...]]:
     """Return the steps of each pipeline in the order of the file."""
-    found: dict[str, dict[tuple[int, int], StepForm]] = {}
+    found: dict[str, dict[tuple[tuple[int, int], ...], StepForm]] = {}
     for sub_topology in plan.sub_topologies:
         for node in sub_topology.nodes.values():
             # A source that several pipelines read is one node, of the first of them.
@@ -229,7 +229,7 @@ def _pipelines(plan: Plan) -> dict[str, tuple[StepForm, ...]]:
                 continue
             position = node.origin.position
             steps = found.setdefault(node.origin.pipeline, {})
-            key = (position.line, position.column)
+            key = position.order
             text = _node_text(node)
             before = steps.get(key)
             if before is not None:

@@ -221,9 +221,7 @@ def _source_headers(batch: Batch, offset: int) -> Headers | None:
 
 def _not_initialised(node: PlanNode, error: Exception) -> str:
     origin = node.origin
-    where = f"node {node.name}"
-    if origin:
-        where = f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}"
+    where = origin.place if origin else f"node {node.name}"
     reason = str(error) if isinstance(error, StreamkitError) else f"{type(error).__name__}: {error}"
     return " ".join(f"{where}: the processor can't start: {reason}".split())
 

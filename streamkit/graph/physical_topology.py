@@ -264,6 +264,12 @@ class StepRef:
     step: str
     position: Position
 
+    @property
+    def place(self) -> str:
+        """The beginning of a message about the step: file, line, pipeline, step, and the uses of macros around it."""
+        position = self.position
+        return f"{position.file}:{position.line}: pipeline {self.pipeline}, step {self.step}{position.note}"
+
 
 @dataclass(frozen=True)
 class OnError:

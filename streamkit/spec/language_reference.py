@@ -20,9 +20,17 @@ from streamkit.expressions.function_table import SECTIONS
 from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields as kinds
 from streamkit.operators.core.operator import AnyOperator, Example
+from streamkit.spec.macros import TYPES
 from streamkit.spec.markdown import block, cell
 
 MARKER = "<!-- Below: written by `make generate` from streamkit/operators/. -->"
+
+MACROS = (
+    "Steps of the file's own, with parameters: `NAME: {description, params, steps}`. `params` maps a name to its type, or "
+    "to `{type, default, description}`; `default: null` leaves the option out that has the parameter. A pipeline uses a "
+    "macro like a step: `- NAME: {PARAMETER: VALUE}`, or `- NAME: VALUE` if only one parameter needs a value. Only in "
+    "streamkit, not in Kafka Streams."
+)
 
 _KINDS: dict[type, str] = {
     kinds.Expr: "expression of {names}",
@@ -58,7 +66,7 @@ def pages() -> dict[str, str]:
     found = {f"{group}.md": render(operators) for group, operators in groups.items()}
     ends = ["## Sources and ends", *map(_shown, examples_of_ends())]
     found["topics.md"] += "\n" + "\n\n".join(ends) + "\n"
-    return {"README.md": _index(groups), "functions.md": _functions(), **found}
+    return {"README.md": _index(groups), "functions.md": _functions(), "macros.md": describe_macros(), **found}
 
 
 def group_of(operator: AnyOperator) -> str:
@@ -93,6 +101,13 @@ def describe_function(function: LibraryFunction) -> str:
     return f"## `{function.signature}`\n\n{function.doc}\n\n{examples}\n"
 
 
+def describe_macros() -> str:
+    """Return the section of macros: the types of parameters, and examples."""
+    rows = [f"| `{name}` | {cell(each.doc)} |" for name, each in TYPES.items()]
+    table = "\n".join(["| type of a parameter | its arguments |", "|---|---|", *rows])
+    return "\n\n".join(["## `macros`", MACROS, table, *map(_shown, examples_of_macros())]) + "\n"
+
+
 def _function_examples(function: LibraryFunction) -> str:
     return cell("<br>".join(f"`{written}` is `{shown}`" for written, shown in function.examples))
 
@@ -124,6 +139,11 @@ def examples_of(operator: AnyOperator) -> list[Example]:
 def examples_of_ends() -> list[Example]:
     """Return the examples of sources and ends of pipelines, which are not steps."""
     return packaged_examples("streamkit.spec", "sources_and_ends")
+
+
+def examples_of_macros() -> list[Example]:
+    """Return the examples of macros."""
+    return packaged_examples("streamkit.spec", "macros")
 
 
 def packaged_examples(package: str, name: str) -> list[Example]:

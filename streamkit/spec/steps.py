@@ -31,7 +31,7 @@ from streamkit.operators.core.parsed_values import (
 )
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
-from streamkit.spec import yaml_reader
+from streamkit.spec import macros, yaml_reader
 from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call
 from streamkit.spec.store_entries import store_options, topic_config
 from streamkit.spec.yaml_nodes import Node, locator, quoted
@@ -44,12 +44,18 @@ if TYPE_CHECKING:
 
 BRANCH_NAME = "The name of a branch"
 BRANCH_KEYS = ("if", "steps", "to", "for_each", "chained")
+MOST_LISTS = 25
+"""Lists of steps within each other; YAML's own limit allows fewer where no macro is used."""
 
 
 def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
     """Return the steps of a list, without those with problems."""
     found = []
-    items = reader.items(node, what)
+    if reader.nesting >= MOST_LISTS:
+        reader.report(node, f"Branches are nested over {MOST_LISTS} levels deep")
+        return ()
+    items = macros.expanded(reader, reader.items(node, what))
+    reader.nesting += 1
     for index, item in enumerate(items):
         step = _step(reader, item, index)
         if step is BAD:
@@ -62,6 +68,7 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
                 f"A pipeline ends with its {step.operator!r} step; go on with 'from: PIPELINE.BRANCH', or below 'when'"
             )
             reader.report(items[index + 1], message)
+    reader.nesting -= 1
     return tuple(found)
 
 
@@ -98,7 +105,7 @@ def _nearest_step(reader: Reader, name: str) -> str:
     first = re.match(r"\w+(?=[ :])", name)
     if first and first[0] in reader.operators:
         return f"; write a colon and a blank after the name: '{first[0]}: …'"
-    return yaml_reader.hint(name, reader.operators)
+    return yaml_reader.hint(name, [*reader.operators, *reader.macros])
 
 
 def _known_step(reader: Reader, operator: AnyOperator, key: Node, body: Node | None, index: int) -> Step | Bad:
@@ -327,8 +334,8 @@ def expression(
             return ref if ref is BAD else expressions.called(ref, arguments, node.position)
         if node.kind != "scalar":
             return reader.report(node, f"{what} must be an expression, not {reader.kind(node)}; {quoting(node)}")
-        value = reader.value(node)
-        if reader.is_broken(node):
+        value = macros.filled(reader, node) if macros.is_filled(node) else reader.value(node)
+        if value is BAD or (not macros.is_filled(node) and reader.is_broken(node)):
             return BAD
         if value is None:
             return reader.report(node, f"{what} must be an expression; write 'None' in quotes for nothing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from streamkit.errors import Position, Problem, TopologyError, UsageError
@@ -11,16 +12,27 @@ from streamkit.expressions import constant
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.operators.core.parsed_values import BranchSpec
-from streamkit.spec import sections, steps, yaml_reader
-from streamkit.spec.topology_model import GeneratorSpec, PipelineSpec, TopologyModel
+from streamkit.spec import macros, sections, steps, yaml_reader
+from streamkit.spec.topology_model import GeneratorSpec, MacroSpec, PipelineSpec, TopologyModel
 from streamkit.spec.yaml_nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, Use, kafka_name_mistake, put, shown
+from streamkit.spec.yaml_reader import (
+    BAD,
+    Bad,
+    Macro,
+    Options,
+    Reader,
+    StoreDefinition,
+    Use,
+    kafka_name_mistake,
+    put,
+    shown,
+)
 from streamkit.suggestions import did_you_mean
 
 LANGUAGE_VERSION = 1
 TOP_LEVEL = (
-    "streamkit", "application", "description", "include", "config", "defaults", "topics", "functions", "stores", "pipelines",
-    "generators",
+    "streamkit", "application", "description", "include", "config", "defaults", "topics", "functions", "stores", "macros",
+    "pipelines", "generators",
 )  # fmt: skip
 
 
@@ -83,10 +95,14 @@ def load_text(
 
 def ordered(problems: list[Problem]) -> list[Problem]:
     """Return problems by place, each once: a node with aliases has its problems several times."""
-    unique = dict.fromkeys(problems)
-    files = list(dict.fromkeys(problem.position.file for problem in unique))
-    places = [(files.index(each.position.file), each.position.line, each.position.column) for each in unique]
-    return [each for _, each in sorted(zip(places, unique, strict=True), key=lambda pair: pair[0])]
+    unique: dict[tuple[Position, str], Problem] = {}
+    for each in problems:
+        # A mistake in a macro is shown with its first use.
+        place = replace(each.position, within=None)
+        unique.setdefault((place, each.message.removesuffix(each.position.note)), each)
+    files = list(dict.fromkeys(problem.position.file for problem in unique.values()))
+    places = [(files.index(each.position.file), each.position.line, each.position.column) for each in unique.values()]
+    return [each for _, each in sorted(zip(places, unique.values(), strict=True), key=lambda pair: pair[0])]
 
 
 def decode(data: bytes, file: str) -> str:
@@ -122,6 +138,7 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
     functions = sections.read_functions(reader, options["functions"]) if "functions" in options else {}
     topics = sections.read_topics(reader, options["topics"], defaults) if "topics" in options else {}
     stores = sections.read_stores(reader, options["stores"], defaults) if "stores" in options else {}
+    reader.macros = macros.read_macros(reader, options["macros"]) if "macros" in options else {}
     pipelines = sections.read_pipelines(reader, options["pipelines"]) if "pipelines" in options else {}
     store_names = [key.value for key, _ in options["stores"].value] if _is_mapping(options.get("stores")) else []
     generators = read_generators(reader, options["generators"], list(topics)) if "generators" in options else {}
@@ -144,7 +161,13 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
         called_serdes=tuple(reader.called_serdes),
         generators=generators,
         included=included,
+        macros={name: _macro_spec(reader, each) for name, each in reader.macros.items()},
     )
+
+
+def _macro_spec(reader: Reader, macro: Macro) -> MacroSpec:
+    unused = tuple(macros.unused_parameters(macro))
+    return MacroSpec(macro.name, macro.name in reader.used_macros, unused, macro.position)
 
 
 def _generators_beside(
@@ -259,7 +282,7 @@ def _read_late(reader: Reader, node: Node, found: Options) -> None:
 
 # `include`: sections of other files, read as if their entries were in the including file.
 
-SECTIONS = ("config", "topics", "functions", "stores")
+SECTIONS = ("config", "topics", "functions", "stores", "macros")
 INCLUDED_KEYS = ("include", *SECTIONS)
 _MOST = 100
 """Files that one topology includes."""
@@ -440,10 +463,11 @@ def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] |
 
 def _check_stores(reader: Reader) -> None:
     first: dict[str, StoreDefinition] = {}
-    for store in sorted(reader.stores, key=lambda store: (store.position.line, store.position.column)):
+    for store in sorted(reader.stores, key=lambda store: store.position.order):
         if store.name in first:
-            line = first[store.name].position.line
-            reader.report(store.position, f"The store {store.name!r} is made twice; the first is in line {line}")
+            place = first[store.name].position
+            message = f"The store {store.name!r} is made twice; the first is in line {place.line}{place.note}"
+            reader.report(store.position, message)
         else:
             first[store.name] = store
 

@@ -104,6 +104,16 @@ class GeneratorSpec:
 
 
 @dataclass(frozen=True)
+class MacroSpec:
+    """A macro, whose steps belong to the pipelines that use it. unused: its parameters that no step of it has."""
+
+    name: str
+    is_used: bool
+    unused: tuple[str, ...]
+    position: Position = field(compare=False)
+
+
+@dataclass(frozen=True)
 class ConfigEntry:
     """A line of `config`: its value as the file has it (text, number, boolean or a list of them)."""
 
@@ -137,6 +147,7 @@ class TopologyModel:
     """By the entries of topics; includes those of the file beside the topology."""
     included: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the included files, by name."""
+    macros: Mapping[str, MacroSpec] = field(default_factory=dict, compare=False)
     calls: tuple[CallSite, ...] = field(default=(), repr=False, compare=False)
     """All references to Python code except those in serdes."""
     called_serdes: tuple[tuple[CalledSerde, Position, str], ...] = field(default=(), repr=False, compare=False)

@@ -20,6 +20,7 @@ from streamkit.operators import OPERATORS, STEPS
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Document
+from streamkit.spec.macros import TYPES
 from streamkit.spec.markdown import without_links
 from streamkit.spec.sections import STORE_DURATIONS
 from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
@@ -96,6 +97,34 @@ def _branch_options() -> Schema:
     meaning = "Whether what hangs below it is built with the branch, not after all branches."
     chained = {"type": "boolean", "description": meaning}
     return {"if": ref("expression"), **_ends(), "chained": optional(chained)}
+
+
+def _macro_definitions(definitions: Schema, operators: Mapping[str, AnyOperator]) -> Schema:
+    """Return the definition of a macro, and those around steps in a file that may have macros, as `NAME.macros`.
+
+    A schema can't refer to names in the file: there each further name is that of a macro.
+    """
+    branching = [
+        name for name, each in operators.items() if any(isinstance(f.kind, fields.Branches) for f in each.fields)
+    ]
+    names = ["step", "pipeline", "branch", "listedBranch", *(f"step.{name}" for name in branching)]
+    text = json.dumps({f"{name}.macros": definitions[name] for name in names})
+    for name in names:
+        text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}.macros"')
+    found: Schema = json.loads(text)
+    others = {"not": {"enum": list(operators)}}
+    uses = {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": others}
+    found["step.macros"]["anyOf"] += [{"type": "string", **others}, uses]
+    types = one_of_words(tuple(TYPES))
+    text_of = {"type": "string", "description": "Free text."}
+    default = {"description": "Its value where a use has none; null: the option is left out."}
+    parameter = object_of({"type": types, "default": default, "description": optional(text_of)}, ("type",))
+    parameters = {"type": "object", "additionalProperties": {"anyOf": [types, parameter]}}
+    steps = {"type": "array", "items": ref("step.macros"), "description": "The steps; `${NAME}` is a parameter."}
+    found["macro"] = object_of(
+        {"description": optional(text_of), "params": optional(parameters), "steps": steps}, ("steps",)
+    )
+    return found
 
 
 def _definitions(operators: Mapping[str, AnyOperator], added: Iterable[str]) -> Schema:
@@ -274,7 +303,8 @@ def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Sc
     """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own."""
 
     def entries(name: str, description: str) -> Schema:
-        return optional({"type": "object", "additionalProperties": ref(name), "description": description})
+        schema = {"type": "object", "additionalProperties": ref(name)}
+        return optional({**schema, "description": description} if description else schema)
 
     properties: Schema = {
         "streamkit": {"description": "The version of the language.", "const": 1},
@@ -286,7 +316,7 @@ def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Sc
         "include": optional(
             {
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                "description": "Files with further config, topics, functions and stores.",
+                "description": "Files with further config, topics, functions, stores and macros.",
             }
         ),
         "config": optional(_config()),
@@ -294,14 +324,19 @@ def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Sc
         "topics": entries("topic", "Every external topic that the file reads or writes."),
         "functions": entries("function", "Functions for expressions, by name."),
         "stores": entries("customStore", "Stores for custom processors."),
-        "pipelines": entries("pipeline", "Pipelines, built in file order."),
+        "macros": entries("macro", "Steps with parameters, which pipelines use as steps."),
+        "pipelines": {"description": "Pipelines, built in file order."},
         "generators": entries("generator", "What makes test data for topics, by the topics' entries."),
     }
+    definitions = _definitions(operators, added)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "streamkit topology, version 1",
         **object_of(properties, ("streamkit", "application")),
-        "$defs": _definitions(operators, added),
+        "if": {"anyOf": [{"required": ["macros"]}, {"required": ["include"]}]},
+        "then": {"properties": {"pipelines": entries("pipeline.macros", "")}},
+        "else": {"properties": {"pipelines": entries("pipeline", "")}},
+        "$defs": {**definitions, **_macro_definitions(definitions, operators)},
     }
 
 
@@ -436,6 +471,8 @@ def operator_schema(operator: AnyOperator) -> Schema:
         forms = [object_of(options, required)]
     if main is not None:
         forms.append(FIELD_SCHEMAS[type(main.kind)](main.kind))
+        if isinstance(main.kind, fields.Integer | fields.Fraction | fields.Duration | fields.DurationOr):
+            forms.append(VARIABLE)
     if not required:
         forms.append({"type": "null"})
     return {"description": without_links(getattr(operator, "summary", operator.name)), "anyOf": forms}

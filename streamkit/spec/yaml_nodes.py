@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import yaml
 
-from streamkit.errors import Position, Problem, TopologyError
+from streamkit.errors import Position, Problem, TopologyError, Within
 
 MAX_CHARACTERS = 10_000_000
 MAX_NODES = 200_000
@@ -26,13 +28,20 @@ _CORE_TAGS = {"scalar": ("str", "int", "float", "bool", "null"), "list": ("seq",
 
 
 class Source:
-    """The text of a file; maps an offset (characters from 0) to a Position."""
+    """The text of a file; maps an offset (characters from 0) to a Position.
 
-    __slots__ = ("_line_starts", "file", "text")
+    Nodes that are copied for a use of a macro have a source of their own. scope: the arguments of `${NAME}` in it;
+    macros: the macros around its nodes, the outermost first; within: of the positions.
+    """
+
+    __slots__ = ("_line_starts", "file", "macros", "scope", "text", "within")
 
     def __init__(self, text: str, file: str):
         self.text = text
         self.file = file
+        self.scope: Mapping[str, Argument] = MappingProxyType({})
+        self.macros: tuple[str, ...] = ()
+        self.within: Within | None = None
         self._line_starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
     def at(self, offset: int) -> Position:
@@ -43,7 +52,13 @@ class Source:
         """
         offset = min(max(offset, 0), len(self.text))
         line = bisect_right(self._line_starts, offset)
-        return Position(self.file, line, offset - self._line_starts[line - 1] + 1)
+        return Position(self.file, line, offset - self._line_starts[line - 1] + 1, self.within)
+
+    def inside(self, within: Within) -> Source:
+        """Return the same text with other positions."""
+        source = copy(self)
+        source.within = within
+        return source
 
 
 class Node:
@@ -51,10 +66,10 @@ class Node:
 
     kind: "scalar" (`value`: its text), "list" (`value`: nodes) or "mapping" (`value`: pairs of key node and value node).
     start, end: offsets in characters; plain: a scalar without quotes; tag: its core type if the file names it (`!!int`);
-    size: the number of nodes with aliases expanded.
+    size: the number of nodes with aliases expanded; parameter: the type of the parameter of a macro whose argument it is.
     """
 
-    __slots__ = ("end", "kind", "plain", "size", "source", "start", "style", "tag", "value")
+    __slots__ = ("end", "kind", "parameter", "plain", "size", "source", "start", "style", "tag", "value")
 
     def __init__(self, kind: str, value: Any, start: int, end: int, source: Source):
         self.kind = kind
@@ -66,11 +81,19 @@ class Node:
         self.style: str | None = None
         self.tag: str | None = None
         self.size = 1
+        self.parameter: str | None = None
 
     @property
     def position(self) -> Position:
         """The place where the node begins."""
         return self.source.at(self.start)
+
+
+class Argument(NamedTuple):
+    """An argument of a macro, and the type of its parameter."""
+
+    node: Node
+    type: str
 
 
 def compose(source: Source, problems: list[Problem]) -> Node | None:

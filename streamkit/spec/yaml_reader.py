@@ -15,8 +15,8 @@ from streamkit.expressions import Library
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Json
 from streamkit.spec.topology_model import CallSite
-from streamkit.spec.yaml_nodes import Node, Source
-from streamkit.suggestions import did_you_mean, is_misspelt
+from streamkit.spec.yaml_nodes import Argument, Node, Source
+from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
 if TYPE_CHECKING:
     from streamkit.serdes.formats.called import CalledSerde
@@ -59,6 +59,27 @@ class StoreDefinition:
     position: Position
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a macro. default: the node of its default value, which may be null; None: an argument is required."""
+
+    name: str
+    type: str
+    default: Node | None
+    description: str
+
+
+@dataclass(frozen=True)
+class Macro:
+    """A macro. steps: the list of its steps, None after a problem."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Parameter]
+    steps: Node | None
+    position: Position
+
+
 class Reader:
     """Reads one file. `folder`: the folder of its Python modules and schemas; `operators`: the steps by name."""
 
@@ -87,10 +108,16 @@ class Reader:
         self.called_serdes: list[tuple[CalledSerde, Position, str]] = []
         self.pipeline = ""
         """The name of the pipeline that is being read."""
+        self.macros: Mapping[str, Macro] = {}
+        self.used_macros: set[str] = set()
+        self.copies: list[Node] = []
+        """The nodes that are copied for uses of macros, which keeps their identities: values are cached by these."""
+        self.nesting = 0
+        """The lists of steps around the step that is being read."""
 
     def folder_of(self, node: Node) -> str:
         """Return the folder of the file that has a node: an included file has its own modules and schemas beside it."""
-        return self.folder if node.source is self.source else os.path.dirname(node.source.file)
+        return self.folder if node.source.file == self.source.file else os.path.dirname(node.source.file)
 
     # -- Problems --------------------------------------------------------------------------------------------------
 
@@ -108,7 +135,7 @@ class Reader:
 
     def is_broken(self, node: Node) -> bool:
         """Return whether a scalar has no value, such as one with a variable that is not set."""
-        if node.kind == "scalar":
+        if node.kind == "scalar" and not has_arguments(node):
             self.value(node)
         return id(node) in self._broken
 
@@ -137,7 +164,8 @@ class Reader:
 
     def is_null(self, node: Node) -> bool:
         """Return whether a node is null."""
-        return node.kind == "scalar" and self.value(node) is None
+        # An expression with arguments has no value as a text.
+        return node.kind == "scalar" and not has_arguments(node) and self.value(node) is None
 
     def entries(self, node: Node, what: str) -> dict[str, tuple[Node, Node]]:
         """Return a mapping's key and value nodes by key; null is an empty mapping."""
@@ -260,6 +288,12 @@ class Reader:
         return name
 
 
+def has_arguments(node: Node) -> bool:
+    """Return whether a scalar contains parameters of the macro around it."""
+    scope = node.source.scope
+    return bool(scope) and "${" in node.value and any(match[1] in scope for match in VARIABLE.finditer(node.value))
+
+
 def put(target: dict[str, T], name: str, value: T | Bad) -> None:
     """Set an entry unless its value is BAD."""
     if value is not BAD:
@@ -284,8 +318,10 @@ _WORDS: dict[str, ScalarValue] = {
 _NUMBER_START = frozenset("+-.0123456789")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
-_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{", re.ASCII)
+VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{", re.ASCII)
 _TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),)}
+TEXTS = ("text", "name", "topic", "integer", "number", "boolean", "duration")
+"""The types of a macro's parameters that may be a part of a text."""
 MAX_DIGITS = 1000
 """Digits of an integer; longer ones are an error, since their conversion takes quadratic time."""
 
@@ -330,7 +366,7 @@ class Resolver:
         text: str = node.value
         plain = node.plain
         if "${" in text:
-            match = _VARIABLE.fullmatch(text)
+            match = VARIABLE.fullmatch(text)
             text = self.interpolate(node, text)
             # Inside {} and [] a variable must be quoted, so that its quotes do not make it text.
             plain = (plain or node.tag is None) if match is not None and match[1] else False
@@ -363,13 +399,35 @@ class Resolver:
             if name is None:
                 self.report(node, "`${` begins a variable: write ${NAME} or ${NAME:-default}, or $${ for the text `${`")
                 return match[0]
+            argument = node.source.scope.get(name)
+            if argument is not None:
+                return self._inserted(node, match, argument)
             value = self.environment.get(name)
             if value is None and default is None:
-                self.report(node, f"The variable {name} is not set; set it, or give a default: ${{{name}:-default}}")
+                parameter = nearest(name, node.source.scope)
+                advice = f"set it, or give a default: ${{{name}:-default}}"
+                if parameter is not None:
+                    advice = f"did you mean the parameter {parameter!r}?"
+                self.report(node, f"The variable {name} is not set; {advice}")
                 return match[0]
             return (value or default) if default is not None else str(value)
 
-        return _VARIABLE.sub(replace, text)
+        return VARIABLE.sub(replace, text)
+
+    def _inserted(self, node: Node, match: re.Match[str], argument: Argument) -> str:
+        """Return the text of a macro's argument within a longer text."""
+        mistake = None
+        if match[2] is not None:
+            mistake = "the default of a parameter belongs below 'params'"
+        elif argument.type not in TEXTS:
+            mistake = f"{argument.type} can't be a part of a text"
+        value = None if mistake else self(argument.node)
+        if mistake or value is None:
+            self.report(node, f"{match[0]} has no text here: {mistake or 'the argument is null'}")
+            return match[0]
+        if isinstance(value, str) or "${" in argument.node.value:
+            return shown(value) if isinstance(value, bool) else str(value)
+        return str(argument.node.value)
 
 
 def shown(value: object, limit: int = 60) -> str:

@@ -186,7 +186,7 @@ class Gap:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.position}: {self.text}"
+        return f"{self.position}: {self.text}{self.position.note}"
 
 
 @dataclass(frozen=True)

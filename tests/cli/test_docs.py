@@ -20,6 +20,7 @@ from tests.cli.support import assert_one_clear_line, command, streamkit
         ("commit.interval.ms", "## `commit.interval.ms`", "STREAMKIT_COMMIT_INTERVAL_MS"),
         ("validate", "## `validate`", "Usage: streamkit validate"),
         ("short-grace", "## `short-grace`", "Instead of"),
+        ("macros", "## `macros`", "| `expression` |"),
         ("COUNT", "## `count`", "- count: counts"),
     ],
 )

@@ -10,13 +10,14 @@ import pytest
 from streamkit.operators import OPERATORS
 from streamkit.operators.core.operator import Example
 from streamkit.runtime.driver import run_case
-from streamkit.spec.language_reference import examples_of, examples_of_ends, pages
+from streamkit.spec.language_reference import examples_of, examples_of_ends, examples_of_macros, pages
 from tests.conformance_cases import assert_same_records, parse, write_example
 
 STEPS = {name: examples_of(operator) for name, operator in OPERATORS.items()}
 """The examples of each step, of which the first is run by the tests of the language reference."""
 ALL = [(name, each) for name, listed in STEPS.items() for each in listed[1:]]
 ALL += [("sources and ends", each) for each in examples_of_ends()]
+ALL += [("macros", each) for each in examples_of_macros()]
 
 
 @pytest.mark.parametrize("shown", [each for _, each in ALL], ids=[f"{name}: {each.title}" for name, each in ALL])

@@ -56,7 +56,23 @@ def test_conformance_topologies_are_valid(path):
         {**HEAD, "pipelines": {"p": {"stream": "a", "steps": [{"filter": {"if": "x", "nme": "y"}}]}}},
         {**HEAD, "pipelines": {"p": {"stream": "a", "to": {"topic": "a", "route": "b"}}}},
         {**HEAD, "stores": {"s": {}}},
+        {**HEAD, "macros": {"m": {}}},
+        {**HEAD, "macros": {"m": {"params": {"x": "txt"}, "steps": []}}},
+        {**HEAD, "macros": {"m": {"steps": []}}, "pipelines": {"p": {"stream": "a", "steps": [{"m": 1, "n": 2}]}}},
+        {**HEAD, "macros": {"m": {"steps": []}}, "pipelines": {"p": {"stream": "a", "steps": [{"filter": ["value"]}]}}},
     ],
 )
 def test_mistakes_are_invalid(data):
     assert not validator().is_valid(data)
+
+
+def test_files_that_may_have_macros_use_them_as_steps():
+    steps = ["m", {"n": {"x": 1}}, {"branch": {"when": {"b": {"if": "value", "steps": ["m"]}}}}]
+    pipelines = {"p": {"stream": "a", "steps": steps}}
+    macro = {
+        "params": {"x": "integer", "y": {"type": "steps", "default": None}},
+        "steps": ["${y}", {"repartition": "${x}"}],
+    }
+    assert validator().is_valid({**HEAD, "macros": {"m": macro}, "pipelines": pipelines})
+    assert validator().is_valid({**HEAD, "include": "macros.yaml", "pipelines": pipelines})
+    assert not validator().is_valid({**HEAD, "pipelines": pipelines})

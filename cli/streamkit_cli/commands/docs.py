@@ -16,7 +16,7 @@ Word = Annotated[
     str | None,
     typer.Argument(
         metavar="[WORD]",
-        help="A step, a function, a setting, a command or a lint rule.",
+        help="A step, macros, a function, a setting, a command or a lint rule.",
         show_default=False,
         autocompletion=lambda incomplete: [page.name for page in pages() if page.name.startswith(incomplete)],
     ),
@@ -26,7 +26,7 @@ _MOST_NAMES = 12
 
 
 def docs(word: Word = None) -> None:
-    """Print the page of a step, a function, a setting, a command or a rule; without WORD, list them.
+    """Print the page of a step, of macros, a function, a setting, a command or a rule; without WORD, list them.
 
     On a terminal the page is formatted; elsewhere it is Markdown.
 

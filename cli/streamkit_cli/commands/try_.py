@@ -286,10 +286,10 @@ class TraceText:
         origin = node.origin if node is not None else None
         if node is None or origin is None:
             return "", node.name if node is not None else "a source"
-        line = origin.position.line
+        line, is_own = origin.position.line, origin.position.file == self._plan.file
         if self._nodes.setdefault(origin, node.name) != node.name:
             return str(line), f"{origin.step} ({node.name})"
-        text = self._lines[line - 1].strip() if line <= len(self._lines) else origin.step
+        text = self._lines[line - 1].strip() if is_own and line <= len(self._lines) else origin.step
         return str(line), text if len(text) <= _STEP_WIDTH else text[: _STEP_WIDTH - 1] + "…"
 
     def _verdict(self, visit: Visit) -> str:

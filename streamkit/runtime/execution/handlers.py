@@ -206,7 +206,7 @@ def describe_failure(node: PlanNode | None, error: Exception, record: FailedReco
     parts = []
     origin = getattr(node, "origin", None)
     if origin is not None:
-        parts.append(f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}")
+        parts.append(origin.place)
     elif node is not None:
         parts.append(f"node {node.name}")
     if record.topic is not None:

@@ -109,7 +109,7 @@ class ProgramServices:
         origin = self.spec.program.nodes[node].origin
         if origin is None:
             return f"node {self.node_name(node)}"
-        return f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}"
+        return origin.place
 
     def log(self, node: int) -> UserLog:
         """Return the log `streamkit.user`, whose lines begin with the task and the node."""

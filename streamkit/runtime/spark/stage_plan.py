@@ -135,7 +135,7 @@ def where(plan: Plan, node: PlanNode) -> str:
     origin = node.origin
     if origin is None:
         return f"{plan.file}: node {node.name}"
-    return f"{origin.position.file}:{origin.position.line}: pipeline {origin.pipeline}, step {origin.step}"
+    return origin.place
 
 
 def _nodes(plan: Plan) -> Iterator[PlanNode]:

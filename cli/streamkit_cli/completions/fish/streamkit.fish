@@ -25,7 +25,7 @@ complete -c streamkit -n __fish_use_subcommand -f -a topics -d 'Create or list t
 complete -c streamkit -n __fish_use_subcommand -f -a transactions -d 'List the transactions whose end brokers have lost, and end them'
 complete -c streamkit -n __fish_use_subcommand -f -a config -d 'Show every setting with its default and meaning'
 complete -c streamkit -n __fish_use_subcommand -f -a doctor -d 'Show Python, store engines, the native extension, installed and missing extras, Java, and whether a file’s log can be reached'
-complete -c streamkit -n __fish_use_subcommand -f -a docs -d 'Print the page of a step, a function, a setting, a command or a rule'
+complete -c streamkit -n __fish_use_subcommand -f -a docs -d 'Print the page of a step, of macros, a function, a setting, a command or a rule'
 complete -c streamkit -n __fish_use_subcommand -f -a completion -d 'Print a script that lets a shell complete commands and options'
 complete -c streamkit -n '__fish_seen_subcommand_from demo' -l list -d 'List the examples with a description of each'
 complete -c streamkit -n '__fish_seen_subcommand_from demo' -s h -l help -d 'Show the help.'
