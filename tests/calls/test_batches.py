@@ -396,5 +396,5 @@ def test_batches_are_for_streams(step: str, tmp_path: Path) -> None:
     text = HEAD.replace("CONFIG", "client.id: a") + (
         f'  p: {{table: in, steps: [{{{step}: {{call: "user_code:scaled", batch: 5}}}}]}}\n'
     )
-    with pytest.raises(TopologyError, match=f"{step}: `batch` is for streams; this stands on a table"):
+    with pytest.raises(TopologyError, match=f"{step}: `batch` is for streams; this step's upstream is a table"):
         load(write(tmp_path, text, MODULE))

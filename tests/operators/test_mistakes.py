@@ -82,11 +82,11 @@ CASES = {
     ),
     "subtract missing": (
         "p: {table: a, steps: [group_by: value, aggregate: {initial: '0', add: aggregate + 1}]}",
-        "on a grouped table `subtract` is needed",
+        "on a grouped table `subtract` is required",
     ),
     "reduce without subtract": (
         "p: {table: a, steps: [group_by: value, reduce: aggregate + value]}",
-        "`subtract` is needed",
+        "`subtract` is required",
     ),
     "subtract on a stream": (
         "p: {stream: a, steps: [group_by_key, reduce: {add: aggregate, subtract: aggregate}]}",
@@ -100,7 +100,7 @@ CASES = {
         "p: {stream: a, steps: [group_by_key, aggregate: {initial: '0', add: aggregate, merge: left}]}",
         "`merge` is for session windows",
     ),
-    "aggregate without add": ("p: {stream: a, steps: [group_by_key, aggregate: {initial: '0'}]}", "`add` is needed"),
+    "aggregate without add": ("p: {stream: a, steps: [group_by_key, aggregate: {initial: '0'}]}", "`add` is required"),
     "count after cogroup": (
         "p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, count]}",
         "comes `aggregate`",
@@ -112,7 +112,7 @@ CASES = {
     ),
     "add after cogroup": (
         "p: {stream: a, steps: [group_by_key, cogroup: {add: aggregate}, aggregate: {initial: '0', add: aggregate}]}",
-        "after `cogroup`, `add` stands with each input",
+        "after `cogroup`, give `add` with each input",
     ),
     "cogroup with a stream": (
         "q: {stream: b}\np: {stream: a, steps: [group_by_key, cogroup: {add: aggregate, inputs: [{from: q, add: aggregate}]}, "

@@ -124,7 +124,7 @@ def test_a_stream_has_no_store(tmp_path):
               - process_values: {call: "user_code:f", store: s}
             to: out
     """
-    with pytest.raises(TopologyError, match="process_values: `store` is for tables; this stands on a stream"):
+    with pytest.raises(TopologyError, match="process_values: `store` is for tables; this step's upstream is a stream"):
         Running(tmp_path, "def f(record): return record", rest)
 
 

@@ -42,7 +42,7 @@ class BatchProcessor(Processor):
 def refuse_batch(step: Step, option: str) -> None:
     """Raise BuildError if a step on a table has a function over batches, because a table's change also has an old value."""
     if isinstance(step.options[option], BatchCall):
-        raise BuildError(step.at(option), f"{step.operator}: `batch` is for streams; this stands on a table")
+        raise BuildError(step.at(option), f"{step.operator}: `batch` is for streams; this step's upstream is a table")
 
 
 def emit_context(gen: CodeWriter, node: Node, stores: tuple[str, ...]) -> Code:

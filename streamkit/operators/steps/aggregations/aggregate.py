@@ -81,10 +81,10 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
         if isinstance(upstream, (CogroupedStream, WindowedCogroup)):
             for option in ("add", "subtract"):
                 if step.get(option) is not None:
-                    raise BuildError(step.at(option), f"aggregate: after `cogroup`, `{option}` stands with each input")
+                    raise BuildError(step.at(option), f"aggregate: after `cogroup`, give `{option}` with each input")
             return aggregate_cogroup(step, builder, upstream, serde)
         if step.get("add") is None:
-            raise BuildError(step.position, "aggregate: `add` is needed, which takes in a value")
+            raise BuildError(step.position, "aggregate: `add` is required; it adds a value")
         subtract = step.get("subtract")
         aggregation = Aggregation(
             "aggregate", step.options["add"], step.options["initial"], subtract, step.get("merge")
@@ -93,12 +93,13 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
             if subtract is None:
                 raise BuildError(
                     step.position,
-                    "aggregate: on a grouped table `subtract` is needed, which takes a row's old value out",
+                    "aggregate: on a grouped table `subtract` is required; it removes a row's old value",
                 )
             return aggregate_table(step, builder, upstream, aggregation, "KTABLE-AGGREGATE-", serde)
         if subtract is not None:
             raise BuildError(
-                step.at("subtract"), f"aggregate: `subtract` is for grouped tables; this stands on {upstream.label}"
+                step.at("subtract"),
+                f"aggregate: `subtract` is for grouped tables; this step's upstream is {upstream.label}",
             )
         return aggregate_stream(step, builder, upstream, aggregation, "KSTREAM-AGGREGATE-", serde)
 
@@ -112,5 +113,5 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
             )
         if not sessions and step.get("merge") is not None:
             raise BuildError(
-                step.at("merge"), f"aggregate: `merge` is for session windows; this stands on {upstream.label}"
+                step.at("merge"), f"aggregate: `merge` is for session windows; this step's upstream is {upstream.label}"
             )

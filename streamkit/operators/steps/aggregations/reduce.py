@@ -56,12 +56,13 @@ class ReduceOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
         if isinstance(upstream, GroupedTable):
             if subtract is None:
                 raise BuildError(
-                    step.position, "reduce: on a grouped table `subtract` is needed, which takes a row's old value out"
+                    step.position, "reduce: on a grouped table `subtract` is required; it removes a row's old value"
                 )
             aggregation = Aggregation("reduce", add, subtract=subtract)
             return aggregate_table(step, builder, upstream, aggregation, "KTABLE-REDUCE-", serde)
         if subtract is not None:
             raise BuildError(
-                step.at("subtract"), f"reduce: `subtract` is for grouped tables; this stands on {upstream.label}"
+                step.at("subtract"),
+                f"reduce: `subtract` is for grouped tables; this step's upstream is {upstream.label}",
             )
         return aggregate_stream(step, builder, upstream, Aggregation("reduce", add), "KSTREAM-REDUCE-", serde)

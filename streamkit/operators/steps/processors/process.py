@@ -110,7 +110,7 @@ class ProcessOperator(Operator[Stream | Table]):
         if isinstance(upstream, Table):
             return transform_values(step, upstream, builder)
         if step.get("store") is not None:
-            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this step's upstream is a stream")
         names = tuple(step.get("stores") or ())
         stores = tuple(builder.custom_store(name, step) for name in names)
         # A given name takes no index here (KStreamImpl.process).
@@ -163,7 +163,9 @@ class ProcessValuesOperator(ProcessOperator):
 
     def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
         if isinstance(upstream, Table) and step.get("batch") is not None:
-            raise BuildError(step.at("batch"), "process_values: `batch` is for streams; this stands on a table")
+            raise BuildError(
+                step.at("batch"), "process_values: `batch` is for streams; this step's upstream is a table"
+            )
         return super().build(step, upstream, builder)
 
     def _processor(self, step: Step, stores: tuple[str, ...]) -> Processor:

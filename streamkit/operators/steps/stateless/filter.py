@@ -118,7 +118,7 @@ class FilterOperator(Operator[Stream | Table]):
         if isinstance(upstream, Table):
             return self._build_table(step, upstream, builder)
         if step.get("store") is not None:
-            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this step's upstream is a stream")
         name = builder.graph.names.named(step.get("name"), "KSTREAM-FILTER-")
         test = step.options["if"]
         kernel = "BatchDrop" if self.negate else "BatchKeep"

@@ -107,7 +107,7 @@ class MapValuesOperator(Operator[Stream | Table]):
         if isinstance(upstream, Table):
             return self._build_table(step, upstream, serde, builder)
         if step.get("store") is not None:
-            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this stands on a stream")
+            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this step's upstream is a stream")
         name = builder.graph.names.named(step.get("name"), "KSTREAM-MAPVALUES-")
         value = step.options["value"]
         processor = BatchProcessor(value, "BatchMap") if isinstance(value, BatchCall) else MapValues(value)
