@@ -71,9 +71,10 @@ class Network:
         scheduler = current()
         deadline = scheduler.now + timeout
         self._travel()
-        if self.broker.is_down:
-            scheduler.give_up(lambda: not self.broker.is_down, deadline)
-            if self.broker.is_down:
+        thread = scheduler.current
+        if not self.is_up():
+            scheduler.give_up(lambda: self.is_up(thread), deadline)
+            if not self.is_up():
                 raise LostAnswerError
         restarts = self.broker.down_until
         draw = scheduler.random.random()
@@ -82,10 +83,15 @@ class Network:
             raise LostAnswerError
         answer = step()
         self._travel()
-        if draw < self.loss or self.broker.down_until != restarts:
+        if draw < self.loss or self.broker.down_until != restarts or not self.is_up():
             scheduler.sleep(max(0.0, deadline - scheduler.now))
             raise LostAnswerError
         return answer
+
+    def is_up(self, thread: Thread | None = None) -> bool:
+        """Return whether a thread's process reaches the broker; by default that of the one that runs."""
+        thread = thread or current().current
+        return not (self.broker.is_down or (thread is not None and thread.owner.cut))
 
     def _travel(self) -> None:
         scheduler = current()
@@ -174,21 +180,21 @@ class SimulatedConsumer(Consumer):
             self._paused.discard(place)
 
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
-        scheduler, broker = current(), self._network.broker
+        scheduler, network = current(), self._network
         deadline = scheduler.now + timeout_ms / 1000
         scheduler.sleep(scheduler.random.random() * LATENCY_S)
         while True:
-            if not broker.is_down:
+            if network.is_up():
                 batches = self._read(max_records)
                 if batches:
                     return batches
             if scheduler.now >= deadline:
                 return []
-            scheduler.give_up(self._has_more, deadline)
+            thread = scheduler.current
+            scheduler.give_up(lambda: network.is_up(thread) and self._has_more(), deadline)
 
     def _has_more(self) -> bool:
-        broker = self._network.broker
-        return not broker.is_down and any(
+        return any(
             self._end(place) > max(offset, self._ends.get(place, 0))
             for place, offset in self._positions.items()
             if place not in self._paused
@@ -333,7 +339,7 @@ class SimulatedProducer(Producer):
         self._deliver()
 
     def hasten(self, seconds: float) -> bool:
-        if not self._network.broker.is_down:
+        if self._network.is_up():
             self.flush()
         return not self._queue
 

@@ -239,18 +239,22 @@ class History:
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
         for process in self.processes:
             process.start()
-        kinds = [self._kill, self._stop, self._fence, self._leave, self._restart]
+        kinds = [self._kill, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove]
         usual = draw.sample(kinds, draw.randint(1, len(kinds)))
         mean = draw.choice((0.8, 3.0, 8.0))
+        # Some mistakes need two faults at nearly the same time, or one in the middle of a commit.
+        bursts, moments = draw.choice((0.0, 0.3, 0.6)), draw.choice((0.0, 0.5, 1.0))
         while scheduler.now < FAULTS_S:
-            scheduler.sleep(draw.expovariate(1 / mean))
+            scheduler.sleep(draw.random() * 0.3 if draw.random() < bursts else draw.expovariate(1 / mean))
+            if draw.random() < moments:
+                self._await_moment()
             fault = draw.choice(usual)
             self.verdict.faults[fault.__name__.strip("_")] += 1
             fault()
             self._start_again()
         self.network.loss = self.network.slowness = scheduler.pauses = 0.0
         for process in self.processes:
-            process.owner.stopped = False
+            process.owner.stopped = process.owner.cut = False
         while not (self._written_all and self._complete()):
             self._start_again()
             scheduler.sleep(1.0)
@@ -271,6 +275,43 @@ class History:
         process = self._process()
         self.note(f"{process.owner.name} is killed")
         process.kill()
+
+    def _await_moment(self) -> None:
+        """Wait for a moment at which a fault is most likely to find a mistake."""
+        broker = self.broker
+
+        def is_group(state: str) -> Callable[[], bool]:
+            return lambda: broker.group("app").state == state
+
+        moments: list[list[Callable[[], bool]]] = [
+            [is_group("PreparingRebalance")],
+            [is_group("CompletingRebalance")],
+            # Members have just heard of their tasks, and commit those that leave.
+            [is_group("CompletingRebalance"), is_group("Stable")],
+            [lambda: any(each.offsets for each in broker.transactions.values())],
+            [lambda: any(each.state.startswith("Prepare") for each in broker.transactions.values())],
+        ]
+        for condition in self._draw.choice(moments):
+            self.scheduler.give_up(condition, self.scheduler.now + 3)
+
+    def _cut(self) -> None:
+        owner, seconds = self._process().owner, self._draw.choice((1.0, 6.0, 20.0)) * self._draw.random()
+        self.note(f"{owner.name} is cut off for {seconds:.1f} s")
+        owner.cut = True
+
+        def go_on() -> None:
+            self.scheduler.sleep(seconds)
+            owner.cut = False
+
+        self.scheduler.threads.append(self._thread(go_on, Owner("test")))
+
+    def _remove(self) -> None:
+        """Remove a member as if its heartbeats had not come in time."""
+        members = sorted(self.broker.group("app").members)
+        if members:
+            chosen = self._draw.choice(members)
+            self.note(f"{chosen} is removed from its group")
+            self.broker.leave("app", chosen)
 
     def _stop(self) -> None:
         owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()

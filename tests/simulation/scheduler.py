@@ -36,12 +36,13 @@ _LONGEST_PAUSE_S = 8.0
 
 
 class Owner:
-    """A process of the simulation: its threads run, are stopped, or are gone."""
+    """A process of the simulation: its threads run, are stopped, or are gone; its network may be cut."""
 
     def __init__(self, name: str):
         self.name = name
         self.stopped = False
         self.dead = False
+        self.cut = False
 
 
 class Scheduler:
