@@ -101,21 +101,16 @@ class Factoring:
         if not operands:
             return text
         piece = self.rng.choice(operands)
-        assert text.count(piece) >= 1
         start = text.index(piece)
-        hole = self._hole(piece, "expression", params, arguments)
-        whole = _parsed(text[:start] + "\0".replace("\0", "_hole_") + text[start + len(piece) :])
-        is_operand = whole is not None and any(isinstance(n, ast.Name) and n.id == "_hole_" for n in ast.walk(whole))
-        filled = (
-            ast.dump(whole).replace("Name(id='_hole_', ctx=Load())", ast.dump(_parsed(piece))) if is_operand else ""
-        )
-        if not is_operand or filled != ast.dump(_parsed(text)):
-            # The first place of the same text has another meaning.
-            name = hole[2:-1]
-            params.pop(name)
-            arguments.pop(name, None)
-            return text
-        return text[:start] + hole + text[start + len(piece) :]
+        before, after = text[:start], text[start + len(piece) :]
+        in_brackets = before.endswith("(") and after.startswith(")")
+        # Without its brackets, which the macro adds where they are needed.
+        for left, right in [*([(before[:-1], after[1:])] if in_brackets else []), (before, after)]:
+            whole, hole = _parsed(f"{left}_hole_{right}"), "Name(id='_hole_', ctx=Load())"
+            # The first place of the same text may have another meaning.
+            if whole and ast.dump(whole).replace(hole, ast.dump(_parsed(piece))) == ast.dump(_parsed(text)):
+                return left + self._hole(piece, "expression", params, arguments) + right
+        return text
 
 
 def _parsed(text: str) -> ast.expr | None:
