@@ -13,7 +13,7 @@ from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.operators.core.parsed_values import BranchSpec
 from streamkit.spec import macros, sections, steps, yaml_reader
-from streamkit.spec.topology_model import GeneratorSpec, MacroSpec, PipelineSpec, TopologyModel
+from streamkit.spec.topology_model import GeneratorSpec, MacroSpec, ParameterSpec, PipelineSpec, TopologyModel
 from streamkit.spec.yaml_nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import (
     BAD,
@@ -166,8 +166,12 @@ def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
 
 
 def _macro_spec(reader: Reader, macro: Macro) -> MacroSpec:
-    unused = tuple(macros.unused_parameters(macro))
-    return MacroSpec(macro.name, macro.name in reader.used_macros, unused, macro.position)
+    parameters = {
+        name: ParameterSpec(each.type, each.default is None, each.description)
+        for name, each in macro.parameters.items()
+    }
+    unused, is_used = tuple(macros.unused_parameters(macro)), macro.name in reader.used_macros
+    return MacroSpec(macro.name, macro.description, parameters, is_used, unused, macro.position)
 
 
 def _generators_beside(

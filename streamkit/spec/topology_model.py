@@ -104,10 +104,21 @@ class GeneratorSpec:
 
 
 @dataclass(frozen=True)
+class ParameterSpec:
+    """A parameter of a macro; type: one of macros.TYPES."""
+
+    type: str
+    is_required: bool
+    description: str
+
+
+@dataclass(frozen=True)
 class MacroSpec:
     """A macro, whose steps belong to the pipelines that use it. unused: its parameters that no step of it has."""
 
     name: str
+    description: str
+    parameters: Mapping[str, ParameterSpec]
     is_used: bool
     unused: tuple[str, ...]
     position: Position = field(compare=False)

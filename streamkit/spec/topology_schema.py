@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from streamkit import plugins, serdes
 from streamkit.config.settings import ALIASES, BY_DURATION, POLICIES, SETTINGS, Setting, SettingValue
 from streamkit.config.values import PREFIXES
-from streamkit.errors import UsageError
+from streamkit.errors import StreamkitError, UsageError
 from streamkit.operators import OPERATORS, STEPS
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
@@ -24,7 +24,8 @@ from streamkit.spec.macros import TYPES
 from streamkit.spec.markdown import without_links
 from streamkit.spec.sections import STORE_DURATIONS
 from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
-from streamkit.spec.topology_model import TIMESTAMP_POLICIES
+from streamkit.spec.topology_file import load
+from streamkit.spec.topology_model import TIMESTAMP_POLICIES, MacroSpec
 from streamkit.spec.yaml_reader import MAX_LENGTH
 from streamkit.state.definitions import IN_FILE
 
@@ -99,10 +100,12 @@ def _branch_options() -> Schema:
     return {"if": ref("expression"), **_ends(), "chained": optional(chained)}
 
 
-def _macro_definitions(definitions: Schema, operators: Mapping[str, AnyOperator]) -> Schema:
+def _macro_definitions(
+    definitions: Schema, operators: Mapping[str, AnyOperator], macros: Mapping[str, MacroSpec] | None
+) -> Schema:
     """Return the definition of a macro, and those around steps in a file that may have macros, as `NAME.macros`.
 
-    A schema can't refer to names in the file: there each further name is that of a macro.
+    A schema can't refer to names in the file: without `macros`, each further name is that of a macro.
     """
     branching = [
         name for name, each in operators.items() if any(isinstance(f.kind, fields.Branches) for f in each.fields)
@@ -112,9 +115,14 @@ def _macro_definitions(definitions: Schema, operators: Mapping[str, AnyOperator]
     for name in names:
         text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}.macros"')
     found: Schema = json.loads(text)
-    others = {"not": {"enum": list(operators)}}
-    uses = {"type": "object", "minProperties": 1, "maxProperties": 1, "propertyNames": others}
-    found["step.macros"]["anyOf"] += [{"type": "string", **others}, uses]
+    one = {"type": "object", "minProperties": 1, "maxProperties": 1}
+    if macros is None:
+        others = {"not": {"enum": list(operators)}}
+        found["step.macros"]["anyOf"] += [{"type": "string", **others}, {**one, "propertyNames": others}]
+    else:
+        alone = [name for name, each in macros.items() if not any(p.is_required for p in each.parameters.values())]
+        uses = {**object_of({name: _use(each) for name, each in macros.items()}), **one}
+        found["step.macros"]["anyOf"] += [{"enum": alone}, uses, VARIABLE]
     types = one_of_words(tuple(TYPES))
     text_of = {"type": "string", "description": "Free text."}
     default = {"description": "Its value where a use has none; null: the option is left out."}
@@ -125,6 +133,34 @@ def _macro_definitions(definitions: Schema, operators: Mapping[str, AnyOperator]
         {"description": optional(text_of), "params": optional(parameters), "steps": steps}, ("steps",)
     )
     return found
+
+
+_ARGUMENTS: Schema = {
+    "expression": {"$ref": "#/$defs/expression"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "duration": {"$ref": "#/$defs/signedDuration"},
+    "name": {"$ref": "#/$defs/name"},
+    "stream": {"anyOf": [{"$ref": "#/$defs/pipelineReference"}, {"$ref": "#/$defs/inlineSource"}]},
+    "streams": {"type": ["string", "object", "array"]},
+    "serde": {"$ref": "#/$defs/serde"},
+    "steps": {"type": "array", "items": {"$ref": "#/$defs/step.macros"}},
+}
+"""By the types of parameters; others take text."""
+
+
+def _use(macro: MacroSpec) -> Schema:
+    """Return the schema of a macro's arguments."""
+    options, required = {}, tuple(name for name, each in macro.parameters.items() if each.is_required)
+    for name, each in macro.parameters.items():
+        schema: Schema = dict(_ARGUMENTS.get(each.type, {"type": "string"}))
+        options[name] = optional({**schema, "description": each.description} if each.description else schema)
+    forms = [object_of(options, required)]
+    needed = required or tuple(options)
+    forms += [options[needed[0]]] if len(needed) == 1 else []
+    forms += [] if required else [{"type": "null"}]
+    return {**({"description": macro.description} if macro.description else {}), "anyOf": forms}
 
 
 def _definitions(operators: Mapping[str, AnyOperator], added: Iterable[str]) -> Schema:
@@ -299,8 +335,13 @@ def _custom_store() -> Schema:
     return object_of({name: optional(option) for name, option in options.items()}, ("type",))
 
 
-def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Schema:
-    """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own."""
+def build(
+    operators: Mapping[str, AnyOperator], added: Iterable[str] = (), macros: Mapping[str, MacroSpec] | None = None
+) -> Schema:
+    """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own.
+
+    macros: those of a file for which the schema is; None: of any file.
+    """
 
     def entries(name: str, description: str) -> Schema:
         schema = {"type": "object", "additionalProperties": ref(name)}
@@ -336,13 +377,13 @@ def build(operators: Mapping[str, AnyOperator], added: Iterable[str] = ()) -> Sc
         "if": {"anyOf": [{"required": ["macros"]}, {"required": ["include"]}]},
         "then": {"properties": {"pipelines": entries("pipeline.macros", "")}},
         "else": {"properties": {"pipelines": entries("pipeline", "")}},
-        "$defs": {**definitions, **_macro_definitions(definitions, operators)},
+        "$defs": {**definitions, **_macro_definitions(definitions, operators, macros)},
     }
 
 
-def with_plugins() -> Schema:
-    """Return the schema with the steps and serdes of installed plugins."""
-    return build(STEPS, plugins.load(plugins.SERDES))
+def with_plugins(macros: Mapping[str, MacroSpec] | None = None) -> Schema:
+    """Return the schema with the steps and serdes of installed plugins, and the macros of a file."""
+    return build(STEPS, plugins.load(plugins.SERDES), macros)
 
 
 def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
@@ -367,8 +408,16 @@ def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """Write the schema, with `--check` compare it, with `--plugins` print it with what installed plugins add.
 
-    Returns the exit code.
+    `--macros FILE` prints it for a file, with its macros and those that it includes. Returns the exit code.
     """
+    if arguments[:1] == ["--macros"] and len(arguments) == 2:
+        try:
+            macros = load(arguments[1]).macros
+        except StreamkitError as error:
+            print(error, file=sys.stderr)
+            return error.exit_code
+        print(json.dumps(with_plugins(macros), indent=1, ensure_ascii=False))
+        return 0
     if arguments == ["--plugins"]:
         print(json.dumps(with_plugins(), indent=1, ensure_ascii=False))
         return 0

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from streamkit.operators import OPERATORS
-from streamkit.spec.topology_schema import PATH, build
+from streamkit.spec.topology_schema import PATH, build, main
 from tests.spec.helpers import TOPOLOGIES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,3 +76,26 @@ def test_files_that_may_have_macros_use_them_as_steps():
     assert validator().is_valid({**HEAD, "macros": {"m": macro}, "pipelines": pipelines})
     assert validator().is_valid({**HEAD, "include": "macros.yaml", "pipelines": pipelines})
     assert not validator().is_valid({**HEAD, "pipelines": pipelines})
+
+
+def test_the_schema_of_a_file_has_its_macros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        "streamkit: 1\napplication: a\nmacros:\n"
+        "  m: {description: Of one, params: {x: {type: integer, description: How many}}, steps: []}\n"
+        "  n: {params: {x: {type: text, default: a}, y: {type: streams, default: null}}, steps: []}\n"
+    )
+    assert main(["--macros", str(file)]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    own = jsonschema.Draft202012Validator(schema)
+
+    def is_valid(step: object) -> bool:
+        pipelines = {"p": {"stream": "a", "steps": [step]}}
+        return own.is_valid({**HEAD, "macros": {"m": {"steps": []}}, "pipelines": pipelines})
+
+    assert [is_valid(step) for step in ({"m": {"x": 1}}, {"m": 2}, "n", {"n": {"y": ["q"]}}, "filter_not")] == [
+        True
+    ] * 4 + [False]
+    assert [is_valid(step) for step in ("m", {"m": {"z": 1}}, {"m": {"x": "a"}}, {"o": 1}, "o")] == [False] * 5
+    assert main(["--macros", str(tmp_path / "none.yaml")]) == 2
