@@ -197,3 +197,17 @@ def test_an_offset_of_several_partitions_is_not_enough(failed: Path) -> None:
     assert_one_clear_line(done, 2, "several partitions have this offset", "broken-0@0", "more-0@0")
     done = streamkit("explain", failed, "--dead-letter", "more-0@0")
     assert_one_clear_line(done, 1, "the record at more-0@0 is not a dead letter", "it has no header")
+
+
+def test_a_step_of_an_included_macro_is_shown_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "macros.yaml").write_text("macros:\n  paid:\n    steps:\n      - filter: value.paid\n")
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        "streamkit: 1\napplication: a\ninclude: macros.yaml\ntopics: {in: {}, out: {}}\n"
+        "pipelines:\n  p: {stream: in, steps: [paid], to: out}\n"
+    )
+    records = tmp_path / "in.jsonl"
+    records.write_text('{"topic": "in", "key": "k", "value": {"paid": false}, "timestamp": 0}\n')
+    done = streamkit("try", str(file), "--input", str(records), "--trace")
+    assert (done.code, done.err) == (0, "")
+    assert "    4     filter  => dropped: 'value.paid' is false" in done.out.splitlines()
