@@ -94,6 +94,7 @@ SPARK = (
     "job_options",
     "workers",
     "spark_session",
+    "work_names",
     "rows",
     "sql",
     "job",

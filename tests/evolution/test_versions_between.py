@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class WithoutSpark(Evolution):
 
 @pytest.fixture(autouse=True)
 def no_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "describe_job", lambda *arguments: None)
+    monkeypatch.setattr(steps, "named", lambda *arguments: nullcontext())
 
 
 def evolution(versions: Versions, old: Plan, new: Plan) -> WithoutSpark:

@@ -12,6 +12,7 @@ from streamkit.distribution import install_command
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from tests.requirements import MissingTool, require
 from tests.spark.incremental_runs import TOPOLOGY
+from tests.spark.spark_page import UI
 from tests.spark.support import SETTINGS
 
 
@@ -25,8 +26,8 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator:
-    """A session on local[2]."""
-    session = open_session(Cluster("local[2]", SETTINGS), "tests")
+    """A session on local[2] with Spark's page."""
+    session = open_session(Cluster("local[2]", SETTINGS | UI), "tests")
     yield session
     session.stop()
 

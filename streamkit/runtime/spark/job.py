@@ -37,6 +37,7 @@ from streamkit.runtime.spark.stage_plan import (
     refuse_clocks,
     table_topics,
 )
+from streamkit.runtime.spark.work_names import WorkName, input_name, named, output_name, planned
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.cycle import run_cycle
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept, state_of
@@ -396,6 +397,8 @@ class Job:
         if work.by_key:
             frame = with_place(frame)
         frame = repartition(frame, 1 if stage.cyclic else max(1, stage.tasks), self.pieces(stage))
+        with named(spark, self._input_name(stage, rows, before is not None)):
+            frame = planned(frame)
         if merges:
             if outside:
                 # Rows without an order come first, in their own order: those that the job wrote have one.
@@ -413,6 +416,23 @@ class Job:
             frame = frame.sortWithinPartitions(*(name for name in order if name in frame.columns))
         run = run_cycle if stage.cyclic else run_tasks
         return frame.mapInArrow(partial(run, work), work.ddl)
+
+    def name_of(self, output: str) -> WorkName:
+        """Return the name for Spark of the work that makes an output: a topic on the log, or another name among the outputs."""
+        states = {STATE: "rows of stores", MEMORY: "positions and times", CHANGELOGS: "changelogs", OFFSETS: "offsets"}
+        if output in states:
+            return output_name(self.plan, self.stages, (), states[output])
+        if output == REST:
+            return output_name(self.plan, self._routing or self.stages, (), "other topics")
+        writers = [each for each in self.stages if output in each.outputs] or self._routing
+        return output_name(self.plan, writers, (output,), output)
+
+    def _input_name(self, stage: Stage, rows: Mapping[str, list[DataFrame]], has_state: bool) -> WorkName:
+        """Return the name for Spark of the work before a stage."""
+        topics = [topic for topic in stage.inputs if rows.get(topic)]
+        writers = [each for each in self.stages if each is not stage and not set(topics).isdisjoint(each.outputs)]
+        outside = [topic for topic in topics if self._from_outside(topic)]
+        return input_name(self.plan, stage, writers, outside, "rows of stores" if has_state else "")
 
     def _merges(self, stage: Stage) -> bool:
         """Return whether a stage merges rows by their times: of several topics, or of a topic that is written and an input."""
@@ -465,7 +485,7 @@ class Job:
                 .coalesce(1)
                 .sortWithinPartitions("partition", "source", "offset")
             )
-            with translated():
+            with translated(), named(spark, WorkName.of(self.plan.application, topic, "global table")):
                 batches += _record_batches(frame.toArrow())
         return GlobalTables(uuid.uuid4().hex, share(spark, pickle.dumps(batches)), self.partitions)
 

@@ -313,13 +313,6 @@ def changed_meaning(spark: SparkSession) -> str | None:
     )
 
 
-def describe_job(spark: SparkSession, text: str) -> None:
-    """Set the description that Spark's UI shows for the next jobs."""
-    context = classic_context(spark)
-    if context is not None:
-        context.setJobDescription(text)
-
-
 def share(spark: SparkSession, data: bytes) -> Shared:
     """Make data available in every worker."""
     context = classic_context(spark)

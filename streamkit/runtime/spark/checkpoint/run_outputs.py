@@ -24,6 +24,7 @@ from streamkit.runtime.spark.tables.table_target import (
     sql_name,
 )
 from streamkit.runtime.spark.tables.table_writing import Stamp, last_run, write_table
+from streamkit.runtime.spark.work_names import WorkName, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -252,9 +253,9 @@ def settle_tables(
             raise missing(target, "there is no such table")
         if not exists or last_run(spark, target, manifest.id) < last.run:
             job = f"{manifest.application}, --checkpoint {checkpoint.folder}"
-            write_table(
-                spark, target, _waiting_rows(spark, checkpoint, target, last), Stamp(manifest.id, job, last.run)
-            )
+            rows = _waiting_rows(spark, checkpoint, target, last)
+            with named(spark, WorkName.of(manifest.application, *target.change)):
+                write_table(spark, target, rows, Stamp(manifest.id, job, last.run))
         checkpoint.files.delete(waiting)
         report(target.described)
 

@@ -32,10 +32,11 @@ from streamkit.runtime.spark.job import repartition
 from streamkit.runtime.spark.job_options import JobOptions, Range
 from streamkit.runtime.spark.rows.file_system import FileSystem, join
 from streamkit.runtime.spark.rows.log_rows import Address, write_log
-from streamkit.runtime.spark.spark_session import describe_job, translated
+from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.ranges import COMMITTED
 from streamkit.runtime.spark.submission.submit_job import global_topics
+from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import Kept, unpack_rows
 from streamkit.runtime.spark.workers.task_stores import SpillingMap, SpillingStores
@@ -266,8 +267,8 @@ class Evolution:
         for name, topic in stores.changelogs.items():
             _check_own(log, topic.name)
             ids[name] = self._recreate(log, topic, self._form(stores, name))
-            describe_job(spark, f"streamkit {self._new.application}: {topic.name}")
-            with self._checkpoint(spark, stores).limited_batches(manifest):
+            name_of_work = WorkName.of(self._new.application, topic.name, "changelog")
+            with named(spark, name_of_work), self._checkpoint(spark, stores).limited_batches(manifest):
                 rows = self._rows(stores, name, manifest, spark)
                 count = 0 if rows is None else write_log(rows, Address.of(self._new))
             report(f"{topic.name}: {count} records written")

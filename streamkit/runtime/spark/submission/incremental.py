@@ -22,7 +22,7 @@ from streamkit.runtime.spark.job_options import JobOptions, Place, Range
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import OutputLayout
-from streamkit.runtime.spark.spark_session import describe_job, translated
+from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.submit_job import (
     JobInputs,
     Prepared,
@@ -36,6 +36,7 @@ from streamkit.runtime.spark.submission.submit_job import (
     write_outputs,
 )
 from streamkit.runtime.spark.tables.table_target import targets_of
+from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def submit_next(plan: Plan, options: JobOptions, spark: SparkSession, report: Re
     """Run what is new since the last run of the checkpoint, and commit it. Raises StreamkitError of many kinds, each one line."""
     check_options(options)
     check(plan, options)
-    with translated():
+    with translated(), named(spark, WorkName.of(plan.application, "checkpoint", "look")):
         options = with_formats(spark, options)
         checkpoint = Checkpoint(spark, FileSystem(spark), options.checkpoint or "")
         with checkpoint.opened(plan) as before:
@@ -156,12 +157,11 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
         else run_outputs.staged_place(place, run.number, run.token)
         for topic, place in places.items()
     }
-    describe_job(spark, f"streamkit {job.plan.application}: state")
-    memories = {
-        bytes(row["key"]).decode(): json.loads(bytes(row["value"]))
-        for row in outputs[MEMORY].select("key", "value").collect()
-    }
-    state_files = checkpoint.write_state(outputs[STATE], run.folder)
+    with named(spark, job.name_of(MEMORY)):
+        rows = outputs[MEMORY].select("key", "value").collect()
+    memories = {bytes(row["key"]).decode(): json.loads(bytes(row["value"])) for row in rows}
+    with named(spark, job.name_of(STATE)):
+        state_files = checkpoint.write_state(outputs[STATE], run.folder)
     pieces = [
         (store, partition, Piece(run.folder, kind, rows, size, tuple(state_files.get((store, kind, partition), ()))))
         for task, memory in memories.items()

@@ -61,11 +61,10 @@ class Progress:
         assert java_context is not None
         store = java_context.sc().statusStore()
         running = store.lastStageAttempt(infos[0].stageId)
-        description = running.description()
         started = running.submissionTime()
         seconds = time.time() - started.get().getTime() / 1000 if started.isDefined() else 0
         return Snapshot(
-            description.get() if description.isDefined() else infos[0].name,
+            infos[0].name,
             sum(info.numCompletedTasks for info in infos),
             sum(info.numTasks for info in infos),
             sum(self._records(store, index) for index in range(infos[-1].stageId + 1)),

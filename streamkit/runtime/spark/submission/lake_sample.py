@@ -20,6 +20,7 @@ from streamkit.runtime.spark.rows.first_rows import by_files, first_rows
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
 from streamkit.runtime.spark.spark_session import Cluster, open_session, translated
 from streamkit.runtime.spark.submission.submit_job import check, count_of, with_formats
+from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import lines_of
 from streamkit.serdes.plain import Json
@@ -44,7 +45,7 @@ def sample(
     here = replace(cluster or Cluster(), master=os.environ.get("MASTER") or "local[*]")
     spark = open_session(here, f"streamkit {plan.application}: sample")
     try:
-        with translated():
+        with translated(), named(spark, WorkName.of(plan.application, "sample")):
             return sample_in(spark, plan, inputs, limit)
     finally:
         spark.stop()

@@ -47,7 +47,7 @@ from streamkit.runtime.spark.rows.log_rows import (
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
 from streamkit.runtime.spark.rows.positions import same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs
-from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, describe_job, translated
+from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated
 from streamkit.runtime.spark.sql.sources import InputColumns, columns_of_files
 from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.stage_plan import has_routes, matching, patterns, topics_read, written_topics
@@ -56,6 +56,7 @@ from streamkit.runtime.spark.submission.stage_loads import load_of, local_files,
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
 from streamkit.runtime.spark.tables.table_target import TableTarget, check_target, targets_of
 from streamkit.runtime.spark.tables.table_writing import rows_for, write_table
+from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept
 from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork
@@ -186,15 +187,16 @@ def submit(
     check(plan, options)
     with translated():
         options = with_formats(spark, options)
-        _check_outputs(spark, options, targets_of(plan, options, layouts_of(plan, options)).values())
+        with named(spark, WorkName.of(plan.application, "outputs", "look")):
+            _check_outputs(spark, options, targets_of(plan, options, layouts_of(plan, options)).values())
         setting = changed_meaning(spark)
         if setting is not None and options.engine == AUTO:
             report(f"all stages run in Python: {setting} changes what queries mean")
             options = replace(options, engine=PYTHON)
-        opened = {
-            topic: [open_files(spark, place, number=number) for number, place in enumerate(places)]
-            for topic, places in options.inputs.items()
-        }
+        opened = {}
+        for topic, places in options.inputs.items():
+            with named(spark, WorkName.of(plan.application, topic, "look")):
+                opened[topic] = [open_files(spark, place, number=number) for number, place in enumerate(places)]
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
         prepared = prepare(plan, options, counts, columns=columns_of(opened))
         try_tasks(prepared.job)
@@ -209,8 +211,7 @@ def submit(
             check_seedable(plan, prepared.address, prepared.job.layout)
         outputs = _written_outputs(spark, prepared, opened, report)
         if options.write_state:
-            describe_job(spark, f"streamkit {plan.application}: state")
-            _write_state(plan, prepared, outputs, report)
+            _write_state(plan, spark, prepared, outputs, report)
         return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
 
 
@@ -422,31 +423,38 @@ def write_outputs(
         if topic in (CHANGELOGS, OFFSETS, STATE, MEMORY) or topic in compared_only:
             continue
         place = staged.get(topic) or options.outputs.get(topic)
-        describe_job(spark, f"streamkit {job.plan.application}: {topic}")
-        if topic in targets:
-            rows = rows_for(frame, job.pickled, targets[topic], layouts.get(topic))
-            if topic in staged:
-                rows.write.mode("error").parquet(staged[topic].path)
+        with named(spark, job.name_of(topic)):
+            if topic in targets:
+                rows = rows_for(frame, job.pickled, targets[topic], layouts.get(topic))
+                if topic in staged:
+                    rows.write.mode("error").parquet(staged[topic].path)
+                else:
+                    _write_rows(spark, job.plan.application, targets[topic], rows, report)
+            elif place is not None:
+                replaces = options.overwrite or is_second or _is_leftover(place)
+                write_files(frame, place, job.pickled, replaces, layouts.get(topic))
+                final = options.outputs.get(topic) or place
+                report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
             else:
-                _write_rows(spark, targets[topic], rows, report)
-            continue
-        if place is not None:
-            replaces = options.overwrite or is_second or _is_leftover(place)
-            write_files(frame, place, job.pickled, replaces, layouts.get(topic))
-            final = options.outputs.get(topic) or place
-            report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
-            continue
-        if topic != REST:
-            ensure_topics(prepared.address, {topic + options.shadow: _declaration(job, topic)})
-        count = write_log(frame, prepared.address, options.shadow)
-        name = "topics of routes" if topic == REST else topic + options.shadow
-        report(f"{name}: {count} records written to {prepared.address.servers}")
+                _write_records(prepared, topic, frame, report)
 
 
-def _write_rows(spark: SparkSession, target: TableTarget, rows: DataFrame, report: Report) -> None:
+def _write_rows(spark: SparkSession, application: str, target: TableTarget, rows: DataFrame, report: Report) -> None:
     """Write rows to a table, once they are complete: MERGE reads them twice, and takes none that Python functions make."""
-    write_table(spark, target, rows.localCheckpoint())
+    complete = rows.localCheckpoint()
+    with named(spark, WorkName.of(application, *target.change)):
+        write_table(spark, target, complete)
     report(target.described)
+
+
+def _write_records(prepared: Prepared, topic: str, frame: DataFrame, report: Report) -> None:
+    """Write rows to the log."""
+    shadow = prepared.job.options.shadow
+    if topic != REST:
+        ensure_topics(prepared.address, {topic + shadow: _declaration(prepared.job, topic)})
+    count = write_log(frame, prepared.address, shadow)
+    name = "topics of routes" if topic == REST else topic + shadow
+    report(f"{name}: {count} records written to {prepared.address.servers}")
 
 
 def layouts_of(plan: Plan, options: JobOptions) -> dict[str, OutputLayout]:
@@ -464,12 +472,16 @@ def _declaration(job: Job, topic: str) -> tuple[int | None, int | None, Mapping[
     return (count, declared.replication_factor, declared.config) if declared is not None else (count, None, {})
 
 
-def _write_state(plan: Plan, prepared: Prepared, outputs: Mapping[str, DataFrame], report: Report) -> None:
+def _write_state(
+    plan: Plan, spark: SparkSession, prepared: Prepared, outputs: Mapping[str, DataFrame], report: Report
+) -> None:
     job, address = prepared.job, prepared.address
     create_internal_topics(address, job.layout)
-    count = write_log(outputs[CHANGELOGS], address)
+    with named(spark, job.name_of(CHANGELOGS)):
+        count = write_log(outputs[CHANGELOGS], address)
     # At the end: a live run that finds no committed offsets starts from the beginning.
-    commit_offsets(plan, address, outputs[OFFSETS], prepared.ranges)
+    with named(spark, job.name_of(OFFSETS)):
+        commit_offsets(plan, address, outputs[OFFSETS], prepared.ranges)
     report(f"state: {count} records written to changelogs, offsets committed for {plan.application}")
 
 
@@ -480,7 +492,8 @@ def _compare(spark: SparkSession, prepared: Prepared, made: DataFrame, topic: st
         raise TopicError(f"--compare {topic}: it does not exist at {prepared.address.servers}")
     ranges, _ = find_ranges(prepared.address, job.plan.application, Range(), {topic: count})
     existing = read_frame(spark, LogReading(prepared.address, tuple(ranges)))
-    return compare(made, existing, job.plan, topic, job.is_final(topic))
+    with named(spark, replace(job.name_of(topic), description=f"{job.plan.application} / {topic} / compare")):
+        return compare(made, existing, job.plan, topic, job.is_final(topic))
 
 
 def global_topics(plan: Plan) -> list[str]:

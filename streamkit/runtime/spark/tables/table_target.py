@@ -59,10 +59,15 @@ class TableTarget:
         return f"--output {self.topic}={self.path}"
 
     @property
-    def described(self) -> str:
-        """What a write does, for the report of a job."""
+    def change(self) -> tuple[str, str]:
+        """The topic and what a write does with it."""
         done = {MERGE: "merged into", OVERWRITE: "written over the rows of", APPEND: "appended to"}[self.mode]
-        return f"{'other topics' if self.topic == REST else self.topic}: {done} {self.path}"
+        return "other topics" if self.topic == REST else self.topic, f"{done} {self.path}"
+
+    @property
+    def described(self) -> str:
+        """The same for the report of a job."""
+        return ": ".join(self.change)
 
     @property
     def is_path(self) -> bool:
