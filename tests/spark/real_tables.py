@@ -22,6 +22,7 @@ from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.submit_job import submit
 from streamkit.runtime.spark.tables import table_writing
 from streamkit.runtime.spark.tables.table_target import TableTarget
+from tests.spark.spark_page import UI, SparkPage
 from tests.spark.support import SETTINGS, write_lines
 from tests.spark.table_environment import FORMATS
 
@@ -63,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         },
     }
     places = {"spark.jars": os.environ["JARS"], "spark.sql.warehouse.dir": str(folder / "warehouse")}
-    session = open_session(Cluster("local[2]", {**SETTINGS, **places, **own[FORMAT.name]}), "tables")
+    session = open_session(Cluster("local[2]", {**SETTINGS, **UI, **places, **own[FORMAT.name]}), "tables")
     yield session
     session.stop()
 
@@ -332,9 +333,13 @@ def ended(runs: Runs, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, fu
 
 
 def test_each_run_is_one_commit(spark: Any, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = Runs(spark, tmp_path, table)
+    runs, page = Runs(spark, tmp_path, table), SparkPage(spark)
     runs.add(0)
-    runs.run()
+    with page.watched():
+        runs.run()
+    assert [name for name in page.names if not name.startswith("lake / ")] == []
+    changes = {f"latest / merged into {table}_latest", f"copies / appended to {table}_copies", "checkpoint / look"}
+    assert changes <= {job["name"].removeprefix("lake / ") for job in page.jobs}
     assert runs.history() == [[1], [1]]
     before = runs.found(table)
     # Before the commit of run 2: nothing has changed, and the run is repeated with more to read.
