@@ -18,6 +18,7 @@ from streamkit.runtime.spark.job_options import JobOptions, parse_place
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.incremental import submit_next
+from streamkit.runtime.spark.submission.lake_sample import sample_in
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import command
 from tests.spark.incremental_runs import lines
@@ -113,10 +114,10 @@ def test_outages_and_a_kill(spark: Any, server: Server, tmp_path: Path) -> None:
     short = [Fault("", count=3, skip=skip) for skip in (5, 40)]
     assert runs.run(*short, Fault("PUT .*/manifests/000001.json", count=1, is_lost=True)) is None
     assert server.seen.count("PUT /lake/words/manifests/000001.json If-None-Match") == 2
-    # The store stays away, from the output or from the commit on.
+    # The store stays away, from the input, the output or the commit on.
     before = runs.written()
     runs.add(1)
-    for pattern in ("PUT .*/out/_run-000002", "PUT .*/manifests/"):
+    for pattern in ("GET .*/lines/", "PUT .*/out/_run-000002", "PUT .*/manifests/"):
         error = runs.run(Fault(pattern))
         assert error is not None
         assert "reduce your request rate" in error
@@ -156,3 +157,7 @@ def test_columns(spark: Any, server: Server, tmp_path: Path) -> None:
     submit(load(path), JobOptions({"orders": (place,)}, dict([output])), spark)
     found = spark.read.parquet(f"s3a://{BUCKET}/copies").select("key", "value_amount", "value_day").collect()
     assert sorted(map(tuple, found)) == [("a", 1, "x y"), ("b", 2, "z")]
+    _, of_files = parse_place(f"orders=s3a://{BUCKET}/orders,key=user,value=amount,timestamp=0", "--input")
+    for limit in (1, 2):
+        records = sample_in(spark, load(path), {"orders": (of_files,)}, limit)
+        assert [record["value"] for record in records] == [1, 2][:limit]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,14 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 BUCKET = "lake"
+IMPATIENT = {
+    "attempts.maximum": "1",
+    "retry.limit": "2",
+    "retry.interval": "10ms",
+    "retry.throttle.limit": "4",
+    "retry.throttle.interval": "10ms",
+}
+"""Short waits between few attempts."""
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
@@ -41,6 +50,22 @@ class Fault:
 
 
 @dataclass
+class Outage(Fault):
+    """Answers 503 to all requests for some seconds, from the first one that has the pattern on."""
+
+    seconds: float = 60
+    began: float | None = None
+    answered: int = 0
+
+    def hits(self, line: str) -> bool:
+        if self.began is None and re.search(self.pattern, line):
+            self.began = time.monotonic()
+        is_busy = self.began is not None and time.monotonic() - self.began < self.seconds
+        self.answered += is_busy
+        return is_busy
+
+
+@dataclass
 class Server:
     """The server while it runs. seen: the requests so far, `If-None-Match` behind those that are conditional."""
 
@@ -59,19 +84,15 @@ class Server:
         )
         self.client.create_bucket(Bucket=BUCKET)
 
-    def settings(self, jars: str) -> dict[str, str]:
-        """The settings of Spark for this store, with short waits between few attempts."""
+    def settings(self, jars: str, patience: Mapping[str, str] = IMPATIENT) -> dict[str, str]:
+        """The settings of Spark for this store. patience: those of S3A for attempts and the waits between them."""
         own = {
             "endpoint": self.url,
             "endpoint.region": "us-east-1",
             "path.style.access": "true",
             "access.key": "a",
             "secret.key": "b",
-            "attempts.maximum": "1",
-            "retry.limit": "2",
-            "retry.interval": "10ms",
-            "retry.throttle.limit": "4",
-            "retry.throttle.interval": "10ms",
+            **patience,
         }
         return {"spark.jars": jars, **{f"spark.hadoop.fs.s3a.{name}": value for name, value in own.items()}}
 

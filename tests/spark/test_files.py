@@ -249,8 +249,8 @@ HEAD_OF_CSV = "key,value,timestamp\n"
         ("in", {"in/2024/x.jsonl": LINE_OF_ONE}, "Spark does not read .*/in/2024/x.jsonl: .*/in/[*]"),
         ("_in.jsonl", {"_in.jsonl": LINE_OF_ONE}, "names that begin with _"),
         ("in.csv", {"in.csv": "Key,value,timestamp\na,b,1\n"}, "column 'Key' would not be read; rename it to 'key'"),
-        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc\n"}, "Encountered error while reading file .*in.csv"),
-        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc,d,2,e\n"}, "Encountered error while reading file .*in.csv"),
+        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc\n"}, r"in\.csv can't be read: .*MALFORMED"),
+        ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc,d,2,e\n"}, r"in\.csv can't be read: .*MALFORMED"),
         (
             "in.csv",
             {"in.csv": f"{HEAD_OF_CSV}a,b,noon\n"},
@@ -259,7 +259,7 @@ HEAD_OF_CSV = "key,value,timestamp\n"
         (
             "in",
             {"in/a.csv": f"{HEAD_OF_CSV}a,b,1\n", "in/b.csv": "value,key,timestamp\nb,a,2\n"},
-            "Encountered error while reading file .*b.csv",
+            r"b\.csv can't be read: .*",
         ),
     ],
 )

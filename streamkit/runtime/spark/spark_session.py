@@ -240,6 +240,13 @@ def reason(error: Exception) -> str:
         return f"{found[1]} exists; --overwrite replaces it"
     if found := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
         return f"{found[1]} was deleted while the job read it; nothing of this run counts"
+    # Spark names the file alone, and what it met there only as the cause.
+    if found := re.search(
+        r"NO_HINT\] Encountered error while reading file (\S+?)\. .*?^Caused by: [\w.$]+: ([^\n]+)",
+        text,
+        re.DOTALL | re.M,
+    ):
+        return f"{found[1]} can't be read: {found[2]}"
     if "[CONFLICTING_DIRECTORY_STRUCTURES]" in text:
         found_paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
         return f"{found_paths} have folders NAME=VALUE, whose columns Spark finds in one directory only: give each an --input of its own"
