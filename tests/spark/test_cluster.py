@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import streamkit.errors
 from tests.broker.support import kill, until
 from tests.cli.support import command
 from tests.spark.support import read_lines, write_lines
@@ -35,12 +36,30 @@ pipelines:
   words:
     stream: lines
     steps:
-      - flat_map_values: {values: value.split(), value_serde: string}
+      - flat_map_values: {values: {call: "texts:words"}, value_serde: string}
       - group_by: {key: value, key_serde: string}
       - count
       - to_stream
     to: counts
 """
+TEXTS = """\
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
+
+import streamkit.errors
+
+SEPARATOR = Path(__file__).with_name("separator.txt").read_text()
+PLACE = Path(__file__).with_name("given" + ".txt").read_text()
+# A link has its text at once, also in a worker that is killed.
+os.symlink(f"{__file__} {streamkit.errors.__file__} {find_spec('streamkit._native') is not None}", f"{PLACE}/{uuid4()}")
+
+
+def words(key, value):
+    return value.split(SEPARATOR)
+"""
+"""A module that opens files beside it, one of which only `--files` sends, and tells from where it is and has streamkit."""
 SMALL = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
@@ -120,14 +139,19 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "topology.yaml"
+    path, given, seen = tmp_path / "topology.yaml", tmp_path / "given.txt", tmp_path / "seen"
     path.write_text(WORD_COUNT)
+    (tmp_path / "texts.py").write_text(TEXTS)
+    (tmp_path / "separator.txt").write_text("-")
+    seen.mkdir()
+    given.write_text(str(seen))
     draw = random.Random(1)
-    texts = [" ".join(f"w{draw.randrange(3000)}" for _ in range(8)) for _ in range(LINES)]
+    texts = ["-".join(f"w{draw.randrange(3000)}" for _ in range(8)) for _ in range(LINES)]
     lines = [{"value": text, "timestamp": number, "partition": number % 4} for number, text in enumerate(texts)]
     place, out = write_lines(tmp_path / "lines", lines), tmp_path / "out"
     settings = [text for name, value in SMALL.items() for text in ("--conf", f"{name}={value}")]
-    options = ["--master", cluster.address, "--input", f"lines={place.path}", "--output", f"counts={out}", *settings]
+    options = ["--master", cluster.address, "--files", str(given), *settings]
+    options += ["--input", f"lines={place.path}", "--output", f"counts={out}"]
     job = subprocess.Popen(
         command("submit", path, *options),
         stdout=subprocess.PIPE,
@@ -144,7 +168,13 @@ def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     finally:
         kill([job])
     assert (job.returncode, output) == (0, ""), errors
+    assert "sent to the workers: given.txt, separator.txt, texts.py" in errors.splitlines()
+    # The driver and the workers have the same streamkit, and the workers a copy of the module.
+    imported = [os.readlink(each).split() for each in seen.iterdir()]
+    native = str(find_spec("streamkit._native") is not None)
+    assert {tuple(others) for _, *others in imported} == {(streamkit.errors.__file__, native)}
+    assert {str(tmp_path / "texts.py")} < {path for path, *_ in imported}
     found = read_lines(out)
-    truth = Counter(word for text in texts for word in text.split())
+    truth = Counter(word for text in texts for word in text.split("-"))
     assert {each["key"]: each["value"] for each in found} == truth
     assert len(found) == len(truth)

@@ -141,6 +141,12 @@ PyFiles = Annotated[
 Archives = Annotated[
     str | None, typer.Option("--archives", metavar="FILES", help="Archives for the workers, separated by commas.")
 ]
+Files = Annotated[
+    str | None,
+    typer.Option(
+        "--files", metavar="FILES", help="Data files that modules find beside them on workers, separated by commas."
+    ),
+]
 
 Report = Annotated[Format, typer.Option("--format", help="The output format of --dry-run and --compare.")]
 
@@ -166,6 +172,7 @@ def submit(
     conf: Conf = None,
     py_files: PyFiles = None,
     archives: Archives = None,
+    files: Files = None,
     form: Report = Format.text,
     settings: Settings = None,
     env_file: EnvFile = None,
@@ -214,7 +221,9 @@ def submit(
         _check_incremental(options, dry_run)
     elif accept_input_changes:
         raise UsageError("--accept-input-changes needs --checkpoint: other jobs read everything in one way")
-    cluster = cluster_of(master, conf, py_files, archives, job.cluster)
+    cluster = replace(
+        cluster_of(master, conf, py_files, archives, job.cluster), files=_list(files) or job.cluster.files
+    )
     with silence_noticed(plan) if uses_log(plan, options) else nullcontext():
         if dry_run:
             _show_stages(plan, options, form)

@@ -60,6 +60,8 @@ class Cluster:
     py_files: Sequence[str] = ()
     archives: Sequence[str] = ()
     verbose: bool = False
+    files: Sequence[str] = ()
+    """Data files that modules find beside them on workers."""
 
 
 def open_session(cluster: Cluster, name: str) -> SparkSession:

@@ -225,6 +225,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from submit' -l overwrite -d 'R
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l conf -d 'A setting of Spark’s'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l py-files -d 'Python files for the workers, separated by commas'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l archives -d 'Archives for the workers, separated by commas'
+complete -c streamkit -n '__fish_seen_subcommand_from submit' -l files -d 'Data files that modules find beside them on workers, separated by commas'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l format -d 'The output format of --dry-run and --compare'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l set -d 'Override a config value of the file'
 complete -c streamkit -n '__fish_seen_subcommand_from submit' -l env-file -d 'A file of NAME=VALUE lines'

@@ -44,7 +44,7 @@ from streamkit.spec.yaml_reader import BAD, Bad, Reader
 
 KEYS = (
     "topology", "description", "set", "inputs", "outputs", "checkpoint", "emit", "engine", "from", "until", "on_data_loss", "overwrite",
-    "shadow", "compare", "write_state", "parallelism", "master", "spark", "py_files", "archives",
+    "shadow", "compare", "write_state", "parallelism", "master", "spark", "py_files", "archives", "files",
 )  # fmt: skip
 ON_DATA_LOSS = ("error", "warn")
 PlanOf: TypeAlias = Callable[[str, Mapping[str, str]], Plan]
@@ -126,6 +126,7 @@ class _JobReader:
             self._texts(keys, "spark"),
             self._paths(keys, "py_files"),
             self._paths(keys, "archives"),
+            files=self._paths(keys, "files"),
         )
         options = self._options(keys)
         if self._plan is None:

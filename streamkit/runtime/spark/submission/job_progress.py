@@ -114,13 +114,15 @@ def _print(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
 
 def _draw(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
     from rich.console import Console
+    from rich.text import Text
 
     started, progress = time.monotonic(), Progress(context)
     with Console(file=out).status("starting") as status:
         while not ended.wait(_DRAW_SECONDS):
             now = _snapshot_or_none(progress)
             if now is not None:
-                status.update(now.text(time.monotonic() - started))
+                # A line that takes two of them would be redrawn below itself.
+                status.update(Text(now.text(time.monotonic() - started), overflow="ellipsis", no_wrap=True))
 
 
 def _snapshot_or_none(progress: Progress) -> Snapshot | None:

@@ -105,6 +105,7 @@ def build() -> Schema:
         "spark": {**SETTINGS, "description": "Settings of Spark."},
         "py_files": {**files, "description": "Python files for the workers."},
         "archives": {**files, "description": "Archives for the workers."},
+        "files": {**files, "description": "Data files that modules find beside them on workers."},
     }  # fmt: skip
     assert tuple(keys) == KEYS
     return {

@@ -95,7 +95,7 @@ def run_job(
     """
     spark = open_session(cluster, f"streamkit {plan.application}")
     try:
-        ship(spark, plan)
+        ship(spark, plan, cluster.files, report)
         with job_context(spark):
             if options.checkpoint is not None:
                 submit_next(plan, options, spark, report)
