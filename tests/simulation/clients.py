@@ -182,6 +182,11 @@ class SimulatedConsumer(Consumer):
     def poll(self, max_records: int, timeout_ms: int) -> list[RecordBatch]:
         scheduler, network = current(), self._network
         deadline = scheduler.now + timeout_ms / 1000
+        thread = scheduler.current
+
+        def more() -> bool:
+            return network.is_up(thread) and self._has_more()
+
         scheduler.sleep(scheduler.random.random() * LATENCY_S)
         while True:
             if network.is_up():
@@ -190,8 +195,7 @@ class SimulatedConsumer(Consumer):
                     return batches
             if scheduler.now >= deadline:
                 return []
-            thread = scheduler.current
-            scheduler.give_up(lambda: network.is_up(thread) and self._has_more(), deadline)
+            scheduler.give_up(more, deadline)
 
     def _has_more(self) -> bool:
         return any(
