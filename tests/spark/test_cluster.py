@@ -153,7 +153,9 @@ def test_a_worker_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     options = ["--master", cluster.address, "--files", str(given), *settings]
     options += ["--input", f"lines={place.path}", "--output", f"counts={out}"]
     job = subprocess.Popen(
-        command("submit", path, *options),
+        # By a relative path: on the same machine, workers would find the module beside the file otherwise.
+        command("submit", path.name, *options),
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

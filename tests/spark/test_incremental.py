@@ -97,6 +97,6 @@ def test_the_log(spark: Any, counting: Path, tmp_path: Path) -> None:
     with address.admin() as admin:
         admin.delete_topics(["lines"])
         admin.create_topics([NewTopic("lines", 2, {})])
-    fails(run, "lines-0", "log ends at 0", "made again")
+    fails(run, "lines-0", "log ends at 0", "created again")
     write(40)
-    fails(run, "lines: the topic was deleted and made again since run 3", kind=TransportError)
+    fails(run, "lines: the topic was deleted and created again since run 3", kind=TransportError)

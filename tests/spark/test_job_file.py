@@ -92,6 +92,7 @@ master: local[${CORES:-2}]
 spark: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 8}
 py_files: more.py
 archives: [env.tar.gz#environment]
+files: [given.txt]
 """,
         CORES="4",
     )
@@ -133,6 +134,7 @@ archives: [env.tar.gz#environment]
         {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "8"},
         [str(folder / "more.py")],
         [str(folder / "env.tar.gz#environment")],
+        files=[str(folder / "given.txt")],
     )
     assert found.plan.config["num.standby.replicas"] == 1
 

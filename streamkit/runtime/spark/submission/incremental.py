@@ -294,7 +294,7 @@ def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
     for topic, now in found.items():
         if before.topic_ids.get(topic, now) != now:
             raise TransportError(
-                f"{topic}: the topic was deleted and made again since run {before.run} read it, so that its offsets are those "
+                f"{topic}: the topic was deleted and created again since run {before.run} read it, so that its offsets are those "
                 "of other records; begin with a new checkpoint and a new output"
             )
     return {**before.topic_ids, **found}
