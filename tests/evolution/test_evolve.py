@@ -193,7 +193,7 @@ def test_new_topic_that_an_existing_store_needs_too(versions: Versions) -> None:
 
 def test_other_applications(versions: Versions) -> None:
     old = versions.plan()
-    with pytest.raises(UsageError, match="one `application`"):
+    with pytest.raises(UsageError, match="both versions need the same `application`"):
         evolution(versions, old, versions.plan(application="other")).find()
 
 
