@@ -131,7 +131,7 @@ def test_names_end_with_their_work(spark: Any, page: SparkPage) -> None:
         spark.range(3).collect()
     assert {job["name"] for job in page.jobs[:-1]} == {"a / b", "a / c"}
     assert page.jobs[-1]["name"].startswith("collect at ")
-    assert "description" not in page.jobs[-1]
+    assert not page.jobs[-1].get("description")
 
 
 def test_the_page_is_for_this_machine_alone(spark: Any) -> None:
