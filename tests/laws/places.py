@@ -26,7 +26,8 @@ _MAIN = {f"step.{name}": f"step.{name}/{operator.main}" for name, operator in OP
 @cache
 def declared() -> set[str]:
     """Return the places that the language declares, as `step.filter/if` or `topic/timestamp`."""
-    definitions = build(OPERATORS)["$defs"]
+    # Steps of a file with macros are the same steps.
+    definitions = {name: body for name, body in build(OPERATORS)["$defs"].items() if not name.endswith(".macros")}
     found = {"/".join((name, *path)) for name, body in definitions.items() for path in _paths(body, ())}
     # Main options and bare predicates are short forms of an option.
     short = {**_MAIN, "branch": "branch/if", "listedBranch": "listedBranch/if"}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.errors import DeserializationError, Position, ProcessingError, SerdeError
-from streamkit.graph.physical_topology import OnError
+from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.operators.core.task_services import FailedRecord
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution import metadata
@@ -157,7 +157,7 @@ def test_a_commit_request_ends_the_round():
     assert task.commit_requested
 
 
-ORIGIN = SimpleNamespace(pipeline="words", step="filter", position=Position("orders.yaml", 12, 9))
+ORIGIN = StepRef("words", "filter", Position("orders.yaml", 12, 9))
 RECORD = FailedRecord("orders", 2, 17, 5, b"k", b'{"a": 1}', None, "k", {"a": 1})
 
 

@@ -39,7 +39,9 @@ class _TopicColumn:
 
 
 class Session:
-    """What a job needs of a session."""
+    """What a job needs of a session; as one of Spark Connect, it names no work."""
+
+    sparkContext = None
 
     def createDataFrame(self, rows: list, ddl: str) -> Frame:
         """Return a frame without rows."""
@@ -51,6 +53,7 @@ class Frame:
     """Rows in partitions of Spark, a table each. draw: cuts rows into batches, which Spark does at places of its own."""
 
     topic = _TopicColumn()
+    sparkSession = Session()
 
     def __init__(self, tables: list[pa.Table], draw: random.Random):
         self.tables = tables

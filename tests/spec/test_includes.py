@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from streamkit import lint
 from streamkit.errors import TopologyError, UsageError
 from streamkit.plan import build, load
 from streamkit.runtime.driver import run_case
-from streamkit.runtime.spark.submission.ship import module_folders, zip_modules
+from streamkit.runtime.spark.submission.ship import contents_of, module_folders
 from streamkit.spec import load as load_model
 
 MAIN = """streamkit: 1
@@ -61,9 +60,7 @@ def test_a_cluster_gets_the_modules_of_all_folders(shared: Path) -> None:
     (shared / "own.py").write_text("")
     plan = load(shared / "t.yaml")
     assert module_folders(plan) == [shared, shared / "shared"]
-    found = zip_modules(shared / "shared", shared / "modules.zip")
-    assert found is not None
-    assert zipfile.ZipFile(found).namelist() == ["near.py"]
+    assert contents_of(shared / "shared") == {"near.py": shared / "shared" / "near.py"}
     (shared / "near.py").write_text("")
     with pytest.raises(UsageError, match=r"near.py and .*shared/near.py have one name"):
         module_folders(plan)
