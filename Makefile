@@ -131,6 +131,7 @@ memory: $(READY) ## Run at a steady rate and look whether memory, files and stat
 
 screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium, prometheus)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.spark_page docs/screenshots
 
 site: $(READY) ## Build the site of docs/ into build/site; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f deploy/site/mkdocs.yml -d $(CURDIR)/build/site/$(RELEASE)
