@@ -494,8 +494,9 @@ class OwnTransactions:
     def settle(self, topics: Collection[str] = ()) -> None:
         """End the lost transactions as their coordinator did.
 
-        topics: those of the last transaction, which may not be in the plan: records choose them. Raises UnreachableError, or RetriableTransportError if brokers don't know yet or a transaction is open and can't
-        be ended. The thread must not write after either.
+        topics: the ones that the last transaction has written; records may choose topics that the plan does not name. Raises
+        UnreachableError, or RetriableTransportError if brokers don't know yet or a transaction is open and can't be ended. The
+        thread must not write after either.
         """
         plan, self._refresh = self._shared.plan, True
         self._may_look = self._sees_offsets = True
