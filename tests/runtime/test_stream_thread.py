@@ -212,12 +212,18 @@ def test_without_anything_to_commit_faults_are_borne_forever(tmp_path):
     assert harness.values() == [b"0"]
 
 
-def test_full_partitions_are_paused_and_resumed(tmp_path):
+def with_a_full_partition(tmp_path) -> Harness:
+    """A task that waits for its other input."""
     program = FakeProgram(("in", "other"))
     harness = Harness(tmp_path, program, Settings(buffered_records=3, max_idle_ms=1_000_000))
     harness.shared.topics = TopicsOnLog({"in": 1, "other": 1}, {0: program.topics})
     harness.send(4)
     harness.round()
+    return harness
+
+
+def test_full_partitions_are_paused_and_resumed(tmp_path):
+    harness = with_a_full_partition(tmp_path)
     consumer: Any = harness.thread._committer.consumer
     assert consumer.paused == {IN}
     harness.log.append([("other", None, b"x", 100, None, 0)])
@@ -227,11 +233,7 @@ def test_full_partitions_are_paused_and_resumed(tmp_path):
 
 
 def test_a_full_partition_that_comes_back_is_paused_again(tmp_path):
-    program = FakeProgram(("in", "other"))
-    harness = Harness(tmp_path, program, Settings(buffered_records=3, max_idle_ms=1_000_000))
-    harness.shared.topics = TopicsOnLog({"in": 1, "other": 1}, {0: program.topics})
-    harness.send(4)
-    harness.round()
+    harness = with_a_full_partition(tmp_path)
     # It forgets the partitions that it gives up.
     consumer: Any = harness.thread._committer.consumer
     harness.thread._tasks.handle_corruption(TaskCorruptedError("restart", on_disk=False))

@@ -298,10 +298,12 @@ class History:
         owner, seconds = self._process().owner, self._draw.choice((1.0, 6.0, 20.0)) * self._draw.random()
         self.note(f"{owner.name} is cut off for {seconds:.1f} s")
         owner.cut = True
+        self._later(seconds, lambda: setattr(owner, "cut", False))
 
+    def _later(self, seconds: float, step: Callable[[], None]) -> None:
         def go_on() -> None:
             self.scheduler.sleep(seconds)
-            owner.cut = False
+            step()
 
         self.scheduler.threads.append(self._thread(go_on, Owner("test")))
 
@@ -317,12 +319,7 @@ class History:
         owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
         self.note(f"{owner.name} stands still for {seconds:.1f} s")
         owner.stopped = True
-
-        def go_on() -> None:
-            self.scheduler.sleep(seconds)
-            owner.stopped = False
-
-        self.scheduler.threads.append(self._thread(go_on, Owner("test")))
+        self._later(seconds, lambda: setattr(owner, "stopped", False))
 
     def _leave(self) -> None:
         process = self._process()
