@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.simulation.history import MUTATION, MUTATIONS, Verdict, run_seed
+from tests.simulation.history import MUTATION, MUTATIONS, Verdict, prepare, run_seed
 
 
 def _fork(seed: int) -> tuple[int, int, Path]:
@@ -98,6 +98,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.mutations:
         return _mutate(options)
+    prepare()
     if options.show is not None:
         (found,) = verdicts(iter([options.show]), 1)
         print(*found.lines, *found.wrong, sep="\n")

@@ -131,6 +131,8 @@ class Broker:
         """When it has begun to shut down: from then on it skips markers of some partitions, as Kafka 4.3 and 4.4 do (KAFKA-20734)."""
         self.skipped: dict[tuple[TopicPartition, int], tuple[bool, float]] = {}
         """Transactions that have ended without a marker in a partition, by producer id: whether they were committed, and when."""
+        self.changes = 0
+        """How many times what a consumer can read has changed."""
         self.history: list[str] = []
         self.verbose = False
         """Whether the history has each end of a transaction in a partition."""
@@ -198,6 +200,7 @@ class Broker:
         return TopicPartition(row[0], partition_of(row[1], count) if row[1] is not None else 0)
 
     def produce(self, rows: Sequence[OutputTuple]) -> None:
+        self.changes += 1
         for row in rows:
             self.partition(self.place_of(row)).append([row], -1, self._now_ms(), transactional=False)
 
@@ -234,6 +237,7 @@ class Broker:
     def produce_in(self, name: str, epoch: int, rows: Sequence[OutputTuple]) -> None:
         """Add partitions to a transaction, and write to them."""
         found = self._begun(name, epoch)
+        self.changes += 1
         for row in rows:
             place = self.place_of(row)
             found.partitions.add(place)
@@ -290,6 +294,7 @@ class Broker:
 
     def _end_skipped(self, place: TopicPartition, producer: int) -> bool:
         committed, _ = self.skipped.pop((place, producer))
+        self.changes += 1
         self.partition(place).end_transaction(producer, self._now_ms(), committed=committed)
         return committed
 
@@ -320,6 +325,7 @@ class Broker:
             else:
                 # Ends what was skipped before, too.
                 self.skipped.pop((place, producer), None)
+                self.changes += 1
                 self.partition(place).end_transaction(producer, self._now_ms(), committed=committed)
             finish(place)
 

@@ -183,9 +183,15 @@ class SimulatedConsumer(Consumer):
         scheduler, network = current(), self._network
         deadline = scheduler.now + timeout_ms / 1000
         thread = scheduler.current
+        seen = -1
 
         def more() -> bool:
-            return network.is_up(thread) and self._has_more()
+            # Asked at each turn of another thread: only a change of the log can change the answer.
+            nonlocal seen
+            if network.broker.changes == seen or not network.is_up(thread):
+                return False
+            seen = network.broker.changes
+            return self._has_more()
 
         scheduler.sleep(scheduler.random.random() * LATENCY_S)
         while True:

@@ -5,6 +5,7 @@ Nothing here is by chance: the same seed gives the same history, line by line.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from tests.simulation import scheduler as scheduling
 from tests.simulation.mutations import MUTATIONS
@@ -22,20 +24,25 @@ MUTATION = "SIMULATION_MUTATION"
 """The variable that names a mistake of `mutations`, which must be known before modules are loaded."""
 
 with instrument(
-    ("streamkit.runtime.local.", "streamkit.transport.kafka.kafka_membership"),
+    ("streamkit.runtime.local.", "streamkit.transport.kafka.kafka_membership", "streamkit.state.directory"),
     MUTATIONS.get(os.environ.get(MUTATION, "")),
 ):
     import streamkit.runtime.local.client as client
     import streamkit.transport.kafka.kafka_membership as membership
+    from streamkit.compile.compiler import compile_sub_topology
     from streamkit.plan import load
+    from streamkit.plan.model import Plan
     from streamkit.record import TopicPartition
     from streamkit.transport.log_interface import NewTopic
-    from tests.simulation import clients
+    from tests.simulation import clients, files
     from tests.simulation.broker import Broker
     from tests.simulation.clients import Network, SimulatedTransport
 
 PARTITIONS, KEYS, WORDS = 4, 12, 8
-FAULTS_S, HEAL_S = 40.0, 240.0
+FAULTS_S, HEAL_S = (5.0, 5.0, 10.0, 30.0), 120.0
+"""How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
+TURNS = 200_000
+"""The most turns of a history: three times what a long one takes."""
 OPERATOR_S = 15.0
 TOPOLOGY = f"""\
 streamkit: 1
@@ -86,7 +93,10 @@ class Process:
         self.error: BaseException | None = None
         self.thread: Thread | None = None
         self._history = history
-        self._folder = history.folder / f"p{number}-0"
+        self._folder = history.folder / f"p{number}"
+        self._plan = load(
+            history.file, env={}, overrides={**SETTINGS, **history.settings, "state.dir": str(self._folder)}
+        )
         self._starts = 0
 
     def start(self) -> None:
@@ -99,9 +109,7 @@ class Process:
 
     def _run(self) -> None:
         try:
-            settings = {**SETTINGS, **self._history.settings, "state.dir": str(self._folder)}
-            plan = load(self._history.file, env={}, overrides=settings)
-            app = client.Application(plan, SimulatedTransport(self._history.network))
+            app = client.Application(self._plan, SimulatedTransport(self._history.network))
             app.run(stop=self.stop)  # type: ignore[arg-type]
         except BaseException as error:
             self.error = error
@@ -112,13 +120,16 @@ class Process:
 
     def kill(self) -> None:
         """End it as SIGKILL does; what it has written to files stays."""
-        self.owner.dead = True
-        # Its open files stay open in this process, by the names that they had.
-        left, self._folder = self._folder, self._history.folder / f"p{self.number}-{self._starts}"
-        if left.exists():
-            left.rename(self._folder)
-            for lock in [*self._folder.rglob(".lock"), *self._folder.rglob("LOCK")]:
-                lock.unlink()
+        self._history.scheduler.kill(self.owner)
+        # It stays open in this process.
+        for lock in self._folder.rglob(".lock"):
+            lock.unlink()
+
+    def lose_power(self, draw: Random) -> None:
+        """End it as a loss of power does; what it has synced stays."""
+        self.kill()
+        if self._folder.exists():
+            self._history.disk.lose_power(self._folder, draw)
 
 
 SETTINGS = {
@@ -134,9 +145,10 @@ SETTINGS = {
 class History:
     """One seed."""
 
-    def __init__(self, seed: int, folder: Path, processes: int = 3):
+    def __init__(self, seed: int, folder: Path):
         self.verdict = Verdict(seed)
         self.folder = folder
+        self.disk = files.install()
         self.file = folder / "app.yaml"
         self.file.write_text(TOPOLOGY, encoding="utf-8")
         self.scheduler: Scheduler = scheduling.begin(seed)
@@ -157,7 +169,8 @@ class History:
         self.broker.verbose = bool(os.environ.get("DEBUG"))
         names = ("events", "counts", "lines", "words")
         self.broker.create([NewTopic(name, PARTITIONS) for name in names])
-        self.processes = [Process(self, number) for number in range(1, processes + 1)]
+        self.processes = [Process(self, number + 1) for number in range(draw.choice((2, 3, 3)))]
+        self._faults_s = draw.choice(FAULTS_S)
         self._events: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
         self._written_all = False
@@ -170,10 +183,10 @@ class History:
         owner = Owner("test")
         steps = (self._write, self._strike, self._tick)
         self.scheduler.threads += [self._thread(step, owner) for step in steps]
-        done = self.scheduler.run(lambda: self._over, FAULTS_S + HEAL_S)
+        done = self.scheduler.run(lambda: self._over, self._faults_s + HEAL_S, TURNS)
         verdict = self.verdict
         if not done:
-            verdict.wrong.append(f"stuck: {self._state()}")
+            verdict.wrong.append(f"stuck after {self.scheduler.turns} turns: {self._state()}")
         self._judge()
         verdict.turns, verdict.seconds = self.scheduler.turns, self.scheduler.now
         verdict.lines += self.broker.history
@@ -217,7 +230,7 @@ class History:
 
     def _write(self) -> None:
         draw = Random(f"input of {self.verdict.seed}")
-        while self.scheduler.now < FAULTS_S:
+        while self.scheduler.now < self._faults_s:
             self.scheduler.sleep(draw.random() * 0.3)
             if self.broker.is_down:
                 continue
@@ -239,12 +252,14 @@ class History:
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
         for process in self.processes:
             process.start()
-        kinds = [self._kill, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove]
+        kinds = [
+            self._kill, self._lose_power, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove
+        ]  # fmt: skip
         usual = draw.sample(kinds, draw.randint(1, len(kinds)))
         mean = draw.choice((0.8, 3.0, 8.0))
         # Some mistakes need two faults at nearly the same time, or one in the middle of a commit.
         bursts, moments = draw.choice((0.0, 0.3, 0.6)), draw.choice((0.0, 0.5, 1.0))
-        while scheduler.now < FAULTS_S:
+        while scheduler.now < self._faults_s:
             scheduler.sleep(draw.random() * 0.3 if draw.random() < bursts else draw.expovariate(1 / mean))
             if draw.random() < moments:
                 self._await_moment()
@@ -275,6 +290,11 @@ class History:
         process = self._process()
         self.note(f"{process.owner.name} is killed")
         process.kill()
+
+    def _lose_power(self) -> None:
+        process = self._process()
+        self.note(f"{process.owner.name} loses power")
+        process.lose_power(self._draw)
 
     def _await_moment(self) -> None:
         """Wait for a moment at which a fault is most likely to find a mistake."""
@@ -417,7 +437,21 @@ class History:
             ]
 
 
+def prepare() -> None:
+    """Load what every history needs, before processes are forked from this one."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "app.yaml"
+        file.write_text(TOPOLOGY, encoding="utf-8")
+        plan: Plan = load(file, env={})
+    for sub_topology in plan.sub_topologies:
+        compile_sub_topology(plan, sub_topology)
+    gc.collect()
+    gc.freeze()
+
+
 def run_seed(seed: int, folder: Path) -> Verdict:
     """Run one history in this process, which is used up afterwards."""
+    # The histories are short; and passes of the collector would free the threads of killed processes.
+    gc.disable()
     membership.Client = clients.GroupClient  # type: ignore[misc,assignment]
     return History(seed, folder).run()

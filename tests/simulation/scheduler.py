@@ -31,6 +31,8 @@ EPOCH_S = 1_700_000_000
 NEVER = float("inf")
 _TURN_S = 0.0002
 """The longest virtual time of a usual turn."""
+_LONGEST_TURN = 400
+"""The most statements of a turn."""
 _LONGEST_PAUSE_S = 8.0
 """The longest time for which a machine that is busy leaves a thread without a turn."""
 
@@ -59,31 +61,43 @@ class Scheduler:
         self.pauses = 0.0
         """The chance that a turn ends with a long pause of its thread."""
         self._hub = greenlet.getcurrent()
-        self._left = 1
 
-    def run(self, done: Callable[[], bool], until: float) -> bool:
-        """Run until `done()`; return False if the clock reaches `until` before."""
+    def run(self, done: Callable[[], bool], until: float, turns: int) -> bool:
+        """Run until `done()`; return False if the clock reaches `until` before, or after so many turns."""
         while not done():
-            if self.now >= until:
+            now = self.now
+            if now >= until or self.turns >= turns:
                 return False
-            ready = [thread for thread in self.threads if thread.ready(self.now)]
+            ready = [
+                thread
+                for thread in self.threads
+                if not thread.owner.stopped
+                and (thread.deadline <= now or (thread.until is not None and thread.until()))
+            ]
             if not ready:
                 deadlines = [thread.deadline for thread in self.threads if not thread.owner.stopped]
                 self.now = min([*deadlines, until])
                 continue
-            self._turn(self.random.choice(ready))
-            self.dead += [thread for thread in self.threads if thread.owner.dead and not thread.ended]
-            self.threads = [thread for thread in self.threads if not (thread.ended or thread.owner.dead)]
+            self._turn(ready[int(self.random.random() * len(ready))])
         return True
 
+    def kill(self, owner: Owner) -> None:
+        """Let the threads of a process never run again."""
+        owner.dead = True
+        self.dead += [thread for thread in self.threads if thread.owner.dead]
+        self.threads = [thread for thread in self.threads if not thread.owner.dead]
+
     def _turn(self, thread: Thread) -> None:
+        global _left
         self.turns += 1
         self.now += self.random.random() * _TURN_S
         thread.until, thread.deadline = None, NEVER
-        self._left = self.random.randint(1, 400)
+        _left = int(self.random.random() * _LONGEST_TURN)
         self.current = thread
         thread.greenlet.switch()
         self.current = None
+        if thread.ended:
+            self.threads.remove(thread)
 
     def give_up(self, until: Callable[[], bool] | None = None, deadline: float = 0.0) -> bool:
         """Let others run until a condition or a deadline, by default for one turn; return whether the condition is met."""
@@ -94,20 +108,29 @@ class Scheduler:
         self._hub.switch()
         return until is None or until()
 
-    def statement(self) -> None:
-        """Count a statement of an instrumented module; after some, drawn at random, others run."""
-        self._left -= 1
-        if self._left < 0 and self.current is not None:
+    def interrupt(self) -> None:
+        """End the turn of the thread that runs."""
+        if self.current is not None:
             if self.random.random() < self.pauses:
                 self.give_up(None, self.now + self.random.random() ** 2 * _LONGEST_PAUSE_S)
             else:
                 self.give_up()
 
     def sleep(self, seconds: float) -> None:
-        self.give_up(lambda: False, self.now + max(0.0, seconds))
+        self.give_up(None, self.now + max(0.0, seconds))
 
 
 _scheduler: Scheduler = Scheduler(0)
+_left = 0
+"""How many statements the present turn still has."""
+
+
+def statement() -> None:
+    """Count a statement of an instrumented module; after some, drawn at random, others run."""
+    global _left
+    _left -= 1
+    if _left < 0:
+        _scheduler.interrupt()
 
 
 def begin(seed: int) -> Scheduler:
@@ -162,11 +185,6 @@ class Thread:
         finally:
             self.ended = True
 
-    def ready(self, now: float) -> bool:
-        if self.owner.stopped:
-            return False
-        return self.deadline <= now or (self.until is not None and self.until())
-
     def join(self, timeout: float | None = None) -> None:
         _scheduler.give_up(lambda: self.ended, NEVER if timeout is None else _scheduler.now + max(0.0, timeout))
 
@@ -186,7 +204,7 @@ class Lock:
         if self.reentrant and self._owner is me:
             self._depth += 1
             return True
-        _scheduler.statement()
+        statement()
         if self._owner is not None:
             if not blocking:
                 return False
@@ -269,11 +287,11 @@ class Event:
 
     def set(self) -> None:
         self._set = True
-        _scheduler.statement()
+        statement()
 
     def clear(self) -> None:
         self._set = False
-        _scheduler.statement()
+        statement()
 
     def wait(self, timeout: float | None = None) -> bool:
         deadline = NEVER if timeout is None else _scheduler.now + max(0.0, timeout)
@@ -362,7 +380,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return compile(_Interrupting().visit(ast.parse(text)), self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__["__statement__"] = lambda: _scheduler.statement()
+        module.__dict__["__statement__"] = statement
         super().exec_module(module)
 
 
