@@ -261,7 +261,7 @@ def _section(endpoint: Endpoint) -> str:
 
 # The page at `/`: the topology with its live state, in one file.
 
-_SCRIPTS = ("live.js", "status.js", "charts.js", "records.js", "topics.js", "queries.js")
+_SCRIPTS = ("live.js", "rates.js", "status.js", "charts.js", "records.js", "topics.js", "queries.js")
 
 
 def show_page(service: Service, request: Request) -> Response:

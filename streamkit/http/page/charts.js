@@ -142,12 +142,6 @@ function curves(points, x, y) {
   const area = starts.map(each => "M" + each.from.toFixed(1) + " " + HEIGHT + each.d + "L" + each.to.toFixed(1) + " " + HEIGHT + "z").join("");
   return [shape("path", {class: "area", d: area}), shape("path", {class: "curve", d: path})];
 }
-function shape(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, each] of Object.entries(attributes)) element.setAttribute(name, each);
-  element.append(...children);
-  return element;
-}
 
 /* ---- events ---- */
 let seen = 0;

@@ -61,14 +61,6 @@ function listen(path, take, failed) {
 }
 
 /* ---- numbers and times ---- */
-function count(number) {
-  if (number === null || number === undefined) return "?";
-  number = Number(number);
-  if (number >= 1e9) return (number / 1e9).toFixed(1) + " G";
-  if (number >= 1e6) return (number / 1e6).toFixed(1) + " M";
-  if (number >= 1e4) return (number / 1e3).toFixed(1) + " k";
-  return number >= 100 || Number.isInteger(number) ? Math.round(number).toLocaleString("en") : number.toFixed(1);
-}
 function span(seconds) {
   if (seconds === null) return "…";
   if (seconds < 60) return Math.ceil(seconds) + " s";
@@ -87,7 +79,6 @@ const moment = ms => (new Date(ms).toDateString() === new Date().toDateString() 
 const time = ms => ms >= 1e12 && ms < 8.64e15 ? new Date(ms).toISOString().replace(".000Z", "Z") : String(ms);
 const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
 const sumKnown = list => list.includes(null) ? null : sum(list, each => each);
-const add = (into, key, value) => into.set(key, value === null || into.get(key) === null ? null : (into.get(key) || 0) + value);
 const text = value => typeof value === "string" ? value : JSON.stringify(value);
 function keyText(key) {
   if (key === null || typeof key !== "object" || !("start" in key)) return text(key);

@@ -15,8 +15,7 @@ function problem(list) {
 function show(state) {
   current = state;
   const instances = state.instances, alive = instances.filter(each => each.threads);
-  const tasks = alive.flatMap(each => each.threads.flatMap(thread => thread.tasks.map(task => ({...task, thread, instance: each}))));
-  const active = tasks.filter(task => task.kind === "active");
+  const active = activeTasks(instances);
   byId("state").textContent = state.condition;
   byId("state").className = "badge " + {ok: tone(state.condition), warning: "warn", error: "bad"}[state.level];
   byId("state").hidden = false;
@@ -151,36 +150,13 @@ function showRestoring(instances) {
 }
 
 /* ---- the graph ---- */
-const edges = {rate: new Map(), lag: new Map()};
-function showEdges(tasks) {
-  const rate = edges.rate = new Map(), lag = edges.lag = new Map();
-  for (const task of tasks) {
-    const sub = task.id.split("_")[0];
-    for (const each of task.inputs) {
-      add(rate, "in " + each.topic + " " + sub, each.rate); add(lag, "in " + each.topic + " " + sub, each.lag);
-    }
-    for (const [topic, each] of Object.entries(task.produced_rates)) add(rate, "out " + topic + " " + sub, each);
-  }
-  for (const edge of document.querySelectorAll("#graph [data-kind]")) {
-    const key = edge.dataset.kind + " " + edge.dataset.topic + " " + edge.dataset.sub;
-    const busy = (rate.get(key) || 0) > 0;
-    if (edge.classList.contains("line")) { edge.classList.toggle("busy", busy); continue; }
-    if (!rate.has(key)) { edge.textContent = ""; continue; }
-    const behind = edge.dataset.kind === "in" && lag.get(key) !== 0 ? "lag " + count(lag.get(key)) : "";
-    const shown = count(rate.get(key)) + "/s";
-    // Before a node the rate is above the edge, and the lag below it.
-    if (edge.classList.contains("before")) edge.replaceChildren(shown, behind ? shape("tspan", {x: edge.getAttribute("x"), dy: "1.75em"}, behind) : "");
-    else edge.textContent = shown + (behind ? " · " + behind : "");
-  }
-}
 /* Rates are counted at topics, and times for batches of a task: a node within has those of its sub-topology. */
 graph.extra = node => {
   if (!current) return [];
   const id = node.dataset.id;
   if (id.startsWith("topic ")) return topicFacts(id.slice(6));
   const sub = id.split(" ")[0], name = id.slice(sub.length + 1);
-  const tasks = current.instances.flatMap(each => each.threads || []).flatMap(each => each.tasks)
-    .filter(task => task.kind === "active" && task.id.split("_")[0] === sub);
+  const tasks = activeTasks(current.instances).filter(task => task.id.split("_")[0] === sub);
   if (name.startsWith("store:")) return storeFacts(name.slice(6), tasks);
   const per = kind => [...document.querySelectorAll("#graph .line." + kind)]
     .filter(edge => edge.dataset[kind === "in" ? "target" : "source"] === id)

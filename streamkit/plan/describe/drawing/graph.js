@@ -1,10 +1,7 @@
 /* ---- the topology: fits the window, can be dragged and zoomed; texts stay readable while there is room ---- */
 const graph = (() => {
   const frame = byId("graph"), MOST = 4, MOST_FITTED = 1.5, READABLE = 0.8;
-  /* One drawing for wide windows, and often one for narrow ones: the one that is shown larger is in the frame. */
-  const pictures = [frame.querySelector("svg"), ...[...frame.querySelectorAll("template")].map(each => document.importNode(each.content, true).querySelector("svg"))];
-  const sizes = new Map(pictures.map(each => [each, {x: 0, y: 0, w: each.viewBox.baseVal.width, h: each.viewBox.baseVal.height}]));
-  let svg = pictures[0], full = sizes.get(svg), view = {...full}, fitted = true, extra = () => [];
+  let pictures, sizes, svg, full, view, fitted = true, extra = () => [], chosen = () => {};
 
   const heading = box => box.parentNode.querySelector('.heading[data-sub="' + box.dataset.sub + '"]');
   const scale = () => Math.min(frame.clientWidth / view.w, frame.clientHeight / view.h);
@@ -73,6 +70,13 @@ const graph = (() => {
     fitted = false;
     draw();
   }
+  /* Moves the drawing until a node is in the middle, if a part of it is outside the frame. */
+  function reveal(node) {
+    const box = node.getBoundingClientRect(), inside = frame.getBoundingClientRect();
+    if (fitted || box.left >= inside.left && box.right <= inside.right && box.top >= inside.top && box.bottom <= inside.bottom) return;
+    const middle = (low, high) => (low + high) / 2;
+    move((middle(box.left, box.right) - middle(inside.left, inside.right)) / scale(), (middle(box.top, box.bottom) - middle(inside.top, inside.bottom)) / scale());
+  }
   function point(event) {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
     return {x: at.x, y: at.y};
@@ -139,14 +143,23 @@ const graph = (() => {
     });
   }
   const kind = node => [...node.classList].find(each => each !== "node" && each !== "selected").replace("-", " ");
-  for (const picture of pictures) {
-    // A picture can't contain buttons.
-    picture.setAttribute("role", "group");
-    for (const node of picture.querySelectorAll(".node")) button(node, kind(node) + " " + lines(node)[0].replace(/^(store|topic) /, ""), () => select(node));
-    for (const box of picture.querySelectorAll(".box")) {
-      button(box, "zoom to " + heading(box).textContent, () => show(box.getBBox()));
-      heading(box).addEventListener("click", () => { if (!dragged) show(box.getBBox()); });
+  /* Takes the drawings that are in the frame: one for wide windows, and often one for narrow ones. The larger one is shown. */
+  function load() {
+    pictures = [frame.querySelector("svg"), ...[...frame.querySelectorAll("template")].map(each => document.importNode(each.content, true).querySelector("svg"))];
+    sizes = new Map(pictures.map(each => [each, {x: 0, y: 0, w: each.viewBox.baseVal.width, h: each.viewBox.baseVal.height}]));
+    svg = pictures[0]; full = sizes.get(svg);
+    if (!fitted) bound();
+    select(null);
+    for (const picture of pictures) {
+      // A picture can't contain buttons.
+      picture.setAttribute("role", "group");
+      for (const node of picture.querySelectorAll(".node")) button(node, kind(node) + " " + lines(node)[0].replace(/^(store|topic) /, ""), () => select(node));
+      for (const box of picture.querySelectorAll(".box")) {
+        button(box, "zoom to " + heading(box).textContent, () => show(box.getBBox()));
+        heading(box).addEventListener("click", () => { if (!dragged) show(box.getBBox()); });
+      }
     }
+    resize();
   }
   function select(node) {
     if (selected) selected.classList.remove("selected");
@@ -158,6 +171,7 @@ const graph = (() => {
     const middle = each => (box => box.left + box.width / 2)(each.getBoundingClientRect());
     byId("details").classList.toggle("left", middle(node) > middle(frame));
     details();
+    chosen(node);
   }
   const labelled = line => [["changelog", "changelog "], ["pipeline", "pipeline "]].filter(([, start]) => line.startsWith(start))
     .map(([label, start]) => [label, line.slice(start.length)])[0] || [selected.classList.contains("store") ? "type" : "place", line];
@@ -175,9 +189,9 @@ const graph = (() => {
       step && step.yaml ? make("pre", {tabIndex: 0, "aria-label": "lines of the file"}, step.yaml) : "");
   }
   // What appears above the graph moves it down.
-  const observer = new ResizeObserver(resize);
+  const observer = new ResizeObserver(() => { if (svg) resize(); });
   for (const each of [frame.parentElement, document.body]) observer.observe(each);
-  window.addEventListener("resize", resize);
-  resize();
-  return {details, set extra(makePairs) { extra = makePairs; }, fit, zoom, scale, show};
+  window.addEventListener("resize", () => { if (svg) resize(); });
+  return {details, load, reveal, set extra(makePairs) { extra = makePairs; }, set chosen(act) { chosen = act; }, fit, zoom, scale, show};
 })();
+if (byId("graph").querySelector("svg")) graph.load();

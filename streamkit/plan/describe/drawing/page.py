@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from streamkit.plan.describe.drawing.picture import STYLE, Picture, pictures_of, svg_of
+from streamkit.plan.describe.drawing.picture import Picture, picture_style, pictures_of, svg_of
 from streamkit.plan.model import Plan
 
 
@@ -52,7 +52,7 @@ def page_of(plan: Plan, pictures: Sequence[Picture], parts: Parts) -> Page:
     topology = Template(_text("topology.html")).substitute(
         summary=escape(_summary(plan)), svg=first + "".join(f"<template>{svg}</template>" for svg in others)
     )
-    style = page_style() + STYLE + parts.style
+    style = page_style() + picture_style() + parts.style
     data = f"const TOPOLOGY = {_script({**_data(plan), **parts.data})};\n"
     script = f'"use strict";\n{data}{_text("common.js")}{_text("graph.js")}{parts.script}'
     html = Template(_text("page.html")).substitute(

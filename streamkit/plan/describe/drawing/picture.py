@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from importlib.resources import files
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -771,43 +772,22 @@ def _between(upper: Shape, lower: Shape, bends: list[_Point], right: bool) -> tu
 # The drawing as SVG, with its own style in light and dark.
 
 MARGIN = 16.0
-STYLE = """
-.t-graph{--ink:#1f2937;--soft:#6b7280;--line:#94a3b8;--box:#f8fafc;--edge:#cbd5e1;--card:#ffffff;--topic:#dbeafe;
---topic-line:#3b82f6;--inner:#ede9fe;--inner-line:#8b5cf6;--store:#dcfce7;--store-line:#16a34a;--io:#f1f5f9;--live:#b45309;
-font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-@media (prefers-color-scheme:dark){.t-graph{--ink:#e5e7eb;--soft:#9ca3af;--line:#64748b;--box:#111827;--edge:#374151;
---card:#1f2937;--topic:#172f54;--topic-line:#60a5fa;--inner:#2e2352;--inner-line:#a78bfa;--store:#14331f;
---store-line:#4ade80;--io:#18212f;--live:#fbbf24}}
-.t-graph text{fill:var(--ink);font-size:13px;text-anchor:middle}
-.t-graph .detail{fill:var(--soft);font-size:10px}
-.t-graph .title{font-weight:600}
-.t-graph .box rect{fill:var(--box);stroke:var(--edge)}
-.t-graph .heading{text-anchor:start;fill:var(--soft);font-size:12px;font-weight:600;paint-order:stroke;stroke:var(--box);
-stroke-width:4px}
-.t-graph .node rect{fill:var(--card);stroke:var(--line)}
-.t-graph .source rect,.t-graph .sink rect{fill:var(--io);stroke:var(--edge)}
-.t-graph .source .title,.t-graph .sink .title{fill:var(--soft);font-weight:500}
-.t-graph .topic rect{fill:var(--topic);stroke:var(--topic-line)}
-.t-graph .internal-topic rect{fill:var(--inner);stroke:var(--inner-line)}
-.t-graph .store path{fill:var(--store);stroke:var(--store-line)}
-.t-graph .line{fill:none;stroke:var(--line);stroke-width:1.4}
-.t-graph .line.store{stroke:var(--store-line);stroke-dasharray:3 3;opacity:.7}
-.t-graph .line.busy{stroke:var(--live);stroke-width:2}
-.t-graph .arrow{fill:var(--line);fill:context-stroke}
-.t-graph .live{font-size:11px;fill:var(--live);font-weight:600;text-anchor:start;paint-order:stroke;stroke:var(--box);stroke-width:3px}
-.t-graph .live.before{text-anchor:end}
-"""
 
 
 def describe_svg(plan: Plan) -> str:
     """Return the topology as an SVG picture."""
-    return svg_of(picture_of(plan), plan.application, STYLE) + "\n"
+    return svg_of(picture_of(plan), plan.application, picture_style()) + "\n"
+
+
+def picture_style() -> str:
+    """Return the style of drawings."""
+    return "\n" + files(__package__).joinpath("picture.css").read_text(encoding="utf-8")
 
 
 def svg_of(picture: Picture, title: str, style: str = "") -> str:
     """Return a picture as an SVG element; edges from and to topics carry `data-kind`, `data-topic` and `data-sub`.
 
-    style: STYLE, unless the page around the element has it.
+    style: that of drawings, unless the page around the element has it.
     """
     width, height = picture.width + 2 * MARGIN, picture.height + 2 * MARGIN
     parts = [
