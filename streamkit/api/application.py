@@ -8,7 +8,8 @@ from types import TracebackType
 
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
-from streamkit.record import Key, Value
+from streamkit.record import Operand as Key
+from streamkit.record import Operand as Value
 from streamkit.runtime.local.client import Application as LocalApplication
 from streamkit.runtime.local.queries import require_store
 from streamkit.runtime.operations.opening import open_log

@@ -8,7 +8,9 @@ from datetime import datetime
 from logging import Logger, LoggerAdapter
 from typing import Any, Literal, Protocol
 
-from streamkit.record import Headers, Key, Record, Value, WindowedKey
+from streamkit.record import Headers, Record, WindowedKey
+from streamkit.record import Operand as Key
+from streamkit.record import Operand as Value
 
 
 class Timer(Protocol):

@@ -10,7 +10,9 @@ from typing import Any
 from streamkit import durations
 from streamkit.errors import SerdeError, UnknownStoreError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.record import Headers, Key, Record, Value
+from streamkit.record import Headers, Record
+from streamkit.record import Operand as Key
+from streamkit.record import Operand as Value
 from streamkit.runtime.driver import Driver
 from streamkit.runtime.records import RecordObjects
 from streamkit.suggestions import did_you_mean, listed

@@ -15,11 +15,11 @@ from streamkit.errors import LimitError, TimeLimitError
 from streamkit.expressions import regex
 from streamkit.expressions.expression_limits import MAX_STEPS, MAX_TOTAL, SLOT
 from streamkit.extension import native
-from streamkit.record import Value
+from streamkit.record import Operand
 from streamkit.rounds import LARGE, made
 
 T = TypeVar("T")
-Known = dict[int, tuple[Value, int]]
+Known = dict[int, tuple[Operand, int]]
 """Containers and their sizes by `id`; they are held, so that no other value has their `id`."""
 
 ROUND, OPERATION = 10, 6
@@ -47,7 +47,7 @@ _INTEGERS = frozenset((int, bool))
 _BIG = 1 << 63
 
 
-_measured: Callable[[Value, Known], tuple[int, int] | None] | None = native("measured", None)
+_measured: Callable[[Operand, Known], tuple[int, int] | None] | None = native("measured", None)
 """Bytes and steps of a value by the extension `streamkit._native`, if it is in use; None if only Python can count them."""
 
 
@@ -150,7 +150,7 @@ class Budget:
         self.take(_NUMBER * len(values))  # type: ignore[arg-type]
         return self.item(values)
 
-    def row(self, value: Value) -> None:
+    def row(self, value: Operand) -> None:
         """Charge a further record: one of several that a step makes of a record, or one that is written."""
         self.take(ROW + self.size(value))
 
@@ -166,7 +166,7 @@ class Budget:
             self.spend(1 + self.size(value) // SLOT)
         return value
 
-    def search(self, pattern: Value, text: Value) -> None:
+    def search(self, pattern: Operand, text: Operand) -> None:
         """Charge a search of a text for a pattern, which is compiled at its first use."""
         compiled = regex.compiled(pattern)
         if pattern not in self._patterns:
@@ -192,7 +192,7 @@ class Budget:
 
     # -- Sizes --
 
-    def size(self, value: Value) -> int:
+    def size(self, value: Operand) -> int:
         """Return about how many bytes plain data has when it is written out, shared parts each time.
 
         Large containers are visited once for each record, since they do not change.
@@ -209,7 +209,7 @@ class Budget:
             return len(value)
         return self._size_of_container(value)
 
-    def _size_of_container(self, value: Value) -> int:
+    def _size_of_container(self, value: Operand) -> int:
         if _measured is not None and (found := _measured(value, self._known)):
             self.steps -= found[1]
             return found[0]
@@ -229,7 +229,7 @@ class Budget:
             self._known[id(value)] = (value, total)
         return total
 
-    def _size_of_all(self, items: Value) -> int:
+    def _size_of_all(self, items: Operand) -> int:
         kinds = set(map(type, items))
         # Long lists are nearly always of one type, which makes a check of each element unnecessary.
         if kinds == _TEXT:

@@ -13,7 +13,7 @@ from streamkit.expressions.function_entry import CALL
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import check_hashes
 from streamkit.expressions.methods import GUARDED
-from streamkit.record import Key, Value
+from streamkit.record import Operand
 
 _BIG = 1 << 63
 _SMALL = frozenset((int, float, bool, type(None)))
@@ -27,20 +27,20 @@ _BITS = 8
 # -- Operators --
 
 
-def _long(budget: Budget, *operands: Value) -> None:
+def _long(budget: Budget, *operands: Operand) -> None:
     for each in operands:
         if isinstance(each, int) and not -_BIG < each < _BIG:
             budget.spend(each.bit_length() // _BITS)
 
 
-def _number(budget: Budget, result: Value) -> Value:
+def _number(budget: Budget, result: Operand) -> Operand:
     """Charge a number that may have many digits, and return it."""
     if result.__class__ is int and not -_BIG < result < _BIG:
         budget.item(result)
     return result
 
 
-def multiply(budget: Budget, a: Value, b: Value) -> Value:
+def multiply(budget: Budget, a: Operand, b: Operand) -> Operand:
     """`a * b`."""
     for one, other in ((a, b), (b, a)):
         if one.__class__ not in _SMALL and isinstance(other, int) and hasattr(one, "__len__"):
@@ -51,19 +51,19 @@ def multiply(budget: Budget, a: Value, b: Value) -> Value:
     return _number(budget, helpers.multiply(a, b))
 
 
-def power(budget: Budget, a: Value, b: Value) -> Value:
+def power(budget: Budget, a: Operand, b: Operand) -> Operand:
     """`a ** b`."""
     result = helpers.power(a, b)
     _long(budget, result)
     return _number(budget, result)
 
 
-def shift(budget: Budget, a: Value, b: Value) -> Value:
+def shift(budget: Budget, a: Operand, b: Operand) -> Operand:
     """`a << b`."""
     return _number(budget, helpers.shift(a, b))
 
 
-def modulo(budget: Budget, a: Value, b: Value) -> Value:
+def modulo(budget: Budget, a: Operand, b: Operand) -> Operand:
     """`a % b`."""
     if a.__class__ in _SMALL:
         _long(budget, a, b)
@@ -75,16 +75,16 @@ def modulo(budget: Budget, a: Value, b: Value) -> Value:
     return budget.item(helpers.modulo(a, b))
 
 
-def divide(budget: Budget, a: Value, b: Value) -> Value:
+def divide(budget: Budget, a: Operand, b: Operand) -> Operand:
     """`a // b`."""
     _long(budget, a, b)
     return a // b
 
 
-_COMPARE: dict[str, Callable[[Value, Value], Value]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_COMPARE: dict[str, Callable[[Operand, Operand], Operand]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def compare(budget: Budget, sign: str, a: Value, b: Value) -> Value:
+def compare(budget: Budget, sign: str, a: Operand, b: Operand) -> Operand:
     """Compare two values, and charge for the parts that the comparison reads."""
     if a.__class__ not in _SMALL and b.__class__ not in _SMALL:
         if a.__class__ in _TEXTS:
@@ -95,11 +95,11 @@ def compare(budget: Budget, sign: str, a: Value, b: Value) -> Value:
     return _COMPARE[sign](a, b)
 
 
-def _pairs(a: Value, b: Value) -> int:
+def _pairs(a: Operand, b: Operand) -> int:
     return min(len(a), len(b)) if hasattr(a, "__len__") and hasattr(b, "__len__") else 0
 
 
-def contains(budget: Budget, item: Value, items: Value) -> bool:
+def contains(budget: Budget, item: Operand, items: Operand) -> bool:
     """`item in items`."""
     kind = items.__class__
     if kind in _TEXTS:
@@ -122,7 +122,7 @@ _BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.ite
 """Types that find members by hash; a view of values visits all."""
 
 
-def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
+def _each(budget: Budget, items: Iterable[Operand], item: Operand) -> Iterable[Operand]:
     size = 0 if item.__class__ in _SMALL else budget.size(item) // SLOT
     for each in budget.loop(items):
         if size and each.__class__ not in _SMALL:
@@ -133,12 +133,12 @@ def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value
 # -- Functions --
 
 
-def text(budget: Budget, *parts: Value) -> str:
+def text(budget: Budget, *parts: Operand) -> str:
     """An f-string."""
     return budget.item(helpers.bounded("".join([_str(budget, part) for part in parts]), "text made by an f-string"))
 
 
-def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Value], str] = str) -> str:
+def _str(budget: Budget, value: Operand, what: str = "str()", write: Callable[[Operand], str] = str) -> str:
     if value.__class__ is str and write is str:
         return value
     _long(budget, value)
@@ -150,59 +150,59 @@ def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Val
     return helpers.bounded(write(value), f"text made by {what}")
 
 
-def make_str(budget: Budget, value: Value = "", *arguments: Value, **named: Value) -> str:
+def make_str(budget: Budget, value: Operand = "", *arguments: Operand, **named: Operand) -> str:
     """`str(…)`."""
     if arguments or named:
         return budget.item(helpers.make_str(value, *arguments, **named))
     return budget.item(_str(budget, value))
 
 
-def make_repr(budget: Budget, value: Value) -> str:
+def make_repr(budget: Budget, value: Operand) -> str:
     """The `!r` of an f-string."""
     return budget.item(_str(budget, value, "'!r'", repr))
 
 
-def make_ascii(budget: Budget, value: Value) -> str:
+def make_ascii(budget: Budget, value: Operand) -> str:
     """The `!a` of an f-string."""
     return budget.item(_str(budget, value, "'!a'", ascii))
 
 
-def make_int(budget: Budget, *arguments: Value, **named: Value) -> int:
+def make_int(budget: Budget, *arguments: Operand, **named: Operand) -> int:
     """`int(…)`."""
     if arguments and arguments[0].__class__ in _TEXTS:
         budget.spend(1 + len(arguments[0]) // 2)
     return helpers.make_int(*arguments, **named)
 
 
-def make_float(budget: Budget, *arguments: Value) -> float:
+def make_float(budget: Budget, *arguments: Operand) -> float:
     """`float(…)`."""
     if arguments and arguments[0].__class__ in _TEXTS:
         budget.spend(1 + len(arguments[0]) // 4)
     return float(*arguments)
 
 
-def make_round(budget: Budget, number: Value, *arguments: Value, **named: Value) -> Value:
+def make_round(budget: Budget, number: Operand, *arguments: Operand, **named: Operand) -> Operand:
     """`round(…)`."""
     _long(budget, number)
     return helpers.make_round(number, *arguments, **named)
 
 
-def make_sum(budget: Budget, items: Value, *start: Value, **named: Value) -> Value:
+def make_sum(budget: Budget, items: Operand, *start: Operand, **named: Operand) -> Operand:
     """`sum(…)`."""
     return budget.item(helpers.make_sum(budget.loop(items), *start, **named))
 
 
-def any_of(budget: Budget, items: Value) -> bool:
+def any_of(budget: Budget, items: Operand) -> bool:
     """`any(…)`."""
     return any(budget.loop(items))
 
 
-def all_of(budget: Budget, items: Value) -> bool:
+def all_of(budget: Budget, items: Operand) -> bool:
     """`all(…)`."""
     return all(budget.loop(items))
 
 
-def make_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Value = False) -> list[Value]:
+def make_sorted(budget: Budget, items: Operand, *, key: Operand = None, reverse: Operand = False) -> list[Operand]:
     """`sorted(…)`."""
     members = make_list(budget, items)
     keys = _keys(budget, members, key)
@@ -213,7 +213,7 @@ def make_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Val
     return [members[at] for at in sorted(range(len(members)), key=keys.__getitem__, reverse=reverse)]
 
 
-def _keys(budget: Budget, items: list[Value], key: Value) -> list[Value]:
+def _keys(budget: Budget, items: list[Operand], key: Operand) -> list[Operand]:
     if key is None:
         return items
     found = []
@@ -222,12 +222,12 @@ def _keys(budget: Budget, items: list[Value], key: Value) -> list[Value]:
     return found
 
 
-_CHEAP_KEYS: frozenset[Value] = frozenset((len, bool, abs))
+_CHEAP_KEYS: frozenset[Operand] = frozenset((len, bool, abs))
 
 
 def _extreme(
-    choose: Callable[..., Value], budget: Budget, *arguments: Value, key: Value = None, **named: Value
-) -> Value:
+    choose: Callable[..., Operand], budget: Budget, *arguments: Operand, key: Operand = None, **named: Operand
+) -> Operand:
     several = len(arguments) != 1
     items = list(arguments) if several else make_list(budget, arguments[0])
     if not items:
@@ -237,46 +237,48 @@ def _extreme(
     return items[choose(range(len(items)), key=keys.__getitem__)]
 
 
-def make_list(budget: Budget, items: Value = ()) -> list[Value]:
+def make_list(budget: Budget, items: Operand = ()) -> list[Operand]:
     """`list(…)`."""
     made = list(helpers.collected(_bounded(budget, items), "a list"))
     return budget.item(made) if items.__class__ in _HOLDS else budget.items(made)
 
 
-def make_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
+def make_tuple(budget: Budget, items: Operand = ()) -> tuple[Operand, ...]:
     """`tuple(…)`."""
     return budget.item(tuple(helpers.collected(_bounded(budget, items), "a tuple")))
 
 
-def _bounded(budget: Budget, items: Value) -> Value:
+def _bounded(budget: Budget, items: Operand) -> Operand:
     return items if hasattr(items, "__len__") else budget.loop(items)
 
 
-def make_set(budget: Budget, items: Value = ()) -> set[Value]:
+def make_set(budget: Budget, items: Operand = ()) -> set[Operand]:
     """`set(…)`, and set comprehensions."""
     return budget.item(set(check_hashes(make_list(budget, items), budget)))
 
 
-def make_dict(budget: Budget, items: Value = (), **fields: Value) -> dict[Key, Value]:
+def make_dict(budget: Budget, items: Operand = (), **fields: Operand) -> dict[Operand, Operand]:
     """`dict(…)`."""
     if isinstance(items, dict):
         return budget.item(dict(items, **fields))
-    members: Value = [tuple(pair) if not isinstance(pair, (tuple, list)) else pair for pair in make_list(budget, items)]
+    members: Operand = [
+        tuple(pair) if not isinstance(pair, (tuple, list)) else pair for pair in make_list(budget, items)
+    ]
     check_hashes([pair[0] for pair in members if pair], budget)
     return budget.item(dict(members, **fields))
 
 
-def merge(budget: Budget, *parts: Value) -> dict[Key, Value]:
+def merge(budget: Budget, *parts: Operand) -> dict[Operand, Operand]:
     """`merge(…)`."""
     return budget.item(helpers.merge(*parts))
 
 
-def make_zip(budget: Budget, *items: Value, **named: Value) -> Value:
+def make_zip(budget: Budget, *items: Operand, **named: Operand) -> Operand:
     """`zip(…)`."""
     return budget.loop(zip(*items, **named))  # noqa: B905
 
 
-def make_enumerate(budget: Budget, *arguments: Value, **named: Value) -> Value:
+def make_enumerate(budget: Budget, *arguments: Operand, **named: Operand) -> Operand:
     """`enumerate(…)`."""
     return budget.loop(enumerate(*arguments, **named))
 
@@ -285,13 +287,13 @@ _PIECE, _MATCHED = 40, 200
 """Steps of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
 
 
-def re_match(budget: Budget, pattern: Value, subject: Value) -> bool:
+def re_match(budget: Budget, pattern: Operand, subject: Operand) -> bool:
     """`re_match(…)`."""
     budget.search(pattern, subject)
     return helpers.re_match(pattern, subject)
 
 
-def re_split(budget: Budget, pattern: Value, subject: Value) -> list[str]:
+def re_split(budget: Budget, pattern: Operand, subject: Operand) -> list[str]:
     """`re_split(…)`."""
     budget.search(pattern, subject)
     found = []
@@ -302,7 +304,7 @@ def re_split(budget: Budget, pattern: Value, subject: Value) -> list[str]:
     return budget.items(found)
 
 
-def header(budget: Budget, headers: Value, name: Value) -> str | None:
+def header(budget: Budget, headers: Operand, name: Operand) -> str | None:
     """`header(…)`."""
     budget.spend(1 + len(headers))
     return budget.item(helpers.header(headers, name))
@@ -318,7 +320,7 @@ _HASHING = frozenset(
 _SHORT = frozenset(("get", "items", "keys", "values", "bit_length", "bit_count", "is_integer"))
 
 
-def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, **named: Value) -> Value:
+def call_method(budget: Budget, name: str, receiver: Operand, *arguments: Operand, **named: Operand) -> Operand:
     """`receiver.name(…)`."""
     if name == "get" and isinstance(receiver, dict):
         return receiver.get(*map(budget.key, arguments[:1]), *arguments[1:], **named)
@@ -342,15 +344,15 @@ def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, *
     return budget.items(result) if result.__class__ is list and receiver.__class__ in _TEXTS else budget.item(result)
 
 
-def _hashable(budget: Budget, items: Value) -> Value:
+def _hashable(budget: Budget, items: Operand) -> Operand:
     return check_hashes(make_list(budget, items), budget) if not hasattr(items, "isdisjoint") else items
 
 
-def _count(value: Value) -> int:
+def _count(value: Operand) -> int:
     return len(value) if hasattr(value, "__len__") else 1
 
 
-def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Value]) -> None:
+def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[Operand]) -> None:
     size, longest = len(receiver), 0
     for each in arguments:
         if each.__class__ in _TEXTS:
@@ -369,14 +371,14 @@ def _charge_text(budget: Budget, name: str, receiver: Value, arguments: list[Val
         budget.spend(1 + (size + longest) // 8)
 
 
-def join(budget: Budget, receiver: Value, items: Value) -> Value:
+def join(budget: Budget, receiver: Operand, items: Operand) -> Operand:
     """`receiver.join(…)`, also of an iterator."""
     members = items if isinstance(items, (list, tuple)) else make_list(budget, items)
     budget.spend(1 + len(members))
     return budget.item(GUARDED["join"](receiver, members))
 
 
-COUNTING: dict[str, Callable[..., Value]] = {
+COUNTING: dict[str, Callable[..., Operand]] = {
     "_x_k_mul": multiply,
     "_x_k_times": multiply,
     "_x_k_pow": power,

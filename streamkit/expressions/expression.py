@@ -17,7 +17,7 @@ from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
 from streamkit.expressions.methods import METHOD_HELPERS
 from streamkit.expressions.syntax import Locate
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 
 HELPERS: dict[str, Callable[..., Value]] = {
     **_BUILTIN_HELPERS,
@@ -137,7 +137,7 @@ class Expression:
                 inner[link.name] = result[link.name] = eval(str(link.source), inner)
         return result
 
-    def function(self, parameters: Sequence[str] = ()) -> Callable[..., Value]:
+    def function(self, parameters: Sequence[str] = ()) -> Callable[..., Operand]:
         """Return the expression as a Python function of record names, for tools and tests.
 
         >>> from streamkit.expressions import parse

@@ -29,7 +29,7 @@ from streamkit.expressions.function_entry import (
 )
 from streamkit.expressions.helpers import bounded
 from streamkit.expressions.types import BYTES, INTEGER, NUMBER, TEXT, ListOf
-from streamkit.record import Key, Value, WindowedKey
+from streamkit.record import Key, Operand, Value, WindowedKey
 
 # Fields of nested objects, and windowed keys.
 
@@ -140,7 +140,7 @@ def uuid5(namespace: Value, name: Value) -> str:
 
 
 @lru_cache(maxsize=256)
-def _namespace(value: Value) -> Any:
+def _namespace(value: Operand) -> Any:
     import uuid
 
     if value in _NAMESPACES:
@@ -213,7 +213,7 @@ _MOST = 100
 _CONTEXT = Context(prec=2000)
 
 
-def _rounded(number: Value, decimals: Value, mode: Value, name: str) -> Decimal:
+def _rounded(number: Value, decimals: Operand, mode: Operand, name: str) -> Decimal:
     _DECIMALS(decimals)
     _MODE(mode)
     if type(number) not in (int, float):
@@ -230,7 +230,7 @@ def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> i
     return int(found) if type(number) is int else float(found)
 
 
-def format_number(number: Value, decimals: Value = 0, group: Value = "", mode: Value = "half_even") -> str:
+def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mode: Value = "half_even") -> str:
     """Return a number as text with so many decimals and `group` between thousands."""
     _GROUP(group)
     if decimals.__class__ is int and decimals < 0:
@@ -327,7 +327,7 @@ def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, V
     return charged
 
 
-def _substituted(pattern: Value, replacement: Value, text: Value, spend: Callable[[int], None]) -> str:
+def _substituted(pattern: Value, replacement: Operand, text: Operand, spend: Callable[[int], None]) -> str:
     expression = regex.compiled(pattern)
     template = _template(need_text(replacement, "re_sub"), expression.groups)
     made: list[str] = []
@@ -464,7 +464,7 @@ def url_encode(text: Value) -> str:
     return quote(data, safe="")
 
 
-def url_decode(text: Value) -> str:
+def url_decode(text: Operand) -> str:
     """Return the text of a part of a URL."""
     from urllib.parse import unquote
 

@@ -25,7 +25,7 @@ from streamkit.expressions.expression_limits import (
     size_error,
 )
 from streamkit.extension import native
-from streamkit.record import Key, Value
+from streamkit.record import Operand
 from streamkit.rounds import LARGE, made
 
 Text = TypeVar("Text", str, bytes)
@@ -57,7 +57,7 @@ _CODEC_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "x
 # -- operators --
 
 
-def multiply(a: Value, b: Value) -> Value:
+def multiply(a: Operand, b: Operand) -> Operand:
     """`a * b`."""
     if a.__class__ is float or b.__class__ is float:
         return a * b
@@ -72,7 +72,7 @@ def multiply(a: Value, b: Value) -> Value:
     return check_bits(result) if isinstance(result, int) else result
 
 
-def times(a: Value, b: Value) -> Value:
+def times(a: Operand, b: Operand) -> Operand:
     """`a * b` where only a number is valid, as in sum() or left of a minus."""
     if a.__class__ is float or b.__class__ is float:
         return a * b
@@ -84,7 +84,7 @@ def times(a: Value, b: Value) -> Value:
     return multiply(a, b)
 
 
-def _repeat(sequence: Value, count: int) -> Value:
+def _repeat(sequence: Operand, count: int) -> Operand:
     unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
     if unit * count > MAX_BYTES:
         raise size_error(f"{noun(sequence)} made by '*'", unit * count)
@@ -93,7 +93,7 @@ def _repeat(sequence: Value, count: int) -> Value:
     return sequence * count
 
 
-def power(a: Value, b: Value) -> Value:
+def power(a: Operand, b: Operand) -> Operand:
     """`a ** b`; a complex result is a ValueError, as the language has no complex numbers."""
     if isinstance(a, int) and isinstance(b, int) and b > 0:
         if (a.bit_length() - 1) * b >= MAX_BITS:
@@ -105,7 +105,7 @@ def power(a: Value, b: Value) -> Value:
     return result
 
 
-def shift(a: Value, b: Value) -> Value:
+def shift(a: Operand, b: Operand) -> Operand:
     """`a << b`."""
     if isinstance(a, int) and isinstance(b, int) and a and a.bit_length() + b > MAX_BITS:
         raise LimitError(f"an integer of over {MAX_BITS} bits made by '<<'")
@@ -117,7 +117,7 @@ _DIRECTIVE = r"%(?:\([^)]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?"
 _NESTED = r"%\([^)]*\("
 
 
-def modulo(a: Value, b: Value) -> Value:
+def modulo(a: Operand, b: Operand) -> Operand:
     """`a % b`, for text the printf form: its widths must be small numbers in the text."""
     if a.__class__ is int or a.__class__ is float or not isinstance(a, (str, bytes)):
         return a % b
@@ -151,14 +151,14 @@ def bounded(value: Text, what: str) -> Text:
     return value
 
 
-def noun(value: Value) -> str:
+def noun(value: Operand) -> str:
     """Return the type of a sequence in words, for messages."""
     if isinstance(value, str):
         return "text"
     return "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
 
 
-def collected(items: Iterable[Value], what: str) -> Iterable[Value]:
+def collected(items: Iterable[Operand], what: str) -> Iterable[Operand]:
     """Return the items in a container that is not too long for a list. Raises LimitError."""
     longest = MAX_BYTES // SLOT
     if not hasattr(items, "__len__"):
@@ -168,26 +168,26 @@ def collected(items: Iterable[Value], what: str) -> Iterable[Value]:
     return items
 
 
-def levels(value: Value) -> int:
+def levels(value: Operand) -> int:
     """Return how deep lists and tuples are nested, 1 for a plain one; to order two, Python compares a level once for each above it.
 
     >>> levels([1, 2]), levels([[1], [2, (3,)]])
     (1, 3)
     """
     found = 0
-    level: list[Value] = [value] if value.__class__ in _ORDERED else []
+    level: list[Operand] = [value] if value.__class__ in _ORDERED else []
     while level:
         found += 1
         level = list({id(part): part for each in level for part in each if part.__class__ in _ORDERED}.values())
     return max(found, 1)
 
 
-def levels_of_keys(keys: list[Value]) -> int:
+def levels_of_keys(keys: list[Operand]) -> int:
     """Return the levels of values that are compared with each other: lists if the first is one, since others can't be."""
     return levels(keys) - 1 if keys and keys[0].__class__ in _ORDERED else 1
 
 
-def sortable_levels(keys: list[Value]) -> int:
+def sortable_levels(keys: list[Operand]) -> int:
     """Return the levels of keys that are sorted. Raises LimitError beyond MAX_LEVELS."""
     found = levels_of_keys(keys)
     if found > MAX_LEVELS:
@@ -198,7 +198,7 @@ def sortable_levels(keys: list[Value]) -> int:
 _ORDERED = frozenset((list, tuple))
 
 
-def listed(items: Iterable[Value], what: str) -> list[Value]:
+def listed(items: Iterable[Operand], what: str) -> list[Operand]:
     """Return the items as a list. Raises LimitError if it is too long."""
     found = collected(items, what)
     return found if isinstance(found, list) else list(found)
@@ -207,7 +207,7 @@ def listed(items: Iterable[Value], what: str) -> list[Value]:
 # -- built-in functions --
 
 
-def make_range(*arguments: Value) -> range:
+def make_range(*arguments: Operand) -> range:
     """`range(…)`."""
     result = range(*arguments)
     try:
@@ -219,7 +219,7 @@ def make_range(*arguments: Value) -> range:
     return result
 
 
-def make_int(value: Value = 0, base: Value = _NO_VALUE) -> int:
+def make_int(value: Operand = 0, base: Operand = _NO_VALUE) -> int:
     """`int(…)`."""
     if value.__class__ is int and base is _NO_VALUE:
         return value
@@ -230,7 +230,7 @@ def make_int(value: Value = 0, base: Value = _NO_VALUE) -> int:
     return check_bits(int(value) if base is _NO_VALUE else int(value, base))
 
 
-def make_str(value: Value = "", *arguments: Value, **named: Value) -> str:
+def make_str(value: Operand = "", *arguments: Operand, **named: Operand) -> str:
     """`str(…)`."""
     if value.__class__ in _PLAIN and not arguments and not named:
         return str(value)
@@ -246,41 +246,41 @@ def make_str(value: Value = "", *arguments: Value, **named: Value) -> str:
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
-def make_repr(value: Value) -> str:
+def make_repr(value: Operand) -> str:
     """The `!r` of an f-string."""
     if deep_size(value, MAX_BYTES) > MAX_BYTES:
         raise size_error("text made by '!r'", MAX_BYTES + 1)
     return bounded(repr(value), "text made by '!r'")
 
 
-def make_ascii(value: Value) -> str:
+def make_ascii(value: Operand) -> str:
     """The `!a` of an f-string."""
     if deep_size(value, MAX_BYTES) > MAX_BYTES:
         raise size_error("text made by '!a'", MAX_BYTES + 1)
     return bounded(ascii(value), "text made by '!a'")
 
 
-def make_text(*parts: Value) -> str:
+def make_text(*parts: Operand) -> str:
     """An f-string whose parts may be large."""
     return bounded("".join([make_str(part) for part in parts]), "text made by an f-string")
 
 
-def make_list(items: Value = ()) -> list[Value]:
+def make_list(items: Operand = ()) -> list[Operand]:
     """`list(…)`."""
     return list(collected(items, "a list"))
 
 
-def make_tuple(items: Value = ()) -> tuple[Value, ...]:
+def make_tuple(items: Operand = ()) -> tuple[Operand, ...]:
     """`tuple(…)`."""
     return tuple(collected(items, "a tuple"))
 
 
-def make_set(items: Value = ()) -> set[Value]:
+def make_set(items: Operand = ()) -> set[Operand]:
     """`set(…)`."""
     return set(check_hashes(listed(items, "a set")))
 
 
-def make_sorted(items: Value, *, key: Value = None, reverse: Value = False) -> list[Value]:
+def make_sorted(items: Operand, *, key: Operand = None, reverse: Operand = False) -> list[Operand]:
     """`sorted(…)`."""
     members = collected(items, "a list")
     for first in members:
@@ -291,7 +291,7 @@ def make_sorted(items: Value, *, key: Value = None, reverse: Value = False) -> l
     return sorted(members, key=key, reverse=reverse)
 
 
-def make_dict(items: Value = (), **fields: Value) -> dict[Key, Value]:
+def make_dict(items: Operand = (), **fields: Operand) -> dict[Operand, Operand]:
     """`dict(…)`."""
     if isinstance(items, dict):
         return dict(items, **fields)
@@ -302,11 +302,11 @@ def make_dict(items: Value = (), **fields: Value) -> dict[Key, Value]:
     return dict(pairs, **fields)
 
 
-def make_sum(items: Value, start: Value = 0) -> Value:
+def make_sum(items: Operand, start: Operand = 0) -> Operand:
     """`sum(…)`; lists are joined in linear time."""
     if not isinstance(start, (list, tuple)):
         return sum(items, start)
-    result: list[Value] = []
+    result: list[Operand] = []
     for item in items:
         if not isinstance(item, type(start)):
             raise TypeError(f"sum() can't add {type(item).__name__} to {type(start).__name__}")
@@ -315,7 +315,7 @@ def make_sum(items: Value, start: Value = 0) -> Value:
     return [*start, *result] if isinstance(start, list) else (*start, *result)
 
 
-def make_round(number: Value, ndigits: Value = None) -> Value:
+def make_round(number: Operand, ndigits: Operand = None) -> Operand:
     """`round(…)`."""
     if ndigits is None:
         return round(number)
@@ -327,13 +327,13 @@ def make_round(number: Value, ndigits: Value = None) -> Value:
     return round(number, ndigits)
 
 
-def merge_in_python(*parts: dict[Key, Value]) -> dict[Key, Value]:
+def merge_in_python(*parts: dict[Operand, Operand]) -> dict[Operand, Operand]:
     """`merge(a, b, …)`: a new object, shallow; later fields win.
 
     >>> merge_in_python({"a": 1, "b": 1}, {"b": 2})
     {'a': 1, 'b': 2}
     """
-    result: dict[Key, Value] = {}
+    result: dict[Operand, Operand] = {}
     for part in parts:
         if not isinstance(part, dict):
             raise TypeError(f"merge() takes objects, not {type(part).__name__}")
@@ -358,7 +358,7 @@ def header(headers: Iterable[tuple[str, bytes | None]], name: str) -> str | None
     return None if found is None else found.decode("utf-8", "replace")
 
 
-def codec(encoding: Value, errors: Value) -> tuple[str, str]:
+def codec(encoding: Operand, errors: Operand) -> tuple[str, str]:
     """Check the name of a codec and its error handler. Raises ValueError for one that the language does not have."""
     plain = encoding.lower().replace("-", "").replace("_", "") if isinstance(encoding, str) else encoding
     if plain not in _CODECS:
@@ -368,7 +368,7 @@ def codec(encoding: Value, errors: Value) -> tuple[str, str]:
     return encoding, errors
 
 
-def decode(data: Value, encoding: Value = "utf-8", errors: Value = "strict") -> str:
+def decode(data: Operand, encoding: Operand = "utf-8", errors: Operand = "strict") -> str:
     """`data.decode(…)`."""
     if not isinstance(data, bytes):
         raise AttributeError(f"decode() is a method of bytes, not of {type(data).__name__}")
@@ -385,7 +385,7 @@ def re_split(pattern: str, text: str) -> list[str]:
     return regex.split(pattern, text)
 
 
-HELPERS: dict[str, Callable[..., Value]] = {
+HELPERS: dict[str, Callable[..., Operand]] = {
     "_x_mul": multiply,
     "_x_times": times,
     "_x_pow": power,
@@ -460,7 +460,7 @@ def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
     if budget is not None and tuple in kinds:
         for each in members:
             budget.key(each)
-    integers: list[Value] = members
+    integers: list[Operand] = members
     if kinds == {int} and min(integers) > -_PRIME and max(integers) < _PRIME:
         # Small integers are their own hashes; -1 has that of -2.
         return members
@@ -471,7 +471,7 @@ def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
     most = max(hashes.values())
     if most > MAX_EQUAL_HASHES:
         suspects = {found for found, count in hashes.items() if count > MAX_EQUAL_HASHES}
-        different: dict[int, list[Value]] = {}
+        different: dict[int, list[Operand]] = {}
         for each in members:
             found = hash(each)
             if found in suspects:

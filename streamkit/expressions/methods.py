@@ -10,7 +10,7 @@ from collections.abc import Callable
 from streamkit.errors import LimitError
 from streamkit.expressions.expression_limits import MAX_BITS, MAX_BYTES, size_error
 from streamkit.expressions.helpers import bounded, check_hashes, codec, collected, decode, listed
-from streamkit.record import Value
+from streamkit.record import Operand
 
 _TEXT = """capitalize center count endswith expandtabs find index isalnum isalpha isascii isdigit islower isspace
  istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex rjust rpartition
@@ -62,13 +62,13 @@ RESULT_KINDS = {
 }
 
 
-def _need_text(receiver: Value, name: str) -> None:
+def _need_text(receiver: Operand, name: str) -> None:
     if not isinstance(receiver, (str, bytes)):
         raise AttributeError(f"{name}() is a method of str and bytes, not of {type(receiver).__name__}")
 
 
-def _padding(name: str) -> Callable[..., Value]:
-    def pad(receiver: Value, width: Value, *fill: Value) -> Value:
+def _padding(name: str) -> Callable[..., Operand]:
+    def pad(receiver: Operand, width: Operand, *fill: Operand) -> Operand:
         _need_text(receiver, name)
         if isinstance(width, int) and width > MAX_BYTES:
             raise size_error(f"text made by {name}()", width)
@@ -77,7 +77,7 @@ def _padding(name: str) -> Callable[..., Value]:
     return pad
 
 
-def _expandtabs(receiver: Value, tabsize: Value = 8) -> Value:
+def _expandtabs(receiver: Operand, tabsize: Operand = 8) -> Operand:
     _need_text(receiver, "expandtabs")
     tab = "\t" if isinstance(receiver, str) else b"\t"
     size = len(receiver) + receiver.count(tab) * max(tabsize, 0)
@@ -86,7 +86,7 @@ def _expandtabs(receiver: Value, tabsize: Value = 8) -> Value:
     return receiver.expandtabs(tabsize)
 
 
-def _replace(receiver: Value, old: Value, new: Value, count: Value = -1) -> Value:
+def _replace(receiver: Operand, old: Operand, new: Operand, count: Operand = -1) -> Operand:
     _need_text(receiver, "replace")
     if (len(receiver) + 1) * (len(new) + 1) > MAX_BYTES:
         times = receiver.count(old) if count < 0 else min(receiver.count(old), count)
@@ -96,7 +96,7 @@ def _replace(receiver: Value, old: Value, new: Value, count: Value = -1) -> Valu
     return receiver.replace(old, new, count)
 
 
-def _join(receiver: Value, items: Value) -> Value:
+def _join(receiver: Operand, items: Operand) -> Operand:
     _need_text(receiver, "join")
     items = items if isinstance(items, (list, tuple)) else collected(items, "a list made by join()")
     size = sum(map(len, items)) + len(receiver) * len(items)
@@ -105,7 +105,7 @@ def _join(receiver: Value, items: Value) -> Value:
     return receiver.join(items)
 
 
-def _translate(receiver: Value, table: Value, *delete: Value, **named: Value) -> Value:
+def _translate(receiver: Operand, table: Operand, *delete: Operand, **named: Operand) -> Operand:
     _need_text(receiver, "translate")
     if isinstance(receiver, str) and isinstance(table, dict):
         longest = max((len(text) for text in table.values() if isinstance(text, str)), default=1)
@@ -114,13 +114,13 @@ def _translate(receiver: Value, table: Value, *delete: Value, **named: Value) ->
     return receiver.translate(table, *delete, **named)
 
 
-def _encode(receiver: Value, encoding: Value = "utf-8", errors: Value = "strict") -> bytes:
+def _encode(receiver: Operand, encoding: Operand = "utf-8", errors: Operand = "strict") -> bytes:
     if not isinstance(receiver, str):
         raise AttributeError(f"encode() is a method of str, not of {type(receiver).__name__}")
     return bounded(receiver.encode(*codec(encoding, errors)), "bytes made by encode()")
 
 
-def _hex(receiver: Value, *arguments: Value, **named: Value) -> str:
+def _hex(receiver: Operand, *arguments: Operand, **named: Operand) -> str:
     if isinstance(receiver, bytes):
         size = len(receiver) * (3 if arguments or named else 2)
         if size > MAX_BYTES:
@@ -130,7 +130,7 @@ def _hex(receiver: Value, *arguments: Value, **named: Value) -> str:
     return str(receiver.hex(*arguments, **named))
 
 
-def _to_bytes(receiver: Value, length: Value = 1, byteorder: Value = "big", *, signed: Value = False) -> bytes:
+def _to_bytes(receiver: Operand, length: Operand = 1, byteorder: Operand = "big", *, signed: Operand = False) -> bytes:
     if not isinstance(receiver, int):
         raise AttributeError(f"to_bytes() is a method of int, not of {type(receiver).__name__}")
     if length > MAX_BYTES:
@@ -138,7 +138,7 @@ def _to_bytes(receiver: Value, length: Value = 1, byteorder: Value = "big", *, s
     return receiver.to_bytes(length, byteorder, signed=signed)
 
 
-def _from_bytes(receiver: Value, data: Value, byteorder: Value = "big", *, signed: Value = False) -> int:
+def _from_bytes(receiver: Operand, data: Operand, byteorder: Operand = "big", *, signed: Operand = False) -> int:
     if not isinstance(receiver, int):
         raise AttributeError(f"from_bytes() is a method of int, not of {type(receiver).__name__}")
     if len(data) > MAX_BITS // 8:
@@ -146,7 +146,7 @@ def _from_bytes(receiver: Value, data: Value, byteorder: Value = "big", *, signe
     return int.from_bytes(data, byteorder, signed=signed)
 
 
-GUARDED: dict[str, Callable[..., Value]] = {
+GUARDED: dict[str, Callable[..., Operand]] = {
     **{name: _padding(name) for name in ("ljust", "rjust", "center", "zfill")},
     "expandtabs": _expandtabs,
     "replace": _replace,
@@ -164,8 +164,8 @@ HASHING = frozenset(("union", "symmetric_difference", "issubset", "fromkeys"))
 """Methods that create a set or an object from the items of their arguments; called as `_x_h_NAME(receiver, …)`."""
 
 
-def _hashing(name: str) -> Callable[..., Value]:
-    def call(receiver: Value, *arguments: Value, **named: Value) -> Value:
+def _hashing(name: str) -> Callable[..., Operand]:
+    def call(receiver: Operand, *arguments: Operand, **named: Operand) -> Operand:
         method = getattr(receiver, name)
         # The second argument of `fromkeys` is a value of the new object.
         hashed = 1 if name == "fromkeys" else len(arguments)
@@ -174,7 +174,7 @@ def _hashing(name: str) -> Callable[..., Value]:
     return call
 
 
-def _hashable(items: Value) -> Value:
+def _hashable(items: Operand) -> Operand:
     # Sets, objects and views have hashed their members already.
     return items if hasattr(items, "isdisjoint") or isinstance(items, dict) else check_hashes(listed(items, "a set"))
 

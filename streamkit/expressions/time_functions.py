@@ -13,7 +13,7 @@ from streamkit.distribution import install_command
 from streamkit.errors import ConfigError
 from streamkit.expressions.function_entry import LibraryFunction, need_integer, need_text, one_of_words
 from streamkit.expressions.types import INTEGER, TEXT
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 from streamkit.suggestions import did_you_mean
 
 # Formats of times: the directives of Python's strftime that depend on no locale, and the time zones of IANA's database.
@@ -165,7 +165,7 @@ def format_with_day(format: str) -> TimeFormat:
     return made
 
 
-def zone_of(name: Value) -> tzinfo:
+def zone_of(name: Operand) -> tzinfo:
     """Return the time zone of a name. Raises ValueError."""
     _need(name, "time zone")
     return time_zone(name)
@@ -183,7 +183,7 @@ def check_read(format: Value) -> None:
     format_with_day(format)
 
 
-def check_zone(name: Value) -> None:
+def check_zone(name: Operand) -> None:
     """Check the name of a time zone, with the nearest known name in the message."""
     import zoneinfo
 
@@ -313,7 +313,7 @@ def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _
     raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")
 
 
-def from_epoch(number: Value, unit: Value) -> int:
+def from_epoch(number: Operand, unit: Operand) -> int:
     """Return the time of a number of units since the epoch, cut off to milliseconds."""
     _UNIT(unit)
     milliseconds, units = _UNITS[unit]
@@ -324,7 +324,7 @@ def from_epoch(number: Value, unit: Value) -> int:
     return _long(int(number * milliseconds // units), "from_epoch")
 
 
-def to_epoch(time: Value, unit: Value) -> int:
+def to_epoch(time: Value, unit: Operand) -> int:
     """Return how many units a time is after the epoch, cut off to a whole number."""
     _UNIT(unit)
     milliseconds, units = _UNITS[unit]
@@ -337,7 +337,7 @@ def _long(number: int, name: str) -> int:
     return number
 
 
-def time_part(time: Value, part: Value, zone: Value = "UTC") -> int:
+def time_part(time: Value, part: Operand, zone: Value = "UTC") -> int:
     """Return a part of a time in a zone."""
     _PART(part)
     return _PARTS[part](_moment(time, "time_part", zone))

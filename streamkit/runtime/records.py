@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 from streamkit import durations
 from streamkit.errors import SerdeError
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.record import Headers, OutputTuple, Record, Value
+from streamkit.record import Headers, Key, Operand, OutputTuple, Record, Value
 from streamkit.serdes.plain import Document, Json, plain
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import Store, StoreDef
@@ -33,7 +33,7 @@ class RecordJson:
         self._read: dict[str, Serdes] = dict(self._declared)
         self._written: dict[str, Serdes] = {}
         self._routed: list[Serdes] = []
-        self._forms: dict[str, list[tuple[Callable[..., Value], ...]]] = {}
+        self._forms: dict[str, list[tuple[Callable[..., Operand], ...]]] = {}
         for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
             if isinstance(node, SourceNode):
                 for topic in node.topics:
@@ -75,7 +75,7 @@ class RecordJson:
         topic, key, value, timestamp, headers, _ = row
         for decode_key, key_json, decode_value, value_json in self._forms.get(topic) or self._add_form(topic):
             try:
-                record = {
+                record: dict[str, Json] = {
                     "topic": topic,
                     "key": None if key is None else key_json(decode_key(key)),
                     "value": None if value is None else value_json(decode_value(value)),
@@ -111,10 +111,10 @@ class RecordJson:
         serdes = self._read.get(topic or "", self._default)
         return _decode_or_show(serdes[0], key), _decode_or_show(serdes[1], value)
 
-    def _add_form(self, topic: str) -> list[tuple[Callable[..., Value], ...]]:
+    def _add_form(self, topic: str) -> list[tuple[Callable[..., Operand], ...]]:
         """Return the functions of the serdes that a written topic's bytes may be of, and keep them for the next record."""
         pairs = self.candidates(topic)
-        forms: list[tuple[Callable[..., Value], ...]] = [
+        forms: list[tuple[Callable[..., Operand], ...]] = [
             (key.decode, key.to_json, value.decode, value.to_json) for key, value in pairs
         ]
         self._forms[topic] = forms
@@ -147,18 +147,18 @@ class RecordObjects(RecordJson):
     def decode(self, row: OutputTuple) -> tuple[str, Record]:  # type: ignore[override]  # objects in place of JSON
         """Return (topic, Record) of a row; bytes that no serde of the topic decodes stay bytes."""
         topic, key, value, timestamp, headers, _ = row
+        decoded: tuple[Key, Value] = (key, value)
         for decode_key, _, decode_value, _ in self._forms.get(topic) or self._add_form(topic):
             try:
-                key, value = (
+                decoded = (
                     None if key is None else decode_key(key),
                     None if value is None else decode_value(value),
                 )
             except SerdeError:
                 continue
             break
-        return topic, Record(
-            key, value, cast(int, timestamp), tuple(headers or ())
-        )  # only changelogs have rows without it
+        # Only changelogs have rows without a timestamp.
+        return topic, Record(*decoded, cast(int, timestamp), tuple(headers or ()))
 
 
 def store_rows(definition: StoreDef, store: Store) -> list[list[Json]]:

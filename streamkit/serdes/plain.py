@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from streamkit.errors import SerdeError
-from streamkit.record import Key, Value
+from streamkit.record import Key, Operand, Value
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """A JSON document, or a YAML file's data."""
@@ -67,7 +67,7 @@ def shown(value: Value, longest: int) -> str:
     return "".join(made)
 
 
-def _pieces(value: Value, longest: int, level: int) -> Iterator[str]:
+def _pieces(value: Operand, longest: int, level: int) -> Iterator[str]:
     kind = value.__class__
     if kind is str or kind is bytes:
         # One more character, since the quotes of a text that fits depend on all of it.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from streamkit.code import Code
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import ANY, Type
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Serde(ABC):
 # Equality of values as Java's Object.equals defines it, which differs from Python's `==`.
 
 
-def same(one: Value, other: Value) -> bool:
+def same(one: Operand, other: Operand) -> bool:
     """Return whether two values are equal in Java: a number is not equal to a number of another type, or to a boolean.
 
     The order of an object's fields does not count (JsonNode.equals); 0.0 is not equal to -0.0, and NaN equals itself
@@ -188,5 +188,5 @@ def same(one: Value, other: Value) -> bool:
     return bool(one == other)
 
 
-def _same_items(one: Value, other: Value) -> bool:
+def _same_items(one: Sequence[Value], other: Sequence[Value]) -> bool:
     return len(one) == len(other) and all(map(same, one, other))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import ANY, Type
-from streamkit.record import Value, WindowedKey
+from streamkit.record import Operand, Value, WindowedKey
 from streamkit.serdes.plain import Json, plain
 from streamkit.serdes.serde import Serde
 
@@ -21,7 +21,7 @@ class Side(NamedTuple):
     """
 
     decode: Callable[[bytes], Value]
-    to_json: Callable[[Value], Json]
+    to_json: Callable[[Operand], Json]
     serde: Serde | None = None
     is_windowed: bool = False
     type: Type = ANY
@@ -53,8 +53,8 @@ def windowed_side(serde: Serde, decode: Callable[[bytes], WindowedKey]) -> Side:
     return Side(guarded(decode), partial(windowed_json, serde), serde, is_windowed=True)
 
 
-def windowed_json(serde: Serde, key: WindowedKey) -> dict[str, Value]:
-    """Return the JSON form of a window around a key of the serde."""
+def windowed_json(serde: Serde, key: Operand) -> dict[str, Json]:
+    """Return the JSON form of a WindowedKey around a key of the serde."""
     return {"key": serde.to_json(key.key), "start": key.start, "end": key.end}
 
 
@@ -65,7 +65,7 @@ def changes_side(serde: Serde, split: Callable[[bytes], tuple[bytes | None, byte
         parts = zip(("new", "old"), split(data), strict=True)
         return {name: None if each is None else serde.decode(each) for name, each in parts}
 
-    def to_json(parts: dict[str, Value]) -> dict[str, Value]:
+    def to_json(parts: Operand) -> dict[str, Json]:
         return {name: None if each is None else serde.to_json(each) for name, each in parts.items()}
 
     return Side(guarded(decode), to_json)

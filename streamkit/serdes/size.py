@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from streamkit.errors import SerdeError
 from streamkit.extension import native
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 from streamkit.rounds import LARGE, made
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -77,7 +77,7 @@ def check_value(value: Value) -> None:
     least_size(value)
 
 
-def unused_in_python(value: Value, room: int = SMALL) -> int:
+def unused_in_python(value: Operand, room: int = SMALL) -> int:
     """Return how many bytes of `room` a small value leaves; below 0 for a large one, and if orjson does not write as Java.
 
     The latter is one with a float which Java writes with an exponent or in quotes, or with anything else than lists, objects,
@@ -124,7 +124,7 @@ def _rest(parts: Collection[Value], room: int) -> tuple[Collection[Value], int]:
     return (parts, room) if plain < 0 else ((), room - plain - _ITEM * len(parts))
 
 
-def _scalar(value: Value, room: int) -> int:
+def _scalar(value: Operand, room: int) -> int:
     kind = value.__class__
     if kind is str:
         return room - len(value)
@@ -155,9 +155,9 @@ def least_size(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) 
     most = most or _LIMIT.counted
     odd = False
     sizes: dict[int, int] = {}
-    outer: list[tuple[Iterator[Value], int, Value]] = []
+    outer: list[tuple[Iterator[Operand], int, Operand]] = []
     total, start, owner = 0, 0, None
-    items: Iterator[Value] = iter((value,))
+    items: Iterator[Operand] = iter((value,))
     while True:
         for item in items:
             kind = item.__class__
@@ -208,7 +208,7 @@ def least_size(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) 
             raise too_large(total, most)
 
 
-def _plain(parts: Iterable[Value]) -> int:
+def _plain(parts: Iterable[Operand]) -> int:
     """Return the size of parts that are all text, or all integers of 64 bits; -1 for parts of several types.
 
     Checking all of them at once takes a tenth of the time of checking each.

@@ -12,7 +12,7 @@ from random import Random
 
 from streamkit.errors import LimitError, StreamkitError, UsageError
 from streamkit.expressions.expression_limits import MAX_RANGE
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Document, Json
 from streamkit.spec.topology_model import GeneratorSpec
 from streamkit.suggestions import did_you_mean
@@ -75,7 +75,7 @@ def _timed(spec: GeneratorSpec, place: int, seed: int, start: int) -> Iterator[T
         yield start + sequence * spec.every, place, make
 
 
-def _made(spec: GeneratorSpec, part: str, sequence: int, make: Callable[[], Value]) -> Value:
+def _made(spec: GeneratorSpec, part: str, sequence: int, make: Callable[[], Json]) -> Json:
     try:
         return make()
     except Exception as error:
@@ -92,7 +92,7 @@ class SeededRandom:
     def __init__(self, seed: str):
         self._next = Random(seed).random
 
-    def number(self, low: Value = 0.0, high: Value = 1.0) -> float:
+    def number(self, low: Value = 0.0, high: Operand = 1.0) -> float:
         """Return a number from `low` to less than `high`, all equally likely."""
         return float(low + (high - low) * self._next())
 
@@ -103,11 +103,11 @@ class SeededRandom:
             raise ValueError(f"random.integer() takes a range, not {first} to {last}")
         return first + int(self._next() * (last - first + 1))
 
-    def boolean(self, likely: Value = 0.5) -> bool:
+    def boolean(self, likely: Operand = 0.5) -> bool:
         """Return True with a probability."""
         return bool(self._next() < likely)
 
-    def choice(self, items: Sequence[Value], weights: Sequence[Value] | None = None) -> Value:
+    def choice(self, items: Sequence[Value], weights: Sequence[Operand] | None = None) -> Value:
         """Return one of some items, equally likely or by weights."""
         if weights is None:
             return items[int(self._next() * len(items))]
@@ -116,16 +116,16 @@ class SeededRandom:
         sums = list(accumulate(weights))
         return items[min(bisect_right(sums, self._next() * sums[-1]), len(items) - 1)]
 
-    def zipf(self, n: Value, s: Value = 1.0) -> int:
+    def zipf(self, n: Value, s: Operand = 1.0) -> int:
         """Return a rank from 0 to n - 1; rank r is as likely as 1 / (r + 1) ** s."""
         sums = _zipf_sums(_whole(n), float(s))
         return min(bisect_right(sums, self._next() * sums[-1]), len(sums) - 1)
 
-    def normal(self, mean: Value = 0.0, deviation: Value = 1.0) -> float:
+    def normal(self, mean: Value = 0.0, deviation: Operand = 1.0) -> float:
         """Return a number from a normal distribution (Box and Muller)."""
         return float(mean + deviation * sqrt(-2 * log(1 - self._next())) * cos(2 * pi * self._next()))
 
-    def exponential(self, mean: Value = 1.0) -> float:
+    def exponential(self, mean: Operand = 1.0) -> float:
         """Return a number from an exponential distribution."""
         return float(-mean * log(1 - self._next()))
 

@@ -10,7 +10,7 @@ from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
 from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
-from streamkit.record import FullContext, Record, Value
+from streamkit.record import FullContext, Operand, Record, Value
 from streamkit.rounds import many
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class BatchDrop(_BatchStep):
 class BatchFlatMap(_BatchStep):
     """Forwards a record for each item of a record's result."""
 
-    def deliver(self, record: HeldRecord, result: Value) -> None:
+    def deliver(self, record: HeldRecord, result: Operand) -> None:
         for value in many(list(result)):
             self.forward(record.key, value, record.timestamp, record.context)
 
@@ -224,7 +224,7 @@ def results_of(found: Value) -> list[Value]:
     raise StreamkitError(f"a function over batches returns a list or columns, not {type(found).__name__}")
 
 
-def _fields(values: list[Value]) -> dict[str, list[Value]] | None:
+def _fields(values: list[Operand]) -> dict[str, list[Value]] | None:
     """Return the fields of objects as columns, with None for absent fields; return None if the values are not objects."""
     names = list(values[0]) if isinstance(values[0], dict) else []
     if names and all(type(value) is dict and len(value) == len(names) for value in values):

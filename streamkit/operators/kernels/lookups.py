@@ -28,7 +28,7 @@ from streamkit.operators.core.parsed_values import backoff_before, longest_call
 from streamkit.operators.kernels.batch_calls import results_of
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
 from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
-from streamkit.record import FullContext, Key, Value
+from streamkit.record import FullContext, Key, Operand, Value
 from streamkit.user_metrics import UserCounter, UserTimer
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class LookupStep(HoldingStep):
         self._join_forward(record.key, record.value, result, record.timestamp, record.context)
 
 
-def cache_key(argument: Value) -> tuple[object, ...] | None:
+def cache_key(argument: Operand) -> tuple[object, ...] | None:
     """Return a key that is the same for arguments of equal value and type; None for arguments that are not cached.
 
     Arguments are not cached if they have more than LARGEST_KEY / 2 parts, or a part that is neither of JSON's types nor a tuple

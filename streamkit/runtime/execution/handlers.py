@@ -216,10 +216,10 @@ def describe_failure(node: PlanNode | None, error: Exception, record: FailedReco
     parts.append(human_reason(error))
     if contents == NOTHING or (record.key is None and record.value is None and record.topic is None):
         return one_line(": ".join(parts))
-    if record.key is None and record.value is None:
-        key, value = record.raw_key, record.raw_value
-    else:
+    if record.key is not None or record.value is not None:
         key, value = record.key, record.value
+    else:
+        key, value = record.raw_key, record.raw_value
     shown_value = f", value {shorten(value)}" if contents == FULL else ""
     return one_line(": ".join(parts)) + f" (key {shorten(key)}{shown_value})"
 

@@ -27,7 +27,7 @@ from streamkit.code import (
     negated,
     symbol,
 )
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Document, shown
 
 DATE, DECIMAL = "streamkit-date", "streamkit-decimal"
@@ -199,7 +199,7 @@ class AvroValues:
         expected = logical or _EXPECTED.get(kind) or f"of one type of its union ({', '.join(kinds)})"
         return f"{path.removeprefix('.') or 'it'} must be {expected}, not {shown(value, 80)}"
 
-    def _parts(self, kind: str, schema: Document, value: Value) -> Iterator[tuple[str, Document, Value]]:
+    def _parts(self, kind: str, schema: Document, value: Operand) -> Iterator[tuple[str, Document, Value]]:
         if kind == "union":
             others = [member for member in schema if self._resolved(member)[0] != "null"]
             if len(others) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -13,7 +13,7 @@ import orjson
 from streamkit.code import Code, call
 from streamkit.errors import SerdeError
 from streamkit.extension import native
-from streamkit.record import Key, Value
+from streamkit.record import Key, Operand, Value
 from streamkit.rounds import LARGE
 from streamkit.serdes.formats.primitives import JAVA, kind_of
 from streamkit.serdes.plain import Document, Json, shown
@@ -160,7 +160,9 @@ def _written(value: Value, most: int | None) -> bytes:
 
 def _pieces(value: Value) -> Iterator[str]:
     """Yield the text of a value, whose depth was checked, without recursion."""
-    outer: list[tuple[Iterator[tuple[str, Value]], str]] = []
+    outer: list[tuple[Iterator[tuple[str, Operand]], str]] = []
+    items: Iterator[tuple[str, Operand]]
+    item: Operand
     items, end = iter((("", value),)), ""
     while True:
         for before, item in items:
@@ -188,7 +190,7 @@ def _fields(value: dict[Key, Value]) -> Iterator[tuple[str, Value]]:
         yield f"{',' if number else ''}{_text(_field_name(name))}:", item
 
 
-def _elements(value: Sequence[Value]) -> Iterator[tuple[str, Value]]:
+def _elements(value: Iterable[Value]) -> Iterator[tuple[str, Value]]:
     for number, item in enumerate(value):
         yield "," if number else "", item
 

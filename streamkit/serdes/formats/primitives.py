@@ -15,7 +15,7 @@ from streamkit.code import TRUE, Code, all_of, attribute, binary, call, compare,
 from streamkit.errors import SerdeError, SerdeTypeError
 from streamkit.expressions.types import BOOLEAN, INTEGER, NUMBER, TEXT, ListOf, Type
 from streamkit.expressions.types import BYTES as RAW
-from streamkit.record import Value
+from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.size import check_size, check_value
@@ -110,7 +110,7 @@ class BytesSerde(Serde):
     def decode(self, data: bytes) -> bytes:
         return data
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Operand) -> Json:
         return None if value is None else {"base64": base64.b64encode(value).decode()}
 
     def from_json(self, data: Json) -> Value:
@@ -208,7 +208,7 @@ class NumberSerde(Serde):
         except (struct.error, OverflowError) as error:
             raise SerdeError(f"serde {self.spec}: {value} does not fit into {self._size} bytes") from error
 
-    def as_decoded(self, value: Value) -> Value:
+    def as_decoded(self, value: Operand) -> Value:
         return float(value) if self._floating else value
 
     def decode(self, data: bytes) -> Value:
@@ -217,7 +217,7 @@ class NumberSerde(Serde):
         except struct.error as error:
             raise SerdeError(f"serde {self.spec}: expected {self._size} bytes, found {len(data)}") from error
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Operand) -> Json:
         return _text_of(value) if self._floating and value is not None and not isfinite(value) else value
 
     def json_column(self, column: Sequence[bytes | None]) -> list[Json]:

@@ -9,7 +9,7 @@ from streamkit import durations
 from streamkit.errors import ConfigError, SerdeError, SerdeTypeError
 from streamkit.expressions.types import Type
 from streamkit.expressions.types import WindowedKey as WindowedType
-from streamkit.record import Key, Value, WindowedKey
+from streamkit.record import Key, Operand, Value, WindowedKey
 from streamkit.serdes import parse
 from streamkit.serdes.plain import Json, shown
 from streamkit.serdes.serde import Binding, Serde
@@ -41,7 +41,7 @@ class _WindowedBase(Serde):
             return False
         return (one.start, one.end) == (other.start, other.end) and self.inner.same(one.key, other.key)
 
-    def to_json(self, value: Value) -> Json:
+    def to_json(self, value: Operand) -> Json:
         if value is None:
             return None
         return {"key": self.inner.to_json(value.key), "start": value.start, "end": value.end}

@@ -46,7 +46,7 @@ from streamkit.operators.core.operator import (
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, Step, TimeWindows, Windows
 from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import materialize
-from streamkit.record import Key, RecordContext, Value
+from streamkit.record import Key, Operand, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
@@ -747,12 +747,12 @@ class TopList:
 
     __slots__ = ("_limit", "_rank")
 
-    def __init__(self, limit: int, rank: Callable[[Key, Value], Value]):
+    def __init__(self, limit: int, rank: Callable[[Key, Value], Operand]):
         self._limit = limit
         self._rank = rank
 
     def add(
-        self, k: Key, ranked: tuple[Value, Value], found: list[Value], t: int = 0, c: RecordContext = None
+        self, k: Key, ranked: tuple[Operand, Value], found: list[Value], t: int = 0, c: RecordContext = None
     ) -> list[Value]:
         """Return the list with a value that has a given rank; the list itself if the value's rank is too low."""
         rank_of, (rank, value) = self._rank, ranked

@@ -155,5 +155,5 @@ def group_changes(
     old = before if before is not None and before[0] is not None and before[1] is not None else None
     if new is not None and old is not None and same(new[0], old[0]):
         return [(old[0], new[1], old[1])]
-    changes = [] if old is None else [(old[0], None, old[1])]
+    changes: list[tuple[Key, Value, Value]] = [] if old is None else [(old[0], None, old[1])]
     return changes if new is None else [*changes, (new[0], new[1], None)]

@@ -14,7 +14,7 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import BuildError, Context, Operator, Table, TableWork, required_serde
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.core.value_getters import Getter, SuppressGetter
-from streamkit.record import FullContext, Key, Value
+from streamkit.record import FullContext, Operand, Value
 from streamkit.state.definitions import StoreDef, Volatile
 from streamkit.state.layouts import ProcessorRecordContext
 
@@ -231,7 +231,7 @@ class SuppressKernel(Volatile):
         self._work = work
         self._observed = -1
 
-    def process(self, kb: bytes, k: Key, new: Value, old: Value, t: int, c: FullContext) -> None:
+    def process(self, kb: bytes, k: Operand, new: Value, old: Value, t: int, c: FullContext) -> None:
         """Buffer a change, forward the updates that are due, and keep the buffer within its bounds.
 
         Raises StreamkitError if the buffer is full and must not emit early.
