@@ -34,7 +34,8 @@ case "$1" in
     base=$RUNNER_TEMP/streamkit-base
     git worktree add --quiet --force --detach "$base" "$BASE"
     while IFS= read -r file; do
-      [ -z "$file" ] || streamkit diff "$base/$file" "$file" --format github || found=$?
+      # The folder of the base is gone when the annotation is read.
+      [ -z "$file" ] || streamkit diff "$base/$file" "$file" --format github | sed "s|$base/$file|OLD|g" || found=$?
     done <<< "$files"
     git worktree remove --force "$base"
     # 1: something is to be done before the new version starts. 2: a file that can't be compared.

@@ -43,6 +43,8 @@ def test_every_page_has_a_text_and_is_in_the_list() -> None:
 def test_an_unknown_word_names_what_is_near_or_contains_it() -> None:
     assert_one_clear_line(streamkit("docs", "fliter"), 2, "there is no page 'fliter'; did you mean 'filter'?")
     assert_one_clear_line(streamkit("docs", "commit"), 2, "in these the word occurs: commit.interval.ms")
+    assert_one_clear_line(streamkit("docs", "grace"), 2, "short-grace, no-grace, window, join, left_join, outer_join")
+    assert_one_clear_line(streamkit("docs", "--", "--files"), 2, "in these the word occurs: submit")
     assert_one_clear_line(streamkit("docs", "zzz"), 2, "`streamkit docs` lists them")
 
 

@@ -138,6 +138,8 @@ def test_the_action_compares_with_the_base_and_describes_what_changed(repository
     assert code == 0
     assert lines
     assert all(re.match(r"::(error|warning|notice) file=", line) for line in lines), lines
+    assert "streamkit migrate OLD apps/shop.yaml" in lines[0]
+    assert not [line for line in lines if str(repository.parent) in line]
     assert any("file=apps/shop.yaml,line=11," in line for line in lines)
     assert step(repository, "Diff", base=base, diff="fail")[0] == 1
     code, _, summary = step(repository, "Describe", base=base)

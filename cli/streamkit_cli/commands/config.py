@@ -21,7 +21,7 @@ from streamkit_cli.tables import table
 
 Optional = Annotated[
     str | None,
-    typer.Argument(metavar="[FILE]", help="A topology, whose values are shown; - is stdin.", show_default=False),
+    typer.Argument(metavar="FILE", help="A topology, whose values are shown; - is stdin.", show_default=False),
 ]
 Changed = Annotated[bool, typer.Option("--changed", help="Only settings whose value is not from the default.")]
 

@@ -44,7 +44,7 @@ Old = Annotated[
 New = Annotated[
     str | None,
     typer.Argument(
-        metavar="[NEW]",
+        metavar="NEW",
         help="The next version; with --running and one file, OLD is the next version.",
         show_default=False,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from streamkit_cli.tables import is_coloured, table
 Word = Annotated[
     str | None,
     typer.Argument(
-        metavar="[WORD]",
+        metavar="WORD",
         help="A step, macros, a function, a setting, a command or a lint rule.",
         show_default=False,
         autocompletion=lambda incomplete: [page.name for page in pages() if page.name.startswith(incomplete)],
@@ -40,7 +41,7 @@ def docs(word: Word = None) -> None:
         return
     found = [page for page in listed if page.name == word.lower()]
     if not found:
-        raise UsageError(f"there is no page {word!r}{_hint(word, [page.name for page in listed])}")
+        raise UsageError(f"there is no page {word!r}{_hint(word, listed)}")
     text = "\n".join(page.text().strip() + "\n" for page in found)
     if is_coloured():
         from rich.console import Console
@@ -63,9 +64,12 @@ def _overview(listed: list[ReferencePage]) -> str:
     return "\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in text.splitlines())
 
 
-def _hint(word: str, names: list[str]) -> str:
-    containing = [name for name in names if word.lower() in name]
+def _hint(word: str, listed: list[ReferencePage]) -> str:
+    """Name the pages with the word in their names or, such as an option of a step or command, in their texts."""
+    whole = re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w.-])", re.IGNORECASE)
+    containing = [page.name for page in listed if word.lower() in page.name]
+    containing += [page.name for page in listed if page.name not in containing and whole.search(page.text())]
     if containing:
         more = ", …" if len(containing) > _MOST_NAMES else ""
         return f"; in these the word occurs: {', '.join(containing[:_MOST_NAMES])}{more}"
-    return did_you_mean(word, names, "`streamkit docs` lists them")
+    return did_you_mean(word, [page.name for page in listed], "`streamkit docs` lists them")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Place = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="A topology file, whose log and state are also checked.")
+    str | None, typer.Argument(metavar="FILE", help="A topology file, whose log and state are also checked.")
 ]
 
 

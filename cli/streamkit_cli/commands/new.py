@@ -135,7 +135,7 @@ _CHART = "top.py"
 _TEXT = "lines.txt"
 
 Example = Annotated[
-    str, typer.Argument(metavar="[EXAMPLE]", help="The example, as --list names it.", show_default="word-count")
+    str, typer.Argument(metavar="EXAMPLE", help="The example, as --list names it.", show_default="word-count")
 ]
 Listed = Annotated[bool, typer.Option("--list", help="List the examples with a description of each.")]
 

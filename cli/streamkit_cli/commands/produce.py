@@ -41,7 +41,7 @@ PlainLines = Annotated[bool, typer.Option("--lines", help="Each line is a value 
 Target = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TOPIC]",
+        metavar="TOPIC",
         help="A topic, by the name of its entry in the file; without it, each record names its topic.",
         autocompletion=topics,
     ),
@@ -115,7 +115,7 @@ BATCH = 1000
 Topics = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC]…", help="The topics, by the names of their entries; all by default.", autocompletion=topics
+        metavar="TOPIC", help="The topics, by the names of their entries; all by default.", autocompletion=topics
     ),
 ]
 Rate = Annotated[

@@ -34,7 +34,7 @@ class Format(StrEnum):
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH…]", help="Test files, topologies, or folders; the current folder by default."),
+    typer.Argument(metavar="PATH", help="Test files, topologies, or folders; the current folder by default."),
 ]
 Only = Annotated[
     str,
