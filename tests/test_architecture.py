@@ -91,6 +91,7 @@ MOST_ANY = 379
 EXTENSION = "streamkit._native"
 SPARK = (
     "stage_plan",
+    "fields_read",
     "job_options",
     "workers",
     "spark_session",

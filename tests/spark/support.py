@@ -34,7 +34,7 @@ def read_lines(folder: Path) -> list[dict]:
     parts = sorted(folder.glob("part-*"))
     assert {path.suffix for path in parts} <= {".jsonl"}
     texts = [path.read_text(encoding="utf-8") for path in parts]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+    return [json.loads(line) for text in texts for line in text.split("\n") if line]
 
 
 def reprocess(spark: Any, plan: Plan, records: list[dict], folder: Path, **options: Any) -> list[dict]:

@@ -12,21 +12,24 @@ from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
+from streamkit.runtime.spark.fields_read import fields_read
 from streamkit.runtime.spark.job_options import AVRO, COMPLETE, IN_UTC, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
+    encoded_part,
     filtered,
     milliseconds,
     order_of,
     plain_part,
     quoted,
     select_parts,
+    with_fields,
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.rows.row_order import RowOrder, row_order
 from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
-from streamkit.runtime.spark.spark_session import classic_context, without_error_log
+from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of
@@ -35,10 +38,13 @@ from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Document as Json
 from streamkit.serdes.serde import Serde
+from streamkit.serdes.size import MAX_BYTES
 from streamkit.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ENDING, _OWN_ENDING = ".txt", ".jsonl"
@@ -87,6 +93,16 @@ _WRITTEN = {
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
 }
+_PLACED = {
+    "partition": "int",
+    "key": "binary",
+    "value": "binary",
+    "timestamp": "bigint",
+    "source": "bigint",
+    "offset": "bigint",
+}
+"""The columns of rows that Spark has encoded; the others are constant (arrow_rows.with_all_columns)."""
+_PLACED_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _PLACED.items())
 _BLOCK_BITS = 41
 """The bits for the place of a block in its file: files have up to 2 TB."""
 FILES, OFFSETS, NUMBERS, TIMES_OF_ROWS = "their place in files", "offset", "whole numbers", "times"
@@ -366,7 +382,18 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
         )
     if _is_raw(dict(frame.dtypes)):
         return _raw_frame(frame, reading)
-    serdes = dict(zip(("key", "value"), RecordJson(load(reading.plan).plan).reading(reading.topic), strict=True))
+    plan = load(reading.plan).plan
+    serdes = dict(zip(("key", "value"), RecordJson(plan).reading(reading.topic), strict=True))
+    # The types of all columns must fit, those that no step uses too.
+    for name in frame.columns:
+        if name in serdes:
+            plain_part(frame, place, name, serdes[name])
+    used = fields_read(plan, reading.topic) if changed_meaning(frame.sparkSession) is None else None
+    pruned = None if used is None else with_fields(frame, used)
+    encoded = None if pruned is None else _encoded(pruned, place, serdes)
+    if encoded is not None:
+        return encoded.mapInArrow(partial(place_columns, reading, INDEX in frame.columns), _PLACED_DDL)
+    frame = frame if pruned is None else pruned
     columns = [
         plain_part(frame, place, name, serdes[name])
         if name in serdes
@@ -378,6 +405,24 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
         for name in frame.columns
     ]
     return frame.select(*columns).mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
+
+
+def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> DataFrame | None:
+    """Return records as Spark encodes them, with their positions; None if they have parts that only Python reads."""
+    from pyspark.sql import functions as sf
+
+    parts = {name for name in frame.columns if name in PARTS}
+    if not {"value", "timestamp"} <= parts <= {"key", "value", "timestamp"}:
+        return None
+    if frame.schema["timestamp"].dataType.simpleString() == "string":
+        return None
+    value = encoded_part(frame, place, "value", serdes["value"])
+    key = encoded_part(frame, place, "key", serdes["key"]) if "key" in parts else sf.lit(None).cast("binary")
+    if key is None or value is None:
+        return None
+    time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias("timestamp")
+    positions = [name for name in (FILE, BLOCK, ROW) if name in frame.columns]
+    return frame.select(key.alias("key"), value.alias("value"), time, *positions)
 
 
 def _whole(name: str) -> Column:
@@ -462,6 +507,40 @@ def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Ite
         except SerdeError as error:
             raise TransportError(f"topic {reading.topic}: {error}") from error
         yield fields.batch(columns)
+
+
+@mark_errors
+def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield records that Spark has encoded, with their partitions and places. has_index: whether blocks are indices of rows."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    fields = _Fields(reading)
+    count = reading.partitions
+    for batch in batches:
+        if not len(batch):
+            continue
+        keys, values = batch.column("key"), batch.column("value")
+        for part, column in (("key", keys), ("value", values)):
+            _check_bytes(reading.topic, part, column)
+        sources, offsets = (
+            fields.index_places(batch) if has_index else map(np.array, zip(*fields.places(batch), strict=True))
+        )
+        partitions = partitions_of(keys, count)
+        if keys.null_count:
+            partitions = np.where(np.asarray(pc.is_valid(keys)), partitions, offsets % count)
+        arrays = [partitions.astype(np.int32), keys, values, batch.column("timestamp"), sources, offsets]
+        yield pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], names=list(_PLACED))
+
+
+def _check_bytes(topic: str, part: str, column: pa.Array) -> None:
+    """Raise TransportError for bytes that are too large for a record."""
+    import pyarrow.compute as pc
+
+    longest = pc.max(pc.binary_length(column)).as_py() or 0
+    if longest > MAX_BYTES:
+        raise TransportError(f"topic {topic}: {part}: {longest:,} bytes; at most {MAX_BYTES:,} are allowed")
 
 
 def _parser(lines: pa.Array) -> Callable[[bytes], Json]:
@@ -588,6 +667,14 @@ class _Fields:
                 found.append((((1 + files[same_path(name)]) << _BLOCK_BITS) + block, row - first))
         self._last, self._first_row = last, first
         return found
+
+    def index_places(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places of rows whose blocks are their indices in their files, as `places` does row by row."""
+        import numpy as np
+
+        names = batch.column(FILE).dictionary_encode()
+        starts = [(1 + self._reading.files[same_path(name)]) << _BLOCK_BITS for name in names.dictionary.to_pylist()]
+        return np.array(starts, dtype=np.int64)[names.indices.to_numpy()], batch.column(BLOCK).to_numpy()
 
     def line_of(self, batch: pa.RecordBatch, at: int) -> str:
         """Return file and line of a row of the last batch that `places` got."""

@@ -218,6 +218,21 @@ def wider_type(one: str, other: str) -> str | None:
     return one if one == other else None
 
 
+def without_case(name: str) -> str:
+    """Return what is equal for all names that Spark does not tell apart (String.equalsIgnoreCase of Java), and for a few others.
+
+    >>> without_case("K\u0131") == without_case("\u212aI")
+    True
+    """
+    return "".join(_without_case(each) for each in name)
+
+
+def _without_case(character: str) -> str:
+    # Java has no case of more than one character, as SS is of ß.
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()[0]
+
+
 # -- Types -------------------------------------------------------------------------------------------------------------
 
 
@@ -253,6 +268,76 @@ def plain_field(frame: DataFrame, place: Place, path: Sequence[str], wanted: Typ
     for name in path[1:]:
         column, kind = column.getField(name), kind[name].dataType  # type: ignore[index]  # a struct
     return _Plain(place).of(column, kind, wanted, ".".join(path))[0]
+
+
+def with_fields(frame: DataFrame, names: Collection[str]) -> DataFrame | None:
+    """Return an input whose values have only these fields, so that Spark reads no others.
+
+    None if the values are no objects, have fields that Spark does not tell apart, or lack one of the names: a message about
+    a field that is missing names those that a value has.
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import StructType
+
+    field = frame.schema["value"]
+    if not isinstance(field.dataType, StructType):
+        return None
+    known = field.dataType.names
+    if not set(names) <= set(known) or len(set(map(without_case, known))) < len(known):
+        return None
+    value = quoted("value")
+    chosen = _struct({name: value.getField(name) for name in known if name in names}) if names else sf.lit(b"{}")
+    chosen = sf.when(value.isNotNull(), chosen) if field.nullable else chosen
+    return frame.select(*(chosen.alias(name) if name == "value" else quoted(name) for name in frame.columns))
+
+
+def encoded_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Column | None:
+    """Return a key or a value as bytes that its serde decodes; None for a type of which only Python makes them.
+
+    Objects become JSON with other spaces and forms of numbers than Python gives it, so that none may be written as it is.
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types
+
+    kind, column = frame.schema[part].dataType, quoted(part)
+    if isinstance(kind, types.BinaryType):
+        return column
+    if serde.spec == "string" and kind.simpleString() == "string":
+        return _checked_text(column, f"{place.path}: {part}").cast("binary").alias(part)
+    if serde.spec == "long" and kind.simpleString() in WHOLE:
+        return sf.unhex(sf.lpad(sf.hex(column.cast("bigint")), 16, "0")).alias(part)
+    if serde.spec != "json" or not isinstance(kind, types.StructType):
+        return None
+    fields = {each.name: _json_field(frame, place, part, each.name) for each in kind.fields}
+    known = {name: field for name, field in fields.items() if field is not None}
+    if len(known) < len(fields):
+        return None
+    text = sf.to_json(_struct(known), {"ignoreNullFields": "false"})
+    return sf.when(column.isNotNull(), text).cast("binary").alias(part)
+
+
+def _json_field(frame: DataFrame, place: Place, part: str, name: str) -> Column | None:
+    """Return a field of an object whose JSON form Spark writes; None for lists, objects and maps."""
+    from pyspark.sql import functions as sf
+
+    kind = frame.schema[part].dataType[name].dataType.simpleString()  # type: ignore[index]  # a struct
+    column = plain_field(frame, place, (part, name), ANY)
+    if kind == "string":
+        return _checked_text(column, f"{place.path}: {part}.{name}")
+    if kind in ("float", "double"):
+        number = column.cast("double")
+        refusal = f"{place.path}: {part}.{name}: JSON has no NaN and no infinite number; write null, or text"
+        endless = sf.raise_error(sf.lit(refusal)).cast("double")
+        return sf.when(sf.abs(number) < float("inf"), number).when(number.isNotNull(), endless)
+    is_plain = kind in (*WHOLE, *TIMES, "boolean", "date") or kind.startswith("decimal")
+    return column if is_plain else None
+
+
+def _checked_text(column: Column, shown: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    broken = sf.raise_error(sf.lit(f"{shown} is not UTF-8 in a row")).cast("string")
+    return sf.when(sf.is_valid_utf8(column), column).when(column.isNotNull(), broken)
 
 
 def _without_values(frame: DataFrame) -> frozenset[str]:

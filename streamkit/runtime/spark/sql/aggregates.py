@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
+from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.sql.expressions import Made, Translator, parse
 from streamkit.runtime.spark.sql.grouped_queries import Groups, Records, grouped
-from streamkit.runtime.spark.sql.sources import without_case
 from streamkit.runtime.spark.sql.terms import INTEGER, TEXT, Guard, Term, object_of
 
 _RESULT = "aggregate"

@@ -11,7 +11,14 @@ from streamkit.errors import UntranslatableError
 from streamkit.expressions.types import ANY
 from streamkit.runtime.spark.job_options import EVERY, PARQUET, Parts, Place
 from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput
-from streamkit.runtime.spark.rows.input_columns import HIDDEN, WHOLE, milliseconds, plain_field, plain_part
+from streamkit.runtime.spark.rows.input_columns import (
+    HIDDEN,
+    WHOLE,
+    milliseconds,
+    plain_field,
+    plain_part,
+    without_case,
+)
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.rows.positions import ROW
 from streamkit.runtime.spark.sql.terms import BOOLEAN, INTEGER, NUMBER, OBJECT, SERDE_KINDS, TEXT, Guard, Term
@@ -202,21 +209,6 @@ def _name(path: Path) -> str:
     return ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in path)
 
 
-def without_case(name: str) -> str:
-    """Return what is equal for all names that Spark does not tell apart (String.equalsIgnoreCase of Java), and for a few others.
-
-    >>> without_case("K\u0131") == without_case("\u212aI")
-    True
-    """
-    return "".join(_without_case(each) for each in name)
-
-
-def _without_case(character: str) -> str:
-    # Java has no case of more than one character, as SS is of ß.
-    upper = character.upper()
-    return (upper if len(upper) == 1 else character).lower()[0]
-
-
 def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
     """Return what the footers of local Parquet files tell of an input; None if only Spark can tell its types."""
     import pyarrow as pa
@@ -256,4 +248,4 @@ def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     return InputColumns(found, place.columns.key is not None, FILES)
 
 
-__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files", "without_case"]
+__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files"]
