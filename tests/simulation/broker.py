@@ -133,6 +133,10 @@ class Broker:
         """Transactions that have ended without a marker in a partition, by producer id: whether they were committed, and when."""
         self.changes = 0
         """How many times what a consumer can read has changed."""
+        self.wrong: list[str] = []
+        """What no application may do, whatever comes of it: a partition in two hands, an offset that goes back."""
+        self._owners: dict[tuple[int, TopicPartition], str] = {}
+        """Which transactional id commits the offsets of a partition, by the generation of the group."""
         self.history: list[str] = []
         self.verbose = False
         """Whether the history has each end of a transaction in a partition."""
@@ -257,6 +261,11 @@ class Broker:
         if generation >= 0 or member:
             self._check_member(group, generation, member)
         found.offsets.update({(group, place): offset for place, offset in offsets.items()})
+        for place in offsets:
+            if (owner := self._owners.setdefault((generation, place), name)) != name:
+                self.wrong.append(
+                    f"generation {generation}: {owner} and {name} both commit {place.topic}-{place.partition}"
+                )
 
     def end_transaction(self, name: str, epoch: int, *, committed: bool) -> None:
         found = self._checked(name, epoch)
@@ -319,7 +328,7 @@ class Broker:
                 self._note(
                     f"{word} of {name} {found.epoch} in {place.topic}-{place.partition} from {start} at {partition.end}"
                 )
-            if self._clock() > self.leaves_at and self._random.random() < 0.3:
+            if self._clock() > self.leaves_at and self._random.random() < 0.5:
                 self.skipped[place, producer] = committed, self._clock()
                 self._note(f"the marker of {name} in {place.topic}-{place.partition} is skipped")
             else:
@@ -334,6 +343,11 @@ class Broker:
                 if each == group:
                     del found.offsets[each, place]
                     if committed:
+                        before = self.group(group).offsets.get(place)
+                        if before is not None and before.offset > offset.offset:
+                            self.wrong.append(
+                                f"{place.topic}-{place.partition} goes back from {before.offset} to {offset.offset}"
+                            )
                         self.group(group).offsets[place] = offset
                         if self.verbose:
                             self._note(

@@ -44,7 +44,7 @@ from streamkit.transport.log_interface import (
     encode_generation,
 )
 from tests.simulation.broker import Broker, BrokerError
-from tests.simulation.scheduler import Event, Thread, current
+from tests.simulation.scheduler import Event, Owner, Thread, current
 
 Result = TypeVar("Result")
 TIMEOUT_S = 15.0
@@ -65,6 +65,10 @@ class Network:
         """The chance that a request or its answer is lost."""
         self.slowness = 0.0
         """The chance that a request takes long."""
+        self.end_loss = 0.0
+        """The chance that the answer to the end of a transaction is lost."""
+        self.asked_by: Owner | None = None
+        """The process whose request the broker has served last."""
 
     def request(self, step: Callable[[], Result], timeout: float = TIMEOUT_S) -> Result:
         """Return the broker's answer. Raises BrokerError, LostAnswerError."""
@@ -81,6 +85,7 @@ class Network:
         if draw < self.loss / 2:
             scheduler.sleep(max(0.0, deadline - scheduler.now))
             raise LostAnswerError
+        self.asked_by = thread.owner if thread is not None else None
         answer = step()
         self._travel()
         if draw < self.loss or self.broker.down_until != restarts or not self.is_up():
@@ -390,6 +395,8 @@ class SimulatedProducer(Producer):
             return  # nothing was sent
         try:
             self._network.request(lambda: self._network.broker.end_transaction(name, epoch, committed=committed))
+            if current().random.random() < self._network.end_loss:
+                raise LostAnswerError
         except LostAnswerError as error:
             self._uncertain = True
             raise RetriableTransportError("the end of the transaction: no answer") from error

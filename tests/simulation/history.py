@@ -173,6 +173,8 @@ class History:
         self._faults_s = draw.choice(FAULTS_S)
         self._events: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
+        self._struck: Process | None = None
+        """The process that a fault strikes; None: any."""
         self._written_all = False
         self._over = False
         self._last: dict[str, int] = {}
@@ -249,6 +251,7 @@ class History:
         draw, scheduler = self._draw, self.scheduler
         self.network.loss = draw.choice((0.0, 0.0, 0.002, 0.01))
         self.network.slowness = draw.choice((0.0, 0.001, 0.01))
+        self.network.end_loss = draw.choice((0.0, 0.0, 0.02, 0.1))
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
         for process in self.processes:
             process.start()
@@ -261,13 +264,15 @@ class History:
         bursts, moments = draw.choice((0.0, 0.3, 0.6)), draw.choice((0.0, 0.5, 1.0))
         while scheduler.now < self._faults_s:
             scheduler.sleep(draw.random() * 0.3 if draw.random() < bursts else draw.expovariate(1 / mean))
-            if draw.random() < moments:
-                self._await_moment()
+            self._struck = None
+            if draw.random() < moments and self._await_moment() and draw.random() < 0.7:
+                asked_by = self.network.asked_by
+                self._struck = next((each for each in self.processes if each.owner is asked_by), None)
             fault = draw.choice(usual)
             self.verdict.faults[fault.__name__.strip("_")] += 1
             fault()
             self._start_again()
-        self.network.loss = self.network.slowness = scheduler.pauses = 0.0
+        self.network.loss = self.network.slowness = self.network.end_loss = scheduler.pauses = 0.0
         for process in self.processes:
             process.owner.stopped = process.owner.cut = False
         while not (self._written_all and self._complete()):
@@ -284,7 +289,7 @@ class History:
                 process.start()
 
     def _process(self) -> Process:
-        return self._draw.choice(self.processes)
+        return self._struck or self._draw.choice(self.processes)
 
     def _kill(self) -> None:
         process = self._process()
@@ -296,8 +301,8 @@ class History:
         self.note(f"{process.owner.name} loses power")
         process.lose_power(self._draw)
 
-    def _await_moment(self) -> None:
-        """Wait for a moment at which a fault is most likely to find a mistake."""
+    def _await_moment(self) -> bool:
+        """Wait for a moment at which a fault is most likely to find a mistake; return whether it came."""
         broker = self.broker
 
         def is_group(state: str) -> Callable[[], bool]:
@@ -309,10 +314,12 @@ class History:
             # Members have just heard of their tasks, and commit those that leave.
             [is_group("CompletingRebalance"), is_group("Stable")],
             [lambda: any(each.offsets for each in broker.transactions.values())],
+            [lambda: any(each.offsets and each.state == "Ongoing" for each in broker.transactions.values())],
             [lambda: any(each.state.startswith("Prepare") for each in broker.transactions.values())],
         ]
-        for condition in self._draw.choice(moments):
-            self.scheduler.give_up(condition, self.scheduler.now + 3)
+        return all(
+            self.scheduler.give_up(condition, self.scheduler.now + 3) for condition in self._draw.choice(moments)
+        )
 
     def _cut(self) -> None:
         owner, seconds = self._process().owner, self._draw.choice((1.0, 6.0, 20.0)) * self._draw.random()
@@ -362,7 +369,7 @@ class History:
     def _restart(self) -> None:
         seconds = self._draw.choice((0.3, 2.0, 6.0)) * self._draw.random()
         # In good order it still answers for a moment.
-        leaving = self._draw.choice((0.0, 0.8))
+        leaving = self._draw.choice((0.0, 0.8, 3.0))
         self.note(
             f"the broker is away for {seconds:.1f} s" + (f", after {leaving} s of shutting down" if leaving else "")
         )
@@ -414,6 +421,7 @@ class History:
 
     def _judge(self) -> None:
         wrong = self.verdict.wrong
+        wrong += self.broker.wrong
         for topic, truth in (("counts", self._events), ("words", self._words)):
             last: dict[str, int] = {}
             for key, count in self._rows(topic):
