@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamkit.durations import TIME_FORMS, instant
 from streamkit.errors import Position, Problem, RegistryError, SerdeError, StreamkitError, TopologyError
+from streamkit.graph.physical_topology import StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
@@ -21,6 +22,9 @@ from streamkit.spec.topology_file import ordered, read_text
 from streamkit.spec.yaml_nodes import Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import BAD, Reader, Resolver
 from streamkit.testing.cases import (
+    ALL,
+    COMPARED,
+    FAULTS,
     MATCHES,
     ORDERED,
     RECORD_FIELDS,
@@ -34,6 +38,7 @@ from streamkit.testing.cases import (
     Phase,
     Plain,
     Sample,
+    Simulation,
 )
 from streamkit.testing.generated_records import START, chosen, generated
 
@@ -346,7 +351,8 @@ def _lenient(value: Document) -> Document:
 
 
 SUFFIXES = (".test.yaml", ".test.yml")
-FILE_KEYS = ("topology", "description", "environment", "set", "tests")
+FILE_KEYS = ("topology", "description", "environment", "set", "simulate", "tests")
+SIMULATE_KEYS = ("partitions", "instances", "threads", "faults", "compare", "accept")
 CASE_KEYS = ("description", "set", "clock", "describe", "steps", *PHASE_KEYS)
 
 
@@ -429,7 +435,38 @@ class _File:
         self._plan_with = lambda own, place: self._plan(topology, environment, own, place)
         self._job_of = lambda path: self._job(path, environment)
         cases = self._cases(options["tests"], Names(plan), plan, settings)
-        return CaseFile(self._path, reader.source, topology, environment, settings, cases)
+        simulation = self._simulation(options["simulate"], plan) if "simulate" in options else Simulation()
+        return CaseFile(self._path, reader.source, topology, environment, settings, cases, simulation)
+
+    def _simulation(self, node: Node, plan: Plan) -> Simulation:
+        reader = self._reader
+        options = reader.options(node, "'simulate'", SIMULATE_KEYS)
+
+        def number(name: str, default: int) -> int:
+            found = reader.integer(options[name], repr(name), 1, 1000) if name in options else default
+            return default if found is BAD else found
+
+        faults, accept = None, []
+        if "faults" in options:
+            listed = [reader.choice(each, "A fault", FAULTS) for each in reader.items(options["faults"], "'faults'")]
+            faults = tuple(each for each in listed if each)
+        for each in reader.items(options["accept"], "'accept'") if "accept" in options else ():
+            name = reader.text(each, "A step")
+            known = [*step_names(plan), *Names(plan).written]
+            if name is not BAD and name not in known:
+                hint = spec_names.hint(name, known, "steps of the topology")
+                reader.report(each, f"There is no step {name!r}, as PIPELINE.STEP{hint}")
+            elif name is not BAD:
+                accept.append(name)
+        default = Simulation()
+        return Simulation(
+            number("partitions", default.partitions),
+            number("instances", default.instances),
+            number("threads", default.threads),
+            faults,
+            tuple(accept),
+            (reader.choice(options["compare"], "'compare'", COMPARED) if "compare" in options else ALL) or ALL,
+        )
 
     def _plan(
         self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document], place: Node
@@ -592,6 +629,17 @@ class Names:
             return definition.kind.windowed or _is_windowed(definition.key_serde)
         found = self._plan.external_topics.get(self._entries.get(topic or "", ""))
         return found is not None and _is_windowed(found.key_serde)
+
+
+def step_name(step: StepRef) -> str:
+    """Return the name by which a test file has a step: `PIPELINE.STEP`."""
+    return f"{step.pipeline}.{step.step}"
+
+
+def step_names(plan: Plan) -> list[str]:
+    """Return the names of a topology's steps."""
+    nodes = [node for sub in plan.sub_topologies for node in sub.nodes.values()]
+    return list(dict.fromkeys(step_name(node.origin) for node in nodes if node.origin is not None))
 
 
 def _is_windowed(serde: Serde) -> bool:

@@ -18,6 +18,8 @@ from streamkit.testing.case_file import Names
 from streamkit.testing.cases import CONTAINS, ORDERED, Case, Described, Expectation, Expected, Given, Phase, Plain
 
 Record = Mapping[str, Document]
+SAME, EXPECTED, CAME, DETAIL = "same", "expected", "came", "detail"
+"""The kinds of lines below a failure."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Failure:
     """A difference from an expectation.
 
     position: of the expectation; what: the thing compared, in a few words. Only the fields of its kind
-    is set: `expectation` with `pairs` for records and rows, `plain` or `described` with `actual` for single values.
+    is set: `expectation` with `pairs` for records and rows, `plain` or `described` with `actual` for single values, `details`
+    (lines with their kinds) for a simulation.
     """
 
     position: Position
@@ -35,16 +38,31 @@ class Failure:
     plain: Plain | None = None
     described: Described | None = None
     actual: Document = None
+    details: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Simulated:
+    """What the histories of a test came to. skipped: why there are none; accepted: the steps on which they depend."""
+
+    histories: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+    skipped: str | None = None
 
 
 @dataclass
 class Outcome:
-    """The result of a case. printed: the records that each phase wrote, by the entry's name, for --update."""
+    """The result of a case. printed: the records that each phase wrote, by the entry's name, for --update.
+
+    simulated: None without --simulate, and if the case itself fails.
+    """
 
     case: Case
     failures: list[Failure] = field(default_factory=list)
     printed: list[dict[str, list[Record]]] = field(default_factory=list)
     seconds: float = 0.0
+    simulated: Simulated | None = None
 
 
 def run_case(case: Case, plan: Plan, reached: Counter[str] | None = None) -> Outcome:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from streamkit.serdes.plain import Document
 from streamkit.spec.topology_schema import keep
 from streamkit.testing.case_file import CASE_KEYS, FILE_KEYS
-from streamkit.testing.cases import MATCHES
+from streamkit.testing.cases import ALL, COMPARED, FAULTS, MATCHES, Simulation
 
 Schema: TypeAlias = dict[str, Document]
 PATH = Path("schemas/test.schema.json")
@@ -110,6 +110,30 @@ def _phase() -> Schema:
     }
 
 
+def _simulate() -> Schema:
+    def number(default: int, text: str) -> Schema:
+        return {"type": "integer", "minimum": 1, "maximum": 1000, "default": default, "description": text}
+
+    default = Simulation()
+    options: Schema = {
+        "partitions": number(default.partitions, "Of each topic."),
+        "instances": number(default.instances, "Instances of the application."),
+        "threads": number(default.threads, "Stream threads of each instance."),
+        "faults": {
+            "type": ["array", "null"],
+            "items": {"enum": list(FAULTS)},
+            "description": "By default restart and rebalance; crash too under exactly_once_v2.",
+        },
+        "compare": {"enum": list(COMPARED), "default": ALL, "description": "all records of a key, or the last one."},
+        "accept": {
+            "type": ["array", "null"],
+            "items": TEXT,
+            "description": "Steps, as PIPELINE.STEP, whose output may depend on the order of records.",
+        },
+    }
+    return _object(options, (), "What `streamkit test --simulate` varies.")
+
+
 def build() -> Schema:
     """Return the schema."""
     settings = _map_of(SETTING, "Config values in place of the topology's.")
@@ -126,6 +150,7 @@ def build() -> Schema:
         "description": {"type": ["string", "null"]},
         "environment": _map_of(SETTING, "Variables for ${NAME} in the topology."),
         "set": settings,
+        "simulate": _simulate(),
         "tests": {"type": "object", "minProperties": 1, "additionalProperties": _object(case)},
     }
     assert (tuple(file), set(case)) == (FILE_KEYS, set(CASE_KEYS))

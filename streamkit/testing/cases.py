@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 RECORD_FIELDS = ("key", "value", "timestamp", "headers")
 ORDERED, UNORDERED, CONTAINS = MATCHES = ("ordered", "unordered", "contains")
+ALL, LAST = COMPARED = ("all", "last")
+RESTART, REBALANCE, CRASH = FAULTS = ("restart", "rebalance", "crash")
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,22 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Simulation:
+    """The section `simulate`. partitions: of each topic; threads: of each instance; accept: the steps that may depend on order.
+
+    compare: ALL records of each key, or the LAST.
+    faults: of FAULTS; None: all that must not change the output under the topology's `processing.guarantee`.
+    """
+
+    partitions: int = 3
+    instances: int = 2
+    threads: int = 1
+    faults: tuple[str, ...] | None = None
+    accept: tuple[str, ...] = ()
+    compare: str = ALL
+
+
+@dataclass(frozen=True)
 class CaseFile:
     """A test file."""
 
@@ -134,3 +152,4 @@ class CaseFile:
     environment: Mapping[str, str]
     settings: Mapping[str, Json]
     cases: tuple[Case, ...]
+    simulation: Simulation = Simulation()

@@ -17,16 +17,16 @@ from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.plan.model import Plan, PlanNode, SourceNode
 from streamkit.serdes.plain import Json
-from streamkit.testing.case_runner import Failure, Pair, differences, is_missing
+from streamkit.testing.case_runner import CAME, DETAIL, EXPECTED, SAME, Failure, Pair, differences, is_missing
 from streamkit.testing.cases import Expectation
-from streamkit.testing.suite import FileResult, flow
+from streamkit.testing.suite import FileResult
+from streamkit.testing.yaml_text import flow
 
 CONTEXT = 2
 """The number of matching records shown before and after each one that differs."""
 LONGEST = 300
 NEAR = 10
 """The number of characters shown before and after the first one that differs."""
-SAME, EXPECTED, CAME, DETAIL = "same", "expected", "came", "detail"
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ def body(failure: Failure) -> Iterator[Line]:
         yield Line(EXPECTED, f"- {failure.plain.value}")
         if failure.actual is not None:
             yield Line(CAME, f"+ {failure.actual}")
+    elif failure.details:
+        yield from (Line(kind, line) for kind, line in failure.details)
     elif isinstance(failure.actual, dict):
         yield Line(CAME, f"+ {_short(_fields(failure.actual))}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from streamkit.spec.yaml_reader import core
 from streamkit.testing.case_file import SUFFIXES, load
 from streamkit.testing.case_runner import Failure, Outcome, Pair, run_case, same
 from streamkit.testing.cases import CONTAINS, RECORD_FIELDS, Case, CaseFile, Described, Expectation, Phase
+from streamkit.testing.yaml_text import flow, flow_key
 
 
 @dataclass
@@ -38,15 +39,28 @@ class FileResult:
 
 
 class Session:
-    """Runs files. only: the part of a test's name, or of its file's, that is run; update: write the actual results into the file."""
+    """Runs files. only: the part of a test's name, or of its file's, that is run; update: write the actual results into the file.
 
-    def __init__(self, plans: Plans, only: str = "", update: bool = False, coverage: bool = False):
+    histories: in how many each test that passes is simulated; seed: of the first one.
+    """
+
+    def __init__(
+        self,
+        plans: Plans,
+        only: str = "",
+        update: bool = False,
+        coverage: bool = False,
+        histories: int = 0,
+        seed: int = 1,
+    ):
         self._plans = plans
         self._only = only.lower()
         self._update = update
         self.reached: dict[Path, tuple[Plan, Counter[str]]] = {}
         """By topology: a plan of it, and how many records reached each node; filled under coverage only."""
         self._coverage = coverage
+        self._histories = histories
+        self._seed = seed
 
     def run(self, files: list[Path]) -> Iterator[FileResult]:
         """Yield the result of each file when it has run."""
@@ -94,7 +108,16 @@ class Session:
         reached = None
         if self._coverage:
             reached = self.reached.setdefault(file.topology.resolve(), (plan, Counter()))[1]
-        return run_case(case, plan, reached)
+        outcome = run_case(case, plan, reached)
+        if self._histories and not outcome.failures:
+            # Few runs simulate.
+            from streamkit.testing.simulation import simulate
+
+            began = time.perf_counter()
+            outcome.simulated = simulate(case, plan, file.simulation, self._histories, self._seed)
+            outcome.failures += outcome.simulated.failures
+            outcome.seconds += time.perf_counter() - began
+        return outcome
 
 
 # Writes the actual results into a test file. It changes only what differs, so that comments and layout stay.
@@ -571,42 +594,3 @@ class Plans:
                 # Before the records of a test are checked: that encodes them.
                 plan.registry.start_dry_run()
         return self._built[key]
-
-
-# Writes JSON data as YAML in one line, with quotes only where they are needed.
-
-# A plain scalar in every place of YAML, flow mappings included.
-_PLAIN = re.compile(r"(?!\d)[\w/][\w./@+-]*( [\w./@+-]+)*")
-
-
-def flow(value: object) -> str:
-    """Return JSON data as one line of YAML.
-
-    >>> flow({"user": "ann", "tags": ["a b", "true"], "n": 1, "x": None})
-    '{user: ann, tags: [a b, "true"], n: 1, x: null}'
-    """
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{flow_key(name)}: {flow(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and core(value) == value
-        return value if plain else json.dumps(value, ensure_ascii=False)
-    return _number(value) if isinstance(value, float) else json.dumps(value)
-
-
-def flow_key(name: str) -> str:
-    """Return a key as YAML: keys are text, even if they look like numbers.
-
-    >>> flow_key("a"), flow_key("1"), flow_key("a: b")
-    ('a', '1', '"a: b"')
-    """
-    return name if re.fullmatch(r"[A-Za-z0-9_./-]*[A-Za-z0-9_]", name) else json.dumps(name, ensure_ascii=False)
-
-
-def _number(value: float) -> str:
-    if value != value:
-        return ".nan"
-    if value in (float("inf"), float("-inf")):
-        return ".inf" if value > 0 else "-.inf"
-    return repr(value)

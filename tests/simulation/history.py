@@ -30,6 +30,7 @@ with instrument(
     import streamkit.runtime.local.client as client
     import streamkit.transport.kafka.kafka_membership as membership
     from streamkit.compile.compiler import compile_sub_topology
+    from streamkit.errors import TaskCorruptedError
     from streamkit.plan import load
     from streamkit.plan.model import Plan
     from streamkit.record import TopicPartition
@@ -283,7 +284,9 @@ class History:
     def _start_again(self) -> None:
         for process in self.processes:
             if not process.alive:
-                if process.error is not None:
+                # The last commit of a process that ends may have no answer: it reports that, and nothing is lost.
+                unsure = process.stop.is_set() and isinstance(process.error, TaskCorruptedError)
+                if process.error is not None and not unsure:
                     kind = type(process.error).__name__
                     self.verdict.wrong.append(f"{process.owner.name} ended: {kind}: {process.error}")
                 process.start()

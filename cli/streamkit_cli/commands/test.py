@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamkit.errors import Position, StateError
+from streamkit.errors import Position, StateError, UsageError
 from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import environment, overrides
@@ -19,6 +19,7 @@ from streamkit_cli.options import EnvFile, Settings
 
 if TYPE_CHECKING:
     from streamkit.serdes.plain import Json
+    from streamkit.testing.case_runner import Outcome
     from streamkit.testing.suite import FileResult, Session
     from streamkit_cli.annotations import Annotation
 
@@ -54,6 +55,13 @@ Shown = Annotated[
         help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab.",
     ),
 ]
+Simulate = Annotated[
+    int,
+    typer.Option(
+        "--simulate", metavar="N", min=0, help="Play each test in N histories: other orders, restarts, crashes."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="The seed of the first history of --simulate.")]
 NO_TESTS = 2
 STYLES = {"same": "dim", "expected": "red", "came": "green", "detail": "yellow"}
 
@@ -66,13 +74,16 @@ def run_tests(
     coverage: Coverage = False,
     least: Least = None,
     form: Shown = Format.text,
+    simulate: Simulate = 0,
+    seed: Seed = 1,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
     """Run the tests of topologies.
 
     Tests are in files *.test.yaml. Exit code 0: all tests pass, 1: a test fails or a file has a mistake, 2: there are
-    no tests.
+    no tests. --simulate plays each test that passes on several partitions and instances, in orders and with faults
+    that are drawn from a seed; the output must stay the same.
 
     Examples:
         streamkit test
@@ -80,8 +91,10 @@ def run_tests(
     """
     from streamkit.testing.suite import Plans, Session, find
 
+    if simulate and update:
+        raise UsageError("--simulate does not go with --update: the expected output is that of one order")
     plans = Plans(environment(env_file), overrides(settings))
-    session = Session(plans, only, update, coverage or least is not None)
+    session = Session(plans, only, update, coverage or least is not None, simulate, seed)
     results = []
     for result in _quiet(session.run(find(paths or ["."]))):
         results.append(result)
@@ -168,11 +181,30 @@ def _file_data(result: FileResult) -> dict[str, Json]:
                 "passed": not outcome.failures,
                 "compares": outcome.case.compares,
                 "seconds": round(outcome.seconds, 3),
+                **_simulation_data(outcome),
                 "failures": [{**_place_data(each.position), "message": text(each)} for each in outcome.failures],
             }
             for outcome in result.outcomes
         ],
     }
+
+
+def _simulation_data(outcome: Outcome) -> dict[str, Json]:
+    found = outcome.simulated
+    if found is None:
+        return {}
+    return {"simulation": {"histories": found.histories, "accepted": found.accepted, "skipped": found.skipped}}
+
+
+def _simulation_note(outcome: Outcome) -> str:
+    """Return what is shown behind a test that passes in all histories, or why there are none."""
+    found = outcome.simulated
+    if found is None:
+        return ""
+    if found.skipped is not None:
+        return f"  (not simulated: {found.skipped})"
+    accepted = f"; accepted: {', '.join(found.accepted)}" if found.accepted else ""
+    return f"  ({found.histories} {'history' if found.histories == 1 else 'histories'}{accepted})"
 
 
 def _place_data(position: Position) -> dict[str, Json]:
@@ -208,6 +240,7 @@ def _show(result: FileResult) -> None:
     for outcome in result.outcomes:
         if not outcome.failures:
             hint = "" if outcome.case.compares else "  (nothing is compared; --update writes what comes out)"
+            hint = _simulation_note(outcome) or hint
             _print_styled(f"  ok    {outcome.case.name}{hint}", "yellow" if hint else "green")
             continue
         _print_styled(f"  FAIL  {outcome.case.name}", "bold red")

@@ -64,6 +64,8 @@ complete -c streamkit -n '__fish_seen_subcommand_from test' -l junit -d 'Write t
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l coverage -d 'List the steps and branches that no test reached'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l min-coverage -d 'Fail below this share of reached steps'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l format -d 'text'
+complete -c streamkit -n '__fish_seen_subcommand_from test' -l simulate -d 'Play each test in N histories'
+complete -c streamkit -n '__fish_seen_subcommand_from test' -l seed -d 'The seed of the first history of --simulate'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l set -d 'Override a config value of the file'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -l env-file -d 'A file of NAME=VALUE lines'
 complete -c streamkit -n '__fish_seen_subcommand_from test' -s h -l help -d 'Show the help.'
