@@ -39,6 +39,7 @@ LAYERS = (
     ("compile",),
     ("runtime",),
     ("testing", "http"),
+    ("editor",),
     ("api",),
     ("cli",),
 )
@@ -62,6 +63,8 @@ FOREIGN: dict[str, str | tuple[str, ...]] = {
     "numpy": ("streamkit/runtime/spark", "streamkit/operators/kernels"),
     "pandas": ("streamkit/runtime/spark", "streamkit/operators/kernels"),
     "yaml": "streamkit/spec",
+    "lsprotocol": "streamkit/editor",
+    "pygls": "streamkit/editor",
     "typer": "cli",
     "starlette": "streamkit/http",
     "anyio": "streamkit/http",
@@ -70,6 +73,8 @@ FOREIGN: dict[str, str | tuple[str, ...]] = {
     "prometheus_client": "streamkit/http",
 }
 HEAVY = (
+    "lsprotocol",
+    "pygls",
     "streamkit.spec.language_reference",
     "importlib.metadata",
     "confluent_kafka",

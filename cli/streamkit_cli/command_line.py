@@ -40,6 +40,7 @@ COMMANDS = {
     "config": "config:config",
     "doctor": "doctor:doctor",
     "docs": "docs:docs",
+    "lsp": "lsp:lsp",
     "completion": "completion:completion",
 }
 """The module and the function of each command, in the order of the help."""

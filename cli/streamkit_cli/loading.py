@@ -130,6 +130,17 @@ def environment(env_file: str | None) -> Mapping[str, str]:
     return {**read_env_file(env_file), **os.environ}
 
 
+def start_language_server(env_file: str | None = None) -> None:
+    """Serve an editor over the standard streams. Raises UsageError if pygls is not installed."""
+    try:
+        from streamkit.editor.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol", "cattrs"):
+            raise
+        raise UsageError("the language server needs pygls: pip install 'streamkit-kafka[lsp]'") from error
+    serve(env_file)
+
+
 # The log that a topology names, opened for one command, and its topics.
 
 

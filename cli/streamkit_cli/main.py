@@ -29,6 +29,11 @@ def main() -> None:
         from streamkit_cli.problems import validate_files
 
         sys.exit(call(partial(validate_files, arguments[1:])))
+    if arguments == ["lsp"]:
+        # An editor waits for the first answer.
+        from streamkit_cli.loading import start_language_server
+
+        sys.exit(call(start_language_server))
     from streamkit_cli.command_line import application, renamed
 
     if "_STREAMKIT_COMPLETE" in os.environ:

@@ -211,8 +211,6 @@ def _data(each: ReportLine) -> dict[str, object]:
 _ENDINGS = (".yaml", ".yml")
 _TESTS = (".test.yaml", ".test.yml")
 _PASSED_OVER = ("node_modules", "__pycache__")
-_TOPOLOGY = re.compile(rb"""^\s*\{?\s*["']?streamkit["']?\s*:""", re.MULTILINE)
-"""In a file of a folder: other programs keep YAML files in the same folders."""
 _JOB = re.compile(rb"""^["']?topology["']?\s*:""", re.MULTILINE)
 
 
@@ -231,7 +229,9 @@ def is_job(file: str) -> bool:
 
 
 def _is_job_text(text: str) -> bool:
-    if _TOPOLOGY.search(text.encode()):
+    from streamkit.spec.topology_file import HEAD
+
+    if HEAD.search(text.encode()):
         return False
     from streamkit.runtime.spark.submission.job_file import is_job_text
 
@@ -268,7 +268,9 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _is_topology(path: str) -> bool:
-    return _has(path, _TOPOLOGY)
+    from streamkit.spec.topology_file import HEAD
+
+    return _has(path, HEAD)
 
 
 def _names_topology(path: str) -> bool:

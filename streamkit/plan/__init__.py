@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from streamkit.operators.core.operator import StoreDefaults
 from streamkit.plan.model import Plan
 
 if TYPE_CHECKING:
+    from streamkit.plan.assemble import BuiltStep
     from streamkit.spec.topology_model import TopologyModel
 
 
@@ -40,10 +41,12 @@ def build(
     overrides: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
     online: bool = False,
+    observe: Callable[[BuiltStep], None] | None = None,
 ) -> Plan:
     """Return the Plan of a checked file.
 
-    env: variables, of which those named STREAMKIT_… are settings; online: whether to check against the schema registry too.
+    env: variables, of which those named STREAMKIT_… are settings; online: whether to check against the schema registry too;
+    observe: called with each source and step once it is built.
     Raises TopologyError with every problem in the meaning of the file, ConfigError, RegistryError.
     """
     from streamkit.plan.assemble import Assembler
@@ -57,7 +60,7 @@ def build(
         folder=os.path.dirname(model.file),
     )
     absent = _fetch_schemas(model, config) if online else []
-    assembler = Assembler(model, StoreDefaults.of(config))
+    assembler = Assembler(model, StoreDefaults.of(config), observe)
     assembler.build()
     topology = assembler.graph.write(config.optimizations)
     groups = copartition_groups(assembler.graph, topology)

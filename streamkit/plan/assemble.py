@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,14 +47,29 @@ from streamkit.spec.topology_model import PipelineSpec, StoreSpec, TopicSpec, To
 from streamkit.state.definitions import StoreDef
 
 
+@dataclass(frozen=True)
+class BuiltStep:
+    """A source or a step with the types of its keys and values; `before` is None for a source."""
+
+    pipeline: str
+    step: str
+    position: Position
+    before: Types | None
+    after: Types
+    result: Upstream
+
+
 class Assembler:
     """The plan while it is built; operators use it as their `Context`.
 
     Where a method returns `Upstream | None`, None is a result that a problem has prevented; steps that need it add no further problem.
     """
 
-    def __init__(self, model: TopologyModel, store_defaults: StoreDefaults):
+    def __init__(
+        self, model: TopologyModel, store_defaults: StoreDefaults, observe: Callable[[BuiltStep], None] | None = None
+    ):
         self.model = model
+        self._observe = observe
         self.store_defaults = store_defaults
         self.graph = GraphBuilder(model.application)
         self.default_key: Serde = model.defaults.key
@@ -132,7 +149,10 @@ class Assembler:
         try:
             if spec.source.kind != "pipeline":
                 return self._source(spec.source, spec.name, position)
-            return self._referred(spec.source)
+            result = self._referred(spec.source)
+            if result is not None:
+                self._report(StepRef(spec.name, "from", position or NOWHERE), None, result)
+            return result
         except BuildError as error:
             self.problems.extend(error.problems)
             return None
@@ -161,6 +181,7 @@ class Assembler:
             result: Upstream = operator.build(step, upstream, self)
             assert result is not None, f"{type(operator).__name__}.build returns nothing"
             self.problems.extend(self._types.end(operator, step, upstream, result))
+            self._report(self.graph.origin, self._types.of(upstream), result)
             return result
         except BuildError as error:
             self.problems.extend(error.problems)
@@ -168,6 +189,11 @@ class Assembler:
             return None
         finally:
             self.graph.origin, self.graph.on_error = saved
+
+    def _report(self, origin: StepRef, before: Types | None, result: Upstream) -> None:
+        if self._observe is not None:
+            after = self._types.of(result)
+            self._observe(BuiltStep(origin.pipeline, origin.step, origin.position, before, after, result))
 
     def _on_error(self, step: Step) -> OnError | None:
         if step.on_error is None or step.on_error.topic is None:
@@ -192,6 +218,7 @@ class Assembler:
                 make = table_source if ref.kind == "table" else global_table_source
                 result = make(self, description, ref.name, ref.store)
             self.problems.extend(self._types.source(result, [self.model.topics[name] for name in ref.topics]))
+            self._report(self.graph.origin, None, result)
             return result
         finally:
             self.graph.origin, self.graph.on_error = saved

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamkit.errors import Position, Problem, TopologyError, UsageError
@@ -30,6 +31,8 @@ from streamkit.spec.yaml_reader import (
 from streamkit.suggestions import did_you_mean
 
 LANGUAGE_VERSION = 1
+HEAD = re.compile(rb"""^\s*\{?\s*["']?streamkit["']?\s*:""", re.MULTILINE)
+"""Found in the bytes of each topology: other programs keep YAML files in the same folders."""
 TOP_LEVEL = (
     "streamkit", "application", "description", "include", "config", "defaults", "topics", "functions", "stores", "macros",
     "pipelines", "generators",
@@ -78,6 +81,33 @@ def load_text(
 
     Raises TopologyError with every problem, sorted by place.
     """
+    partial = load_partly(text, file, operators, environment, folder)
+    if partial.problems or partial.model is None:
+        raise TopologyError(partial.problems)
+    return partial.model
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What could be read of a file. model: without the parts that have problems; root: None for an empty file."""
+
+    model: TopologyModel | None
+    root: Node | None
+    problems: list[Problem]
+
+
+def load_partly(
+    text: str,
+    file: str,
+    operators: Mapping[str, AnyOperator] | None = None,
+    environment: Mapping[str, str] | None = None,
+    folder: str | None = None,
+    reading: Callable[[str], str] | None = None,
+) -> Partial:
+    """Return what can be read of a topology's text, as `load_text`, and every problem, sorted by place.
+
+    reading: returns the texts of included files, as `read_text`. Raises TopologyError for malformed YAML.
+    """
     if operators is None:
         from streamkit.operators import STEPS as operators
     problems: list[Problem] = []
@@ -87,10 +117,8 @@ def load_text(
         check_keys(root, problems)
     folder = str(Path(file).parent) if folder is None else folder
     reader = Reader(source, folder, operators or {}, os.environ if environment is None else environment, problems)
-    model = _read(reader, root)
-    if problems or model is None:
-        raise TopologyError(ordered(problems))
-    return model
+    model = _read(reader, root, reading or read_text)
+    return Partial(model, root, ordered(problems))
 
 
 def ordered(problems: list[Problem]) -> list[Problem]:
@@ -118,14 +146,14 @@ def decode(data: bytes, file: str) -> str:
         raise TopologyError([Problem(place.at(len(place.text)), message)]) from error
 
 
-def _read(reader: Reader, root: Node | None) -> TopologyModel | None:
+def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> TopologyModel | None:
     if root is None or reader.is_null(root):
         reader.report(reader.source.at(0), "The file is empty; a topology begins with 'streamkit: 1'")
         return None
     if root.kind != "mapping":
         reader.report_mismatch(root, "A topology", "a mapping that begins with 'streamkit: 1'")
         return None
-    joined, included = with_includes(reader, root, read_text)
+    joined, included = with_includes(reader, root, reading)
     if joined is None:
         return None
     root = joined

@@ -20,7 +20,7 @@ MAX_DEPTH = 100
 CORE_TAG = "tag:yaml.org,2002:"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _UNPRINTABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-_LINE_END = re.compile("\r\n|\r|\n")
+LINE_END = re.compile("\r\n|\r|\n")
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Event: TypeAlias = Any
 """An event of the YAML parser. Its typed stubs allow for events without marks, which the parser does not make."""
@@ -42,7 +42,7 @@ class Source:
         self.scope: Mapping[str, Argument] = MappingProxyType({})
         self.macros: tuple[str, ...] = ()
         self.within: Within | None = None
-        self._line_starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        self._line_starts = [0, *(match.end() for match in LINE_END.finditer(text))]
 
     def at(self, offset: int) -> Position:
         """Return the position of an offset; beyond the end it is that of the end.

@@ -17,8 +17,8 @@ from streamkit_cli.options import TIME_HELP
 from tests.cli.support import UPPER, streamkit
 
 GROUP: Any = typer.main.get_command(application([]))
-NOTHING_TO_READ = {"demo", "dev", "new", "run", "produce", "generate", "docs", "completion"}
-"""Commands that print what to do next, a log, nothing, a script, Markdown, or records."""
+NOTHING_TO_READ = {"demo", "dev", "new", "run", "produce", "generate", "docs", "completion", "lsp"}
+"""Commands that print what to do next, a log, nothing, a script, Markdown, records, or messages of a protocol."""
 OTHER_LIMITS = {
     "lag": "--max is the lag up to which the exit code is 0, no count of lines",
     "consume": "--max is another name of --limit, which tools rely on",

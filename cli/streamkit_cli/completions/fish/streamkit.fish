@@ -26,6 +26,7 @@ complete -c streamkit -n __fish_use_subcommand -f -a transactions -d 'List the t
 complete -c streamkit -n __fish_use_subcommand -f -a config -d 'Show every setting with its default and meaning'
 complete -c streamkit -n __fish_use_subcommand -f -a doctor -d 'Show Python, store engines, the native extension, installed and missing extras, Java, and whether a file’s log can be reached'
 complete -c streamkit -n __fish_use_subcommand -f -a docs -d 'Print the page of a step, of macros, a function, a setting, a command or a rule'
+complete -c streamkit -n __fish_use_subcommand -f -a lsp -d 'Serve an editor'
 complete -c streamkit -n __fish_use_subcommand -f -a completion -d 'Print a script that lets a shell complete commands and options'
 complete -c streamkit -n '__fish_seen_subcommand_from demo' -l list -d 'List the examples with a description of each'
 complete -c streamkit -n '__fish_seen_subcommand_from demo' -s h -l help -d 'Show the help.'
@@ -252,6 +253,8 @@ complete -c streamkit -n '__fish_seen_subcommand_from doctor' -l set -d 'Overrid
 complete -c streamkit -n '__fish_seen_subcommand_from doctor' -l env-file -d 'A file of NAME=VALUE lines'
 complete -c streamkit -n '__fish_seen_subcommand_from doctor' -s h -l help -d 'Show the help.'
 complete -c streamkit -n '__fish_seen_subcommand_from docs' -s h -l help -d 'Show the help.'
+complete -c streamkit -n '__fish_seen_subcommand_from lsp' -l env-file -d 'A file of NAME=VALUE lines'
+complete -c streamkit -n '__fish_seen_subcommand_from lsp' -s h -l help -d 'Show the help.'
 complete -c streamkit -n '__fish_seen_subcommand_from completion' -s h -l help -d 'Show the help.'
 # Values, such as topics of the file.
 complete -c streamkit -n 'not __fish_use_subcommand; and not string match -q -- "-*" (commandline -ct)' \

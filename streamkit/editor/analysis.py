@@ -1,0 +1,279 @@
+"""One version of a file, read as far as possible: its problems, its model and its plan, and the types at each step.
+
+No Python code of the user is imported: modules are only parsed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamkit import plan as plans
+from streamkit.config import Config
+from streamkit.editor.texts import Text, Texts
+from streamkit.errors import Position, Problem, StreamkitError, TopologyError
+from streamkit.lint import EVERY_RULE, MISTAKES, check
+from streamkit.operators.core.operator import StoreDefaults
+from streamkit.plan.assemble import Assembler, BuiltStep
+from streamkit.plan.model import Plan
+from streamkit.serdes.plain import Document
+from streamkit.spec.import_check import source_problems
+from streamkit.spec.topology_file import HEAD, Partial, load_partly
+from streamkit.spec.topology_model import TopologyModel
+from streamkit.spec.yaml_nodes import Node, Source, compose
+
+if TYPE_CHECKING:
+    from streamkit.testing.cases import CaseFile
+
+TOPOLOGY, TEST, JOB, PART, OTHER = "topology", "test", "job", "part", "other"
+"""The kinds of files; a part is a file that topologies include."""
+TEST_SUFFIXES = (".test.yaml", ".test.yml")
+_REPAIRS = 6
+"""Lines that are left out of a file until it is YAML."""
+_SECTIONS = re.compile(r"^(config|topics|functions|stores|macros|include)\s*:", re.MULTILINE)
+_JOB = re.compile(r"^[\"']?topology[\"']?\s*:", re.MULTILINE)
+
+Cancelled = Callable[[], bool]
+"""Returns whether a newer version of the file makes the work useless."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A problem with its severity: `error`, `warning`; code: `invalid`, or the rule of the linter."""
+
+    problem: Problem
+    severity: str = "error"
+    code: str = "invalid"
+
+
+@dataclass
+class Analysis:
+    """What is known of one version of a file.
+
+    root: of its YAML, possibly without the lines in `left_out` (from 0); files: the texts of all files it consists of.
+    """
+
+    text: Text
+    kind: str
+    root: Node | None = None
+    left_out: tuple[int, ...] = ()
+    model: TopologyModel | None = None
+    plan: Plan | None = None
+    built: list[BuiltStep] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    cases: CaseFile | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The file and those that it includes."""
+        return [self.text.file, *(self.model.included if self.model is not None else ())]
+
+
+def kind_of(file: str, text: str) -> str:
+    """Return the kind of a file, by its name and its keys; a half-typed topology is one once it has `streamkit:`.
+
+    >>> kind_of("a.yaml", "streamkit: 1"), kind_of("a.test.yaml", ""), kind_of("a.yaml", "topics:"), kind_of("a.yaml", "x: 1")
+    ('topology', 'test', 'part', 'other')
+    """
+    if file.endswith(TEST_SUFFIXES):
+        return TEST
+    if HEAD.search(text.encode("utf-8", "surrogatepass")):
+        return TOPOLOGY
+    if _JOB.search(text):
+        return JOB
+    return PART if _SECTIONS.search(text) else OTHER
+
+
+def analyse(
+    text: Text,
+    texts: Texts,
+    environment: Mapping[str, str],
+    rules: str = "all",
+    cancelled: Cancelled = lambda: False,
+) -> Analysis | None:
+    """Return the analysis of a topology, a test or a job file; None if it was cancelled.
+
+    rules: `all` or `mistakes`, of the linter. Raises nothing for any text.
+    """
+    found = Analysis(text, kind_of(text.file, text.text))
+    try:
+        if found.kind == TOPOLOGY:
+            _topology(found, texts, environment, rules, cancelled)
+        elif found.kind == TEST:
+            _tests(found, texts, environment)
+        elif found.kind == JOB:
+            _job(found, texts, environment)
+    except TopologyError as error:
+        found.marks += map(Mark, error.problems)
+    except StreamkitError as error:
+        found.marks.append(Mark(Problem(_place_of(found, str(error)), str(error))))
+    except (RecursionError, MemoryError):
+        found.marks.append(Mark(Problem(Position(text.file, 1, 1), "the file is nested too deeply")))
+    return None if cancelled() else found
+
+
+def _place_of(found: Analysis, message: str) -> Position:
+    """Return the place of an error without one: the setting that it names, else the beginning of the file."""
+    entries = found.model.config if found.model is not None else {}
+    named = [entry.position for name, entry in entries.items() if message.startswith(name) and entry.position]
+    return named[0] if named else Position(found.text.file, 1, 1)
+
+
+# -- Topologies ----------------------------------------------------------------------------------------------------
+
+
+def _topology(found: Analysis, texts: Texts, environment: Mapping[str, str], rules: str, cancelled: Cancelled) -> None:
+    partial = _read(found, texts, environment)
+    if partial is None or cancelled():
+        return
+    found.root, found.model = partial.root, partial.model
+    model = partial.model
+    if model is None:
+        return
+    if partial.problems or found.left_out:
+        _assemble(found, model)
+        return
+    found.marks += map(Mark, source_problems(model))
+    if cancelled():
+        return
+    try:
+        found.plan = plans.build(model, env=environment, observe=found.built.append)
+    except TopologyError:
+        _assemble(found, model)
+        raise
+    if cancelled() or found.marks:
+        return
+    chosen = EVERY_RULE if rules == "all" else MISTAKES
+    found.marks += [
+        Mark(Problem(each.position, each.message), "error" if each.code in MISTAKES else "warning", each.code)
+        for each in check(model, found.plan, chosen)
+    ]
+
+
+def _read(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> Partial | None:
+    """Read a file and note its problems; while it is malformed, read it without the lines at which the parser stops."""
+    text, left_out = found.text.text, list[int]()
+    first: list[Problem] = []
+    while True:
+        try:
+            partial = load_partly(text, found.text.file, environment=environment, reading=texts.read)
+            break
+        except TopologyError as error:
+            first = first or error.problems
+            line = _broken_line(found.text, left_out, error.problems[-1].position.line - 1)
+            if line is None or len(left_out) >= _REPAIRS:
+                found.marks += map(Mark, first)
+                return None
+            left_out.append(line)
+            start, width = found.text.line_offsets[line], len(found.text.line(line))
+            text = text[:start] + " " * width + text[start + width :]
+    found.left_out = tuple(left_out)
+    problems = partial.problems
+    if left_out:
+        missing = "\n".join(map(found.text.line, left_out))
+        problems = [each for each in problems if not _follows(each, missing)]
+    found.marks += map(Mark, [*first, *problems])
+    return partial
+
+
+def _broken_line(text: Text, left_out: Sequence[int], line: int) -> int | None:
+    """Return the line to leave out: that of the error, or the nearest one above that has any text."""
+    line = min(line, len(text.line_offsets) - 1)
+    while line >= 0 and (line in left_out or not text.line(line).strip()):
+        line -= 1
+    return line if line >= 0 else None
+
+
+def _follows(problem: Problem, missing: str) -> bool:
+    """Return whether a problem may come from the lines that were left out."""
+    message = problem.message
+    names = re.findall(r"There is no \w+ '([^']*)'", message)
+    return " needs " in message or "empty" in message or any(name in missing for name in names)
+
+
+def _assemble(found: Analysis, model: TopologyModel) -> None:
+    """Find the types at the steps of a file with problems, as far as they are certain."""
+    built: list[BuiltStep] = []
+    try:
+        config = Config(model.application, {}, overrides={}, environment={}, folder="")
+        Assembler(model, StoreDefaults.of(config), built.append).build()
+    except Exception:
+        # The plan relies on checks that this model has not passed; what was built before the failure is right.
+        pass
+    found.built = built
+
+
+# -- Tests and jobs ------------------------------------------------------------------------------------------------
+
+
+class EditorPlans:
+    """Plans of topologies as they are in the editor; implements testing.case_file.PlanOf."""
+
+    def __init__(self, texts: Texts, variables: Mapping[str, str]):
+        self.variables = variables
+        self._texts = texts
+
+    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document]) -> Plan:
+        """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""
+        variables = {**self.variables, **environment}
+        name = str(topology)
+        partial = load_partly(self._texts.read(name), name, environment=variables, reading=self._texts.read)
+        if partial.problems or partial.model is None:
+            raise TopologyError(partial.problems)
+        plan = plans.build(partial.model, settings, variables)
+        if plan.registry is not None:
+            plan.registry.start_dry_run()
+        return plan
+
+
+def _tests(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
+    from streamkit.testing.case_file import load
+
+    found.root = _root(found.text)
+    found.cases = load(Path(found.text.file), EditorPlans(texts, environment), found.text.text)
+
+
+def _job(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
+    from streamkit.runtime.spark.submission.job_file import is_job_text, load_job
+
+    if not is_job_text(found.text.text):
+        found.kind = OTHER
+        return
+    of_files = EditorPlans(texts, environment)
+
+    def plan_of(topology: str, settings: Mapping[str, str]) -> Plan:
+        return of_files(Path(topology), {}, settings)
+
+    load_job(found.text.file, plan_of, environment, found.text.text)
+
+
+def _root(text: Text) -> Node | None:
+    """Return the root of a file's YAML without the lines at which the parser stops, None if there is none."""
+    remaining, left_out = text.text, list[int]()
+    while len(left_out) <= _REPAIRS:
+        try:
+            return compose(Source(remaining, text.file), [])
+        except TopologyError as error:
+            line = _broken_line(text, left_out, error.problems[-1].position.line - 1)
+            if line is None:
+                return None
+            left_out.append(line)
+            start, width = text.line_offsets[line], len(text.line(line))
+            remaining = remaining[:start] + " " * width + remaining[start + width :]
+    return None
+
+
+def beside(file: str) -> list[str]:
+    """Return the YAML files in the folder of a file and in the one above, at most 200."""
+    found: list[str] = []
+    for folder in (os.path.dirname(file), os.path.dirname(os.path.dirname(file))):
+        try:
+            names = sorted(os.listdir(folder or "."))
+        except OSError:
+            continue
+        found += [os.path.join(folder, name) for name in names if name.endswith((".yaml", ".yml"))]
+    return found[:200]

@@ -1,0 +1,252 @@
+"""The open files with their latest analyses, and the problems that editors show for each file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lsprotocol import types as lsp
+
+from streamkit.config import read_env_file
+from streamkit.editor.analysis import PART, TEST, TEST_SUFFIXES, TOPOLOGY, Analysis, Mark, analyse, beside, kind_of
+from streamkit.editor.analysis_thread import Worker
+from streamkit.editor.texts import Text, Texts
+from streamkit.errors import Position, StreamkitError
+
+SOURCE = "streamkit"
+_SEVERITIES = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
+
+
+@dataclass
+class Options:
+    """The settings of the client. lint: `all` or `mistakes`; env_file: variables for `${NAME}`."""
+
+    lint: str = "all"
+    debounce_ms: float = 150
+    env_file: str | None = None
+
+    @classmethod
+    def of(cls, data: object, env_file: str | None) -> Options:
+        """Return the options of `initializationOptions`; unknown and malformed ones have their defaults."""
+        given = data if isinstance(data, Mapping) else {}
+        pause, file = given.get("debounceMs"), given.get("envFile")
+        return cls(
+            "mistakes" if given.get("lint") == "mistakes" else "all",
+            float(pause) if isinstance(pause, int | float) and 0 <= pause <= 10_000 else cls.debounce_ms,
+            file if isinstance(file, str) and file else env_file,
+        )
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A value of the last `try` or test beside a line (from 1) of a file."""
+
+    line: int
+    text: str
+    detail: str
+
+
+@dataclass
+class Published:
+    """The problems of one file, as they are sent to the client."""
+
+    uri: str
+    version: int | None
+    diagnostics: list[lsp.Diagnostic] = field(default_factory=list)
+
+
+Publish = Callable[[Published], None]
+Analysed = Callable[[str, int | None], None]
+
+
+class Project:
+    """The state of a server; `analyses` and `good` are written by the worker's thread only, each with one assignment.
+
+    publish, analysed: called in the worker's thread with the problems of a file, and with the uri and version of each analysis.
+    """
+
+    def __init__(self, options: Options, encoding: str, publish: Publish, analysed: Analysed):
+        self.options = options
+        self.encoding = encoding
+        self.opened: dict[str, Text] = {}
+        """By real path."""
+        self.texts = Texts(self.opened)
+        self.analyses: dict[str, Analysis] = {}
+        """The latest analysis by real path."""
+        self.good: dict[str, Analysis] = {}
+        """The latest analysis with a plan."""
+        self.hints: dict[str, list[Hint]] = {}
+        self._uris: dict[str, str] = {}
+        self._publish = publish
+        self._analysed = analysed
+        self._published: dict[str, set[str]] = {}
+        """By analysed file: the files for which it has problems."""
+        self.worker = Worker(self._analyse, self._done, options.debounce_ms / 1000)
+
+    # -- Files ---------------------------------------------------------------------------------------------------------
+
+    def open(self, uri: str, text: str, version: int | None) -> None:
+        """Take a text as the newest version of a file, and analyse it and all open files that use it."""
+        file = path_of(uri)
+        is_new = identity(file) not in self.opened
+        found = Text(file, text, version, self.encoding)
+        self._uris[identity(file)] = uri
+        self.opened[identity(file)] = found
+        self.worker.submit(found, now=is_new)
+        for other in self._users(found):
+            self.worker.submit(other, now=is_new)
+
+    def close(self, uri: str) -> None:
+        """Forget an open file; its problems are withdrawn."""
+        name = identity(path_of(uri))
+        text = self.opened.pop(name, None)
+        if text is None:
+            return
+        self.worker.forget(text.file)
+        for found in (self.analyses, self.good, self.hints):
+            found.pop(name, None)
+        for file in self._published.pop(name, ()):
+            self._send(file)
+        self._publish(Published(uri, None))
+
+    def text(self, uri: str) -> Text:
+        """Return the text of a file. Raises UsageError, TopologyError."""
+        return self.texts.get(path_of(uri), self.encoding)
+
+    def uri(self, file: str) -> str:
+        """Return the uri of a file, as the client has sent it if it is open."""
+        known = self._uris.get(identity(file))
+        return known if known is not None else uri_of(file)
+
+    def analysis(self, uri: str) -> Analysis | None:
+        """Return the latest analysis of a file; that of a topology which includes it for a part."""
+        name = identity(path_of(uri))
+        found = self.analyses.get(name)
+        if found is not None and found.kind == PART:
+            return next(iter(self._including(name)), found)
+        return found
+
+    def valid(self, uri: str) -> Analysis | None:
+        """Return the latest analysis of a topology that has a plan; that of its topology for a test file."""
+        name = identity(path_of(uri))
+        if path_of(uri).endswith(TEST_SUFFIXES):
+            found = self.analyses.get(name)
+            topology = found.cases.topology if found is not None and found.cases is not None else None
+            name = identity(str(topology)) if topology is not None else name
+        return self.good.get(name) or next((each for each in self._including(name) if each.plan is not None), None)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the variables of topologies."""
+        if self.options.env_file is None:
+            return os.environ
+        try:
+            return {**read_env_file(self.options.env_file), **os.environ}
+        except StreamkitError:
+            return os.environ
+
+    def _including(self, name: str) -> list[Analysis]:
+        return [each for each in self.analyses.values() if name in map(identity, each.files[1:])]
+
+    def _users(self, text: Text) -> list[Text]:
+        """Return the texts of files that consist of a text too, or test it; for a part also files beside it."""
+        name = identity(text.file)
+        found = {identity(each.text.file): each.text for each in self._including(name)}
+        for other, analysis in list(self.analyses.items()):
+            if analysis.kind == TEST and other in self.opened and other != name:
+                cases = analysis.cases
+                # A test without a readable topology may become readable with any of them.
+                if cases is None or identity(str(cases.topology)) == name or name in found:
+                    found[other] = self.opened[other]
+        if not found and kind_of(text.file, text.text) == PART:
+            found = {identity(each.file): each for each in self._beside(text)}
+        return [self.opened.get(other, each) for other, each in found.items() if other != name]
+
+    def _beside(self, text: Text) -> Iterable[Text]:
+        """Yield the topologies in the folders around a part that name it."""
+        for file in beside(text.file):
+            try:
+                found = self.texts.get(file, self.encoding)
+            except StreamkitError:
+                continue
+            if os.path.basename(text.file) in found.text and kind_of(file, found.text) == TOPOLOGY:
+                yield found
+
+    # -- Analyses, in the worker's thread ------------------------------------------------------------------------------
+
+    def _analyse(self, text: Text, cancelled: Callable[[], bool]) -> Analysis | None:
+        return analyse(text, self.texts, self.environment(), self.options.lint, cancelled)
+
+    def _done(self, found: Analysis) -> None:
+        name = identity(found.text.file)
+        self.analyses[name] = found
+        if found.plan is not None:
+            self.good[name] = found
+        files = {identity(mark.problem.position.file) for mark in found.marks}
+        before = self._published.get(name, set())
+        self._published[name] = files
+        for file in sorted({name, *files, *before}):
+            self._send(file)
+        self._analysed(self.uri(found.text.file), found.text.version)
+
+    def _send(self, file: str) -> None:
+        """Publish the problems of a file from all analyses, each once."""
+        marks = dict.fromkeys(
+            mark
+            for analysis in list(self.analyses.values())
+            for mark in analysis.marks
+            if identity(mark.problem.position.file) == file
+        )
+        try:
+            text = self.texts.get(file, self.encoding)
+        except StreamkitError:
+            text = Text(file, "", None, self.encoding)
+        own = self.analyses.get(file)
+        version = own.text.version if own is not None else text.version
+        shown = own.text if own is not None else text
+        self._publish(Published(self.uri(file), version, [self.diagnostic(mark, shown) for mark in marks]))
+
+    def diagnostic(self, mark: Mark, text: Text) -> lsp.Diagnostic:
+        """Return a problem as the protocol has it."""
+        place, related = mark.problem.position, list[lsp.DiagnosticRelatedInformation]()
+        within = place.within
+        while within is not None:
+            related.append(self._related(within.words, within.place))
+            within = within.place.within
+        return lsp.Diagnostic(
+            range=text.word(place),
+            message=mark.problem.message,
+            severity=_SEVERITIES[mark.severity],
+            code=mark.code,
+            source=SOURCE,
+            related_information=related or None,
+        )
+
+    def _related(self, words: str, place: Position) -> lsp.DiagnosticRelatedInformation:
+        at = lsp.Position(max(place.line - 1, 0), max(place.column - 1, 0))
+        return lsp.DiagnosticRelatedInformation(lsp.Location(self.uri(place.file), lsp.Range(at, at)), words)
+
+
+def path_of(uri: str) -> str:
+    """Return the path of a `file:` uri; other uris stand for themselves.
+
+    >>> path_of("file:///a%20b.yaml"), path_of("untitled:Untitled-1")
+    ('/a b.yaml', 'untitled:Untitled-1')
+    """
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri
+    return unquote(parts.path) if parts.scheme == "file" and parts.path else uri
+
+
+def uri_of(file: str) -> str:
+    """Return the `file:` uri of a path."""
+    return Path(os.path.abspath(file)).as_uri()
+
+
+def identity(file: str) -> str:
+    """Return the real path of a file, by which open files are known."""
+    return os.path.realpath(file) if "\0" not in file else file
