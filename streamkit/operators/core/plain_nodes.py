@@ -1,15 +1,15 @@
-"""Nodes that several steps add: pass-through nodes, repartition nodes, and nodes that change neither keys nor values."""
+"""Nodes that several steps add: pass-through nodes, repartition nodes, and the nodes of steps on streams."""
 
 from __future__ import annotations
 
 import re
+from typing import Unpack
 
 from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode, RepartitionNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Stream, serde_or_none
-from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.operator import Context, Stream, StreamChanges, serde_or_none
 from streamkit.serdes.serde import Serde
 
 
@@ -77,13 +77,18 @@ def repartition_node(
     )
 
 
-# Adds the node of a step that changes neither keys nor values to a stream.
+# Adds the node of a step to a stream.
 
 
-def add_stream_node(step: Step, upstream: Stream, builder: Context, prefix: str, processor: Processor) -> Stream:
-    """Add a node below a stream, and return the stream below the node. Its name is the step's, or one generated from `prefix`."""
-    name = builder.graph.names.named(step.get("name"), prefix)
-    node = ProcessorGraphNode(name, processor)
-    node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
+def add_stream_node(
+    upstream: Stream, builder: Context, name: str, processor: Processor, **changes: Unpack[StreamChanges]
+) -> Stream:
+    """Add a node below a stream, and return the stream below the node; `changes` are the properties that the node changes."""
+    key_changing = changes.get("repartition_required", False)
+    node = ProcessorGraphNode(
+        name, processor, key_changing=key_changing, value_changing="value_serde" in changes and not key_changing
+    )
     builder.graph.add(upstream.node, node)
-    return upstream.below(name, node)
+    result = upstream.below(name, node, **changes)
+    node.serdes = (serde_or_none(result.key_serde), serde_or_none(result.value_serde))
+    return result

@@ -53,7 +53,8 @@ class AssertOperator(Operator[Stream]):
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         message = step.get("message", "the condition does not hold")
-        return add_stream_node(step, upstream, builder, "STREAMKIT-ASSERT-", Assert(step.options["if"], message))
+        name = builder.graph.names.named(step.get("name"), "STREAMKIT-ASSERT-")
+        return add_stream_node(upstream, builder, name, Assert(step.options["if"], message))
 
 
 def fail(message: str) -> NoReturn:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from streamkit.code import Code, call, literal, symbol, tuple_of
 from streamkit.expressions import Expression, load_callable
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import emit_context, emit_holding_step
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot, record_of_parameters
 from streamkit.operators.codegen.table_code import RT
@@ -23,8 +22,9 @@ from streamkit.operators.core.fields import (
     Integer,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
 from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 
 MODULE = "lookups"
 RESULT = symbol("r")
@@ -144,7 +144,4 @@ class EnrichOperator(Operator[Stream]):
             step.get("cache"),
         )
         processor = Enrich(step.options["call"], step.get("by"), step.get("value"), options)
-        node = ProcessorGraphNode(name, processor, value_changing=True)
-        node.serdes = (serde_or_none(upstream.key_serde), serde)
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node, value_serde=serde)
+        return add_stream_node(upstream, builder, name, processor, value_serde=serde)

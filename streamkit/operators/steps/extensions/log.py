@@ -67,7 +67,8 @@ class LogOperator(Operator[Stream]):
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         level = LEVELS[step.get("level", "info")]
         processor = Log(step.options["message"], level, step.get("limit", LIMIT))
-        return add_stream_node(step, upstream, builder, "STREAMKIT-LOG-", processor)
+        name = builder.graph.names.named(step.get("name"), "STREAMKIT-LOG-")
+        return add_stream_node(upstream, builder, name, processor)
 
 
 # The work at run time.

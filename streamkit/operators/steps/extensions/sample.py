@@ -68,7 +68,8 @@ class SampleOperator(Operator[Stream]):
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         processor = Sample(step.options["rate"], step.get("by"), step.get("seed", 0))
-        return add_stream_node(step, upstream, builder, "STREAMKIT-SAMPLE-", processor)
+        name = builder.graph.names.named(step.get("name"), "STREAMKIT-SAMPLE-")
+        return add_stream_node(upstream, builder, name, processor)
 
 
 # The run-time part: sampling by a hash.

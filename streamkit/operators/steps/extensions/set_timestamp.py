@@ -50,7 +50,8 @@ class SetTimestampOperator(Operator[Stream]):
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         processor = SetTimestamp(step.options["to"])
-        return add_stream_node(step, upstream, builder, "STREAMKIT-SETTIMESTAMP-", processor)
+        name = builder.graph.names.named(step.get("name"), "STREAMKIT-SETTIMESTAMP-")
+        return add_stream_node(upstream, builder, name, processor)
 
 
 def checked_timestamp(value: Value) -> int:

@@ -22,6 +22,7 @@ from streamkit.operators.core.operator import (
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import BatchCall, Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
 from streamkit.operators.core.value_getters import FilterGetter, Getter
 from streamkit.state.definitions import StoreDef
@@ -123,10 +124,7 @@ class FilterOperator(Operator[Stream | Table]):
         test = step.options["if"]
         kernel = "BatchDrop" if self.negate else "BatchKeep"
         processor = BatchProcessor(test, kernel) if isinstance(test, BatchCall) else Filter(test, self.negate)
-        node: ProcessorGraphNode = ProcessorGraphNode(name, processor)
-        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node)
+        return add_stream_node(upstream, builder, name, processor)
 
     def _build_table(self, step: Step, table: Table, ctx: Context) -> Table:
         refuse_batch(step, "if")

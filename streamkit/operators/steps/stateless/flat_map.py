@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from streamkit.code import call, listing, tuple_of
 from streamkit.expressions import Expression
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
+from streamkit.operators.core.operator import Context, Operator, Stream, StreamChanges, TypeInference, Types
 from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.rounds import many
 
 
@@ -58,7 +58,5 @@ class FlatMapOperator(Operator[Stream]):
         key_serde = step.get("key_serde", builder.default_key)
         value_serde = step.get("value_serde", builder.default_value)
         name = builder.graph.names.named(step.get("name"), "KSTREAM-FLATMAP-")
-        node = ProcessorGraphNode(name, FlatMap(step.options["records"]), key_changing=True)
-        node.serdes = (key_serde, value_serde)
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node, repartition_required=True, key_serde=key_serde, value_serde=value_serde)
+        changes: StreamChanges = {"key_serde": key_serde, "value_serde": value_serde, "repartition_required": True}
+        return add_stream_node(upstream, builder, name, FlatMap(step.options["records"]), **changes)

@@ -7,13 +7,13 @@ from typing import ClassVar
 from streamkit.code import call
 from streamkit.expressions import Expression
 from streamkit.expressions.types import item
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
 from streamkit.operators.core.parsed_values import BatchCall, Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.rounds import many
 
 
@@ -59,7 +59,4 @@ class FlatMapValuesOperator(Operator[Stream]):
         name = builder.graph.names.named(step.get("name"), "KSTREAM-FLATMAPVALUES-")
         values = step.options["values"]
         processor = BatchProcessor(values, "BatchFlatMap") if isinstance(values, BatchCall) else FlatMapValues(values)
-        node = ProcessorGraphNode(name, processor, value_changing=True)
-        node.serdes = (serde_or_none(upstream.key_serde), serde)
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node, value_serde=serde)
+        return add_stream_node(upstream, builder, name, processor, value_serde=serde)

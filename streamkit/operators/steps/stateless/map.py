@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from streamkit.errors import Problem
 from streamkit.expressions import Expression
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
@@ -18,9 +17,9 @@ from streamkit.operators.core.operator import (
     StreamChanges,
     TypeInference,
     Types,
-    serde_or_none,
 )
 from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 
 
 @frozen
@@ -84,8 +83,4 @@ class MapOperator(Operator[Stream]):
         if value is not None:
             changes["value_serde"] = step.get("value_serde", builder.default_value)
         name = builder.graph.names.named(step.get("name"), "KSTREAM-MAP-")
-        node = ProcessorGraphNode(name, Map(key, value), key_changing=True)
-        builder.graph.add(upstream.node, node)
-        result = upstream.below(name, node, **changes)
-        node.serdes = (serde_or_none(result.key_serde), serde_or_none(result.value_serde))
-        return result
+        return add_stream_node(upstream, builder, name, Map(key, value), **changes)

@@ -24,6 +24,7 @@ from streamkit.operators.core.operator import (
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import BatchCall, Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
 from streamkit.operators.core.value_getters import Getter, MapValuesGetter
 from streamkit.serdes.serde import Serde
@@ -111,10 +112,7 @@ class MapValuesOperator(Operator[Stream | Table]):
         name = builder.graph.names.named(step.get("name"), "KSTREAM-MAPVALUES-")
         value = step.options["value"]
         processor = BatchProcessor(value, "BatchMap") if isinstance(value, BatchCall) else MapValues(value)
-        node: ProcessorGraphNode = ProcessorGraphNode(name, processor, value_changing=True)
-        node.serdes = (serde_or_none(upstream.key_serde), serde)
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node, value_serde=serde)
+        return add_stream_node(upstream, builder, name, processor, value_serde=serde)
 
     def _build_table(self, step: Step, table: Table, serde: Serde, ctx: Context) -> Table:
         refuse_batch(step, "value")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.expressions import Expression
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 
 
 @frozen
@@ -41,7 +41,4 @@ class PeekOperator(Operator[Stream]):
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         name = builder.graph.names.named(step.get("name"), "KSTREAM-PEEK-")
-        node = ProcessorGraphNode(name, Peek(step.options["do"]))
-        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node)
+        return add_stream_node(upstream, builder, name, Peek(step.options["do"]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.code import call, literal
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Key, Value
 from streamkit.serdes.size import check_value
 
@@ -46,9 +46,7 @@ class PrintOperator(Operator[Stream]):
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         name = builder.graph.names.named(step.get("name"), "KSTREAM-PRINTER-")
         label = step.get("label")
-        node = ProcessorGraphNode(name, Print(upstream.name if label is None else label))
-        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
-        builder.graph.add(upstream.node, node)
+        add_stream_node(upstream, builder, name, Print(upstream.name if label is None else label))
         return upstream
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from streamkit.expressions import Expression
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
 from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.serdes.serde import Serde
 
 
@@ -30,10 +30,7 @@ class SelectKey(Processor):
 def select_key(builder: Context, upstream: Stream, key: Expression, serde: Serde, given: str | None) -> Stream:
     """Add a node that replaces the key and return the stream below it."""
     name = builder.graph.names.named(given, "KSTREAM-KEY-SELECT-")
-    node = ProcessorGraphNode(name, SelectKey(key), key_changing=True)
-    node.serdes = (serde, serde_or_none(upstream.value_serde))
-    builder.graph.add(upstream.node, node)
-    return upstream.below(name, node, key_serde=serde, repartition_required=True)
+    return add_stream_node(upstream, builder, name, SelectKey(key), key_serde=serde, repartition_required=True)
 
 
 class SelectKeyOperator(Operator[Stream]):

@@ -7,12 +7,12 @@ from typing import ClassVar
 from streamkit.code import call, literal, tuple_of
 from streamkit.errors import StreamkitError
 from streamkit.expressions import Expression
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Field, HeaderMap
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, serde_or_none
+from streamkit.operators.core.operator import Context, Operator, Stream
 from streamkit.operators.core.parsed_values import Step
+from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Headers, Value
 
 
@@ -48,10 +48,7 @@ class SetHeadersOperator(Operator[Stream]):
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         name = step.get("name") or builder.graph.names.processor("KSTREAM-PROCESSVALUES-")
-        node = ProcessorGraphNode(name, SetHeaders(tuple(step.options["headers"])))
-        node.serdes = (serde_or_none(upstream.key_serde), serde_or_none(upstream.value_serde))
-        builder.graph.add(upstream.node, node)
-        return upstream.below(name, node)
+        return add_stream_node(upstream, builder, name, SetHeaders(tuple(step.options["headers"])))
 
 
 def with_headers(
