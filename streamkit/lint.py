@@ -37,6 +37,7 @@ from streamkit.operators.steps.stateless.map_values import MapValues
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, PlanNode, SinkNode, SourceNode
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
+from streamkit.spec.macros import unused_parameters
 from streamkit.spec.topology_model import TopologyModel
 
 # A rule of the linter, its findings, and the topology that it checks.
@@ -175,9 +176,10 @@ def _stores(subject: Subject) -> Iterable[Place]:
 
 def _macros(subject: Subject) -> Iterable[Place]:
     for name, macro in subject.model.macros.items():
-        if not macro.is_used and subject.is_own(macro.position):
+        is_used = name in subject.model.used_macros
+        if not is_used and subject.is_own(macro.position):
             yield macro.position, f"No pipeline uses the macro {name!r}"
-        for parameter in macro.unused if macro.is_used else ():
+        for parameter in unused_parameters(macro) if is_used else ():
             yield macro.position, f"No step of the macro {name!r} has its parameter {parameter!r}"
 
 

@@ -19,14 +19,13 @@ from streamkit.durations import LONGEST
 from streamkit.errors import ConfigError, Problem, TopologyError, Within
 from streamkit.expressions.syntax import Source as ExpressionText
 from streamkit.spec.call_readers import is_call
+from streamkit.spec.topology_model import Macro, Parameter
 from streamkit.spec.yaml_nodes import MAX_DEPTH, MAX_NODES, Argument, Node, Source, locator
 from streamkit.spec.yaml_reader import (
     BAD,
     IDENTIFIER,
     VARIABLE,
     Bad,
-    Macro,
-    Parameter,
     Reader,
     ScalarValue,
     has_arguments,

@@ -14,12 +14,11 @@ from streamkit.operators.core import fields
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.operators.core.parsed_values import BranchSpec
 from streamkit.spec import macros, sections, steps, yaml_reader
-from streamkit.spec.topology_model import GeneratorSpec, MacroSpec, ParameterSpec, PipelineSpec, TopologyModel
+from streamkit.spec.topology_model import GeneratorSpec, PipelineSpec, TopologyModel
 from streamkit.spec.yaml_nodes import MAX_CHARACTERS, Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import (
     BAD,
     Bad,
-    Macro,
     Options,
     Reader,
     StoreDefinition,
@@ -189,17 +188,9 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
         called_serdes=tuple(reader.called_serdes),
         generators=generators,
         included=included,
-        macros={name: _macro_spec(reader, each) for name, each in reader.macros.items()},
+        macros=reader.macros,
+        used_macros=frozenset(reader.used_macros),
     )
-
-
-def _macro_spec(reader: Reader, macro: Macro) -> MacroSpec:
-    parameters = {
-        name: ParameterSpec(each.type, each.default is None, each.description)
-        for name, each in macro.parameters.items()
-    }
-    unused, is_used = tuple(macros.unused_parameters(macro)), macro.name in reader.used_macros
-    return MacroSpec(macro.name, macro.description, parameters, is_used, unused, macro.position)
 
 
 def _generators_beside(

@@ -16,6 +16,7 @@ from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from streamkit.serdes.formats.called import CalledSerde
+    from streamkit.spec.yaml_nodes import Node
 
 TIMESTAMP_POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time", "wallclock")
 
@@ -104,24 +105,29 @@ class GeneratorSpec:
 
 
 @dataclass(frozen=True)
-class ParameterSpec:
-    """A parameter of a macro; type: one of macros.TYPES."""
+class Parameter:
+    """A parameter of a macro. type: one of macros.TYPES; default: the node of its default value, which may be null, if it has one."""
 
+    name: str
     type: str
-    is_required: bool
+    default: Node | None
     description: str
+
+    @property
+    def is_required(self) -> bool:
+        """Whether each use needs an argument."""
+        return self.default is None
 
 
 @dataclass(frozen=True)
-class MacroSpec:
-    """A macro, whose steps belong to the pipelines that use it. unused: its parameters that no step of it has."""
+class Macro:
+    """A macro, whose steps belong to the pipelines that use it. steps: the list of its steps, None after a problem."""
 
     name: str
     description: str
-    parameters: Mapping[str, ParameterSpec]
-    is_used: bool
-    unused: tuple[str, ...]
-    position: Position = field(compare=False)
+    parameters: Mapping[str, Parameter]
+    steps: Node | None
+    position: Position
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,8 @@ class TopologyModel:
     """By the entries of topics; includes those of the file beside the topology."""
     included: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The texts of the included files, by name."""
-    macros: Mapping[str, MacroSpec] = field(default_factory=dict, compare=False)
+    macros: Mapping[str, Macro] = field(default_factory=dict, compare=False)
+    used_macros: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     calls: tuple[CallSite, ...] = field(default=(), repr=False, compare=False)
     """All references to Python code except those in serdes."""
     called_serdes: tuple[tuple[CalledSerde, Position, str], ...] = field(default=(), repr=False, compare=False)

@@ -25,7 +25,7 @@ from streamkit.spec.markdown import without_links
 from streamkit.spec.sections import STORE_DURATIONS
 from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
 from streamkit.spec.topology_file import load
-from streamkit.spec.topology_model import TIMESTAMP_POLICIES, MacroSpec
+from streamkit.spec.topology_model import TIMESTAMP_POLICIES, Macro
 from streamkit.spec.yaml_reader import MAX_LENGTH
 from streamkit.state.definitions import IN_FILE
 
@@ -101,7 +101,7 @@ def _branch_options() -> Schema:
 
 
 def _macro_definitions(
-    definitions: Schema, operators: Mapping[str, AnyOperator], macros: Mapping[str, MacroSpec] | None
+    definitions: Schema, operators: Mapping[str, AnyOperator], macros: Mapping[str, Macro] | None
 ) -> Schema:
     """Return the definition of a macro, and those around steps in a file that may have macros, as `NAME.macros`.
 
@@ -150,7 +150,7 @@ _ARGUMENTS: Schema = {
 """By the types of parameters; others take text."""
 
 
-def _use(macro: MacroSpec) -> Schema:
+def _use(macro: Macro) -> Schema:
     """Return the schema of a macro's arguments."""
     options, required = {}, tuple(name for name, each in macro.parameters.items() if each.is_required)
     for name, each in macro.parameters.items():
@@ -336,7 +336,7 @@ def _custom_store() -> Schema:
 
 
 def build(
-    operators: Mapping[str, AnyOperator], added: Iterable[str] = (), macros: Mapping[str, MacroSpec] | None = None
+    operators: Mapping[str, AnyOperator], added: Iterable[str] = (), macros: Mapping[str, Macro] | None = None
 ) -> Schema:
     """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own.
 
@@ -381,7 +381,7 @@ def build(
     }
 
 
-def with_plugins(macros: Mapping[str, MacroSpec] | None = None) -> Schema:
+def with_plugins(macros: Mapping[str, Macro] | None = None) -> Schema:
     """Return the schema with the steps and serdes of installed plugins, and the macros of a file."""
     return build(STEPS, plugins.load(plugins.SERDES), macros)
 

@@ -14,7 +14,7 @@ from streamkit.errors import ConfigError, Position, Problem, TopologyError
 from streamkit.expressions import Library
 from streamkit.operators.core.operator import AnyOperator
 from streamkit.serdes.plain import Json
-from streamkit.spec.topology_model import CallSite
+from streamkit.spec.topology_model import CallSite, Macro
 from streamkit.spec.yaml_nodes import Argument, Node, Source
 from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
@@ -56,27 +56,6 @@ class StoreDefinition:
     """A place that makes a store, to find stores of one name."""
 
     name: str
-    position: Position
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a macro. default: the node of its default value, which may be null; None: an argument is required."""
-
-    name: str
-    type: str
-    default: Node | None
-    description: str
-
-
-@dataclass(frozen=True)
-class Macro:
-    """A macro. steps: the list of its steps, None after a problem."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Parameter]
-    steps: Node | None
     position: Position
 
 
