@@ -386,7 +386,7 @@ def test_each_run_is_one_commit(spark: Any, tmp_path: Path, table: str, monkeypa
     spark.sql(f"ALTER TABLE {table}_copies UNSET TBLPROPERTIES ('streamkit.checkpoint')")
     refused("copies: the table has no property streamkit.checkpoint")
     spark.sql(f"DROP TABLE {table}_latest")
-    refused("latest: there is no such table, which the runs before wrote")
+    refused("latest: there is no such table, which earlier runs wrote")
 
 
 @pytest.mark.skipif(FORMAT.name != "iceberg", reason="Delta itself refuses a run that it has")

@@ -54,7 +54,7 @@ def test_outputs_that_changed(two: Runs) -> None:
     part.write_bytes(data + b"\n")
     fails(two.run, f"run=000001/{part.name} has changed")
     part.write_bytes(data)
-    fails(two.run, "the runs before wrote it to", outputs={"*": Place(str(two.folder / "other"), JSON_LINES)})
+    fails(two.run, "earlier runs wrote it to", outputs={"*": Place(str(two.folder / "other"), JSON_LINES)})
     fails(two.run, "give --output *=", "again", outputs={})
     fails(two.run, "not orc2", outputs={"*": Place(str(two.out), "orc2")})
     two.run()

@@ -626,7 +626,7 @@ def test_runs_keep_the_columns_of_an_output(spark: Any, tmp_path: Path) -> None:
     run("b", f"{rows},value=int")
     found = spark.read.parquet(str(tmp_path / "rows")).orderBy("run").collect()
     assert [(row.run, row.key, row.value) for row in found] == [(1, "a", 1), (2, "b", 1)]
-    with pytest.raises(UsageError, match="column value is of type bigint, and the runs before wrote int"):
+    with pytest.raises(UsageError, match="column value is of type bigint, and earlier runs wrote int"):
         run("c", f"{rows},value=bigint")
-    with pytest.raises(UsageError, match="the runs before wrote decoded columns; leave columns=log out"):
+    with pytest.raises(UsageError, match="earlier runs wrote decoded columns; leave columns=log out"):
         run("c", f"{rows},columns=log")

@@ -127,7 +127,7 @@ AcceptInputs = Annotated[
     bool,
     typer.Option(
         "--accept-input-changes",
-        help="With --checkpoint, from this run on: read inputs with other settings or column types than in the runs before.",
+        help="With --checkpoint, from this run on: read inputs with other settings or column types than in earlier runs.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]

@@ -56,7 +56,7 @@ def check_outputs(
     places: Mapping[str, Place | None],
     columns: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> None:
-    """Check that outputs are those of the runs before, and that what these wrote is there. Raises UsageError, TransportError.
+    """Check that outputs are those of earlier runs, and that what these wrote is there. Raises UsageError, TransportError.
 
     columns: the types of the columns that this run writes, by topic and name; none for the bytes of the log.
     """
@@ -69,10 +69,10 @@ def check_outputs(
             )
         before = manifest.outputs.get(topic)
         if before is None and manifest.run:
-            raise UsageError(f"--output {topic}={place.path}: the runs before have not written this topic there")
+            raise UsageError(f"--output {topic}={place.path}: earlier runs have not written this topic there")
         if before is not None and (before.path, before.format) != (place.path, place.format):
             raise UsageError(
-                f"--output {topic}={place.path}: the runs before wrote it to {before.path} as {before.format}; go on there"
+                f"--output {topic}={place.path}: earlier runs wrote it to {before.path} as {before.format}; go on there"
             )
         if place.is_table:
             continue
@@ -82,9 +82,7 @@ def check_outputs(
             raise TransportError(f"--output {topic}={place.path}: it has files which no run of this checkpoint wrote")
     for topic, output in manifest.outputs.items():
         if topic not in in_files:
-            raise UsageError(
-                f"the runs before wrote {topic} to {output.path}: give --output {topic}={output.path} again"
-            )
+            raise UsageError(f"earlier runs wrote {topic} to {output.path}: give --output {topic}={output.path} again")
         _check_runs(files, topic, output)
 
 
@@ -94,12 +92,12 @@ def _check_columns(topic: str, place: Place, before: Mapping[str, str], now: Map
     if bool(before) != bool(now):
         cure = "add columns=log" if now else "leave columns=log out"
         raise UsageError(
-            f"{shown}: the runs before wrote {'decoded columns' if before else 'the bytes of the log'}; {cure}"
+            f"{shown}: earlier runs wrote {'decoded columns' if before else 'the bytes of the log'}; {cure}"
         )
     for name, kind in now.items():
         if before.get(name, kind) != kind:
             raise UsageError(
-                f"{shown}: column {name} is of type {kind}, and the runs before wrote {before[name]}; give its type with "
+                f"{shown}: column {name} is of type {kind}, and earlier runs wrote {before[name]}; give its type with "
                 "key= or value=, or begin with a new checkpoint and a new output"
             )
 
@@ -197,11 +195,11 @@ def _waiting(topic: str, folder: str) -> str:
 
 
 def check_tables(spark: SparkSession, manifest: Manifest, targets: Mapping[str, TableTarget]) -> None:
-    """Check that tables can take the rows of the next run, and are those of the runs before. Raises UsageError, TransportError."""
+    """Check that tables can take the rows of the next run, and are those of earlier runs. Raises UsageError, TransportError."""
     for topic, target in targets.items():
         if target.mode == OVERWRITE:
             raise UsageError(
-                f"{target.shown}: mode=overwrite and --checkpoint exclude each other: it would delete what the runs before wrote"
+                f"{target.shown}: mode=overwrite and --checkpoint exclude each other: it would delete what earlier runs wrote"
             )
         exists = check_target(spark, target, manifest.id)
         before = manifest.outputs.get(topic)
@@ -209,7 +207,7 @@ def check_tables(spark: SparkSession, manifest: Manifest, targets: Mapping[str, 
             continue
         if (before.table.keys, before.table.mode) != (target.keys, target.mode):
             raise UsageError(
-                f"{target.shown}: the runs before wrote it with mode={before.table.mode} and {_keys(before.table.keys)}, and "
+                f"{target.shown}: earlier runs wrote it with mode={before.table.mode} and {_keys(before.table.keys)}, and "
                 f"this one has mode={target.mode} and {_keys(target.keys)}; begin with a new checkpoint and a new output"
             )
         _check_history(spark, target, manifest, exists)
@@ -220,7 +218,7 @@ def _keys(names: tuple[str, ...]) -> str:
 
 
 def _check_history(spark: SparkSession, target: TableTarget, manifest: Manifest, exists: bool) -> None:
-    """Raise TransportError for a table that is not the one of the runs before, or has a run that the checkpoint does not have."""
+    """Raise TransportError for a table that is not the one of earlier runs, or has a run that the checkpoint does not have."""
     if not exists:
         raise missing(target, "there is no such table")
     if OWNER not in properties_of(spark, sql_name(spark, target)):

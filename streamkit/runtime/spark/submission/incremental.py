@@ -1,4 +1,4 @@
-"""Runs the next part of an incremental job: what is new in its inputs, from the state of the runs before."""
+"""Runs the next part of an incremental job: what is new in its inputs, from the state of earlier runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check_options(options: JobOptions) -> None:
     reasons = {
         "--write-state": (options.write_state, "writes the state of one run over all history"),
         "--compare": (bool(options.compare), "compares the result of one run over all history"),
-        "--overwrite": (options.overwrite, "would delete what the runs before wrote"),
+        "--overwrite": (options.overwrite, "would delete what earlier runs wrote"),
         "--parallelism": (options.parallelism > 1, "cuts partitions, by which the state is kept"),
     }
     for name, (is_given, reason) in reasons.items():
@@ -198,7 +198,7 @@ def _in_files(
 
 
 class _Inputs(JobInputs):
-    """The new files, the new records of the log, and the state of the runs before."""
+    """The new files, the new records of the log, and the state of earlier runs."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class _Inputs(JobInputs):
 
 
 def _check_inputs(before: Manifest, options: JobOptions) -> None:
-    """Raise UsageError if a topic is read from elsewhere than in the runs before."""
+    """Raise UsageError if a topic is read from elsewhere than in earlier runs."""
     if not before.run:
         return
     if options.range.start != Range().start:
@@ -230,14 +230,14 @@ def _check_inputs(before: Manifest, options: JobOptions) -> None:
         )
     for topic in options.inputs:
         if topic not in before.files:
-            raise UsageError(f"--input {topic}: the runs before read this topic from the log")
+            raise UsageError(f"--input {topic}: earlier runs read this topic from the log")
     for topic in before.files:
         if topic not in options.inputs:
-            raise UsageError(f"the runs before read {topic} from files: give --input {topic}=PATH again")
+            raise UsageError(f"earlier runs read {topic} from files: give --input {topic}=PATH again")
 
 
 def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> dict[str, KnownInputs]:
-    """Return how the runs before read the inputs. Raises UsageError for one that this run would read in another way."""
+    """Return how earlier runs read the inputs. Raises UsageError for one that this run would read in another way."""
     found = {
         topic: KnownInputs.of(files, topic, before.run, before.inputs.get(topic, {}), options.accept_input_changes)
         for topic in options.inputs
@@ -261,7 +261,7 @@ def _open(
 
 
 def _counts(plan: Plan, before: Manifest, opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, int]:
-    """Return the partitions of topics in files: at least as many as in the runs before."""
+    """Return the partitions of topics in files: at least as many as in earlier runs."""
     return {
         topic: max(count_of(plan, topic, inputs) if inputs else 1, before.partitions.get(topic, 1))
         for topic, inputs in opened.items()
@@ -285,7 +285,7 @@ def _offsets(before: Manifest, prepared: Prepared) -> dict[str, dict[str, int]]:
 
 
 def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
-    """Return the ids of the topics on the log. Raises TransportError if one is not the topic of the runs before."""
+    """Return the ids of the topics on the log. Raises TransportError if one is not the topic of earlier runs."""
     topics = sorted({each.place.topic for each in prepared.ranges})
     if not topics:
         return dict(before.topic_ids)

@@ -283,5 +283,5 @@ def _takes(has: str, given: str) -> bool:
 def missing(target: TableTarget, reason: str) -> TransportError:
     """Return the error of a table that runs have written and that is not there any more."""
     return TransportError(
-        f"{target.shown}: {reason}, which the runs before wrote; put it back, or begin with a new checkpoint and a new output"
+        f"{target.shown}: {reason}, which earlier runs wrote; put it back, or begin with a new checkpoint and a new output"
     )
