@@ -67,6 +67,8 @@ class Network:
         """The chance that a request takes long."""
         self.end_loss = 0.0
         """The chance that the answer to the end of a transaction is lost."""
+        self.members: dict[str, Owner] = {}
+        """The process of each member of a group."""
         self.asked_by: Owner | None = None
         """The process whose request the broker has served last."""
 
@@ -567,6 +569,8 @@ class GroupCoordinator:
         metadata = self._assignor.metadata(self.topics)
         try:
             member = self._ask(lambda: broker.join(group, self._member, self._client_id, metadata, SESSION_S, LIMIT_S))
+            if (thread := current().current) is not None:
+                self._network.members[member] = thread.owner
             generation, leader, everyone = self._wait(lambda: broker.joined(group, member), LIMIT_S + 5)
         except kafka_errors.UnknownMemberIdError:
             self._reset()

@@ -30,7 +30,7 @@ with instrument(
     import streamkit.runtime.local.client as client
     import streamkit.transport.kafka.kafka_membership as membership
     from streamkit.compile.compiler import compile_sub_topology
-    from streamkit.errors import TaskCorruptedError
+    from streamkit.errors import StreamkitError, TaskCorruptedError
     from streamkit.plan import load
     from streamkit.plan.model import Plan
     from streamkit.record import TopicPartition
@@ -91,6 +91,7 @@ class Process:
         self.number = number
         self.owner = Owner(f"p{number}")
         self.stop = Event()
+        self.app: client.Application | None = None
         self.error: BaseException | None = None
         self.thread: Thread | None = None
         self._history = history
@@ -110,7 +111,7 @@ class Process:
 
     def _run(self) -> None:
         try:
-            app = client.Application(self._plan, SimulatedTransport(self._history.network))
+            app = self.app = client.Application(self._plan, SimulatedTransport(self._history.network))
             app.run(stop=self.stop)  # type: ignore[arg-type]
         except BaseException as error:
             self.error = error
@@ -254,10 +255,12 @@ class History:
         self.network.slowness = draw.choice((0.0, 0.001, 0.01))
         self.network.end_loss = draw.choice((0.0, 0.0, 0.02, 0.1))
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
+        self.broker.slow_markers = draw.choice((0.02, 0.02, 0.3))
         for process in self.processes:
             process.start()
         kinds = [
-            self._kill, self._lose_power, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove
+            self._kill, self._lose_power, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove,
+            self._resize, self._resize,
         ]  # fmt: skip
         usual = draw.sample(kinds, draw.randint(1, len(kinds)))
         mean = draw.choice((0.8, 3.0, 8.0))
@@ -274,6 +277,7 @@ class History:
             fault()
             self._start_again()
         self.network.loss = self.network.slowness = self.network.end_loss = scheduler.pauses = 0.0
+        self.broker.slow_markers = 0.0
         for process in self.processes:
             process.owner.stopped = process.owner.cut = False
         while not (self._written_all and self._complete()):
@@ -340,10 +344,30 @@ class History:
     def _remove(self) -> None:
         """Remove a member as if its heartbeats had not come in time."""
         members = sorted(self.broker.group("app").members)
+        if self._struck is not None:
+            members = [each for each in members if self.network.members.get(each) is self._struck.owner] or members
         if members:
             chosen = self._draw.choice(members)
             self.note(f"{chosen} is removed from its group")
             self.broker.leave("app", chosen)
+
+    def _resize(self) -> None:
+        """Add or remove a thread, so that tasks move between the threads of a process."""
+        process, adds = self._process(), self._draw.random() < 0.5
+        app = process.app
+        if app is None or not process.alive:
+            return
+        self.note(f"{process.owner.name} gets a thread {'more' if adds else 'less'}")
+
+        def resize() -> None:
+            try:
+                app.add_thread() if adds else app.remove_thread()
+            except StreamkitError as error:
+                self.note(str(error))
+
+        thread = Thread(target=resize, name="resize", owner=process.owner)
+        thread.ident = 1
+        self.scheduler.threads.append(thread)
 
     def _stop(self) -> None:
         owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
