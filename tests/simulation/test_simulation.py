@@ -36,8 +36,43 @@ def test_a_seed_is_always_the_same_history() -> None:
     assert " fault: " in first.stdout
 
 
-@pytest.mark.parametrize("mistake", ["output that is not sent before the commit"])
+@pytest.mark.parametrize(
+    "mistake",
+    ["offsets without the member's generation", "a store is not restored", "output that is not sent before the commit"],
+)
 def test_a_mistake_is_found(mistake: str) -> None:
     done = simulate("--seeds", 10, "--jobs", 1, SIMULATION_MUTATION=mistake)
     assert done.returncode == 1, done.stdout
     assert "wrong, such as" in done.stdout
+
+
+def test_a_loss_of_power_leaves_what_was_synced(tmp_path: Path) -> None:
+    script = f"""
+import os
+from pathlib import Path
+from random import Random
+from tests.simulation.files import install
+from streamkit.state.directory import write_atomically
+from streamkit.state.engines.open_maps import open_map
+
+disk, folder = install(), Path({str(tmp_path)!r})
+write_atomically(folder / "safe", "old")
+store = open_map("rocksdb", folder / "store")
+store.put(b"k", b"committed")
+store.commit()
+store.put(b"k", b"later")
+left = set()
+for seed in range(60):
+    (folder / "safe").write_text("new text", encoding="utf-8")
+    (folder / "loose").write_text("loose", encoding="utf-8")
+    disk.lose_power(folder, Random(seed))
+    left.add(((folder / "safe").read_text(encoding="utf-8"), (folder / "loose").exists()))
+    write_atomically(folder / "safe", "old")
+assert {{present for _, present in left}} == {{False, True}}, left
+assert {{"new text"[:size] for size in range(9)}} == {{text for text, _ in left}}, left
+if (folder / "store").exists():
+    assert open_map("rocksdb", folder / "store").get(b"k") == b"committed"
+print("as synced")
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("as synced\n", "")
