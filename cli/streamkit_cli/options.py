@@ -33,6 +33,15 @@ class Format(StrEnum):
     json = "json"
 
 
+class CiFormat(StrEnum):
+    """The formats of commands that find problems; `github` and `gitlab` are for CI."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+    gitlab = "gitlab"
+
+
 File = Annotated[str, typer.Argument(metavar="FILE", help="The topology file; - is stdin.", show_default=False)]
 Topic = Annotated[
     str,
@@ -47,6 +56,10 @@ TIME_HELP = "2025-01-31T08:00Z (UTC by default), milliseconds, 90s since 0, or -
 """The forms of a time, in the help of each option that takes one (streamkit.durations.option_time)."""
 
 Shown = Annotated[Format, typer.Option("--format", help="A table to read, or JSON.")]
+Problems = Annotated[
+    CiFormat,
+    typer.Option("--format", help="text; JSON; annotations of GitHub Actions; or a Code Quality report of GitLab."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

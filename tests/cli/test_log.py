@@ -14,10 +14,11 @@ from tests.cli.support import LIMIT_S
 
 NOISE = """\
 import asyncio, logging, sys, threading
-from streamkit_cli.commands.run import LogFormat, LogLevel, count_repeats, log_end, set_up
+from streamkit_cli.commands.run import LogLevel, count_repeats, log_end, set_up
+from streamkit_cli.options import Format
 from streamkit.errors import StreamkitError
 
-set_up(LogFormat(sys.argv[1]), LogLevel.info)
+set_up(Format(sys.argv[1]), LogLevel.info)
 clients = logging.getLogger("streamkit.kafka")
 loop = asyncio.new_event_loop()
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,20 +16,11 @@ from streamkit.errors import UsageError
 from streamkit_cli.annotations import Annotation, show_annotations
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import STDIN, load_plan, opened, require_file
-from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.options import CiFormat, EnvFile, Problems, Settings
 
 if TYPE_CHECKING:
     from streamkit.changes.form import Form
     from streamkit.plan.model import Plan
-
-
-class Format(StrEnum):
-    """How findings are shown."""
-
-    text = "text"
-    json = "json"
-    github = "github"
-    gitlab = "gitlab"
 
 
 Old = Annotated[
@@ -52,19 +42,13 @@ New = Annotated[
 Running = Annotated[
     bool, typer.Option("--running", help="Read the internal topics and the group on the log of the new version.")
 ]
-Shape = Annotated[
-    Format,
-    typer.Option(
-        "--format", help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab."
-    ),
-]
 
 
 def diff(
     old: Old,
     new: New = None,
     running: Running = False,
-    shape: Shape = Format.text,
+    shape: Problems = CiFormat.text,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:

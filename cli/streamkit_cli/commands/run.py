@@ -32,7 +32,7 @@ from streamkit.errors import (
 from streamkit.repeats import Repeats
 from streamkit_cli.command_process import restarting, stopping, user_output
 from streamkit_cli.loading import SETTINGS, STDIN, announce, load_plan, overrides
-from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.options import EnvFile, Format, Settings
 from streamkit_cli.remote import read_token
 from streamkit_cli.tables import count, eta
 
@@ -43,13 +43,6 @@ if TYPE_CHECKING:
     from streamkit.plan.model import Plan
     from streamkit.runtime.local.client import Application
     from streamkit.runtime.local.status_model import ApplicationStatus
-
-
-class LogFormat(StrEnum):
-    """The formats of lines."""
-
-    text = "text"
-    json = "json"
 
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="Topology files; - is stdin.", show_default=False)]
@@ -136,7 +129,7 @@ def run(
     http_token_file: TokenFile = None,
     http_hosts: Hosts = None,
     live: Live = None,
-    log_format: Form = LogFormat.text,
+    log_format: Form = Format.text,
     log_level: Level = None,
     settings: Settings = None,
     env_file: EnvFile = None,
@@ -174,7 +167,7 @@ def run(
             level if drawn and len(files) == 1 else None,
         )
     except StreamkitError as error:
-        if log_format is LogFormat.text:
+        if log_format is Format.text:
             hint = _hint_to_go_on(error)
             if hint:
                 error.add_note(hint)
@@ -264,16 +257,16 @@ def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iter
     from streamkit_cli import live
 
     console = Console(stderr=True)
-    set_up(LogFormat.text, drawn, live.ConsoleHandler(console))
+    set_up(Format.text, drawn, live.ConsoleHandler(console))
     try:
         with live.table(application, console):
             yield
     finally:
-        set_up(LogFormat.text, drawn)
+        set_up(Format.text, drawn)
 
 
-def _is_terminal(form: LogFormat) -> bool:
-    return form is LogFormat.text and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+def _is_terminal(form: Format) -> bool:
+    return form is Format.text and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
 # `run` with several topologies: separate applications in one process, which end together.
@@ -431,9 +424,7 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-Form = Annotated[
-    LogFormat, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="The format of log lines.")
-]
+Form = Annotated[Format, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="The format of log lines.")]
 Level = Annotated[
     LogLevel | None,
     typer.Option(
@@ -500,13 +491,13 @@ def name_applications(applications: Iterable[str]) -> None:
         handler.addFilter(_ApplicationOfThread(applications))
 
 
-def set_up(form: LogFormat, level: LogLevel, handler: logging.Handler | None = None) -> None:
+def set_up(form: Format, level: LogLevel, handler: logging.Handler | None = None) -> None:
     """Write streamkit's log to stderr, or through `handler`; other libraries' warnings too, and more at level debug.
 
     Repeated lines of all loggers are counted. Uncaught exceptions of threads are logged.
     """
     chosen = handler or logging.StreamHandler(sys.stderr)
-    chosen.setFormatter(JsonLines() if form is LogFormat.json else TextLines())
+    chosen.setFormatter(JsonLines() if form is Format.json else TextLines())
     number = logging.getLevelNamesMapping()[level.value.upper()]
     verbose = level is LogLevel.debug
     logging.basicConfig(

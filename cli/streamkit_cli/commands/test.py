@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,22 +14,13 @@ from streamkit.errors import Position, StateError, UsageError
 from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import environment, overrides
-from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.options import CiFormat, EnvFile, Problems, Settings
 
 if TYPE_CHECKING:
     from streamkit.serdes.plain import Json
     from streamkit.testing.case_runner import Outcome
     from streamkit.testing.suite import FileResult, Session
     from streamkit_cli.annotations import Annotation
-
-
-class Format(StrEnum):
-    """How results are shown."""
-
-    text = "text"
-    json = "json"
-    github = "github"
-    gitlab = "gitlab"
 
 
 Paths = Annotated[
@@ -47,13 +37,6 @@ Coverage = Annotated[bool, typer.Option("--coverage", help="List the steps and b
 Least = Annotated[
     float | None,
     typer.Option("--min-coverage", metavar="PERCENT", min=0, max=100, help="Fail below this share of reached steps."),
-]
-Shown = Annotated[
-    Format,
-    typer.Option(
-        "--format",
-        help="text; one JSON object; annotations of GitHub Actions; or a Code Quality report of GitLab.",
-    ),
 ]
 Simulate = Annotated[
     int,
@@ -73,7 +56,7 @@ def run_tests(
     junit: JUnit = None,
     coverage: Coverage = False,
     least: Least = None,
-    form: Shown = Format.text,
+    form: Problems = CiFormat.text,
     simulate: Simulate = 0,
     seed: Seed = 1,
     settings: Settings = None,
@@ -98,19 +81,19 @@ def run_tests(
     results = []
     for result in _quiet(session.run(find(paths or ["."]))):
         results.append(result)
-        if form is Format.text:
+        if form is CiFormat.text:
             _show(result)
     if junit is not None:
         _write_junit(junit, results)
-    if form is Format.json:
+    if form is CiFormat.json:
         return _print_json(session, results, least)
-    if form is Format.gitlab:
+    if form is CiFormat.gitlab:
         # Standard output is the report.
         with user_output():
             code = _summary(results, only, _show_coverage(session, least))
     else:
         code = _summary(results, only, _show_coverage(session, least))
-    if form is not Format.text:
+    if form is not CiFormat.text:
         from streamkit_cli.annotations import show_annotations
 
         show_annotations(_annotations(results), form.value)

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from streamkit.errors import UsageError
-from streamkit_cli.options import EnvFile, Settings
+from streamkit_cli.options import CiFormat, EnvFile, Problems, Settings
 from streamkit_cli.problems import CheckOptions, validate_files
-
-
-class Format(StrEnum):
-    """How problems are shown."""
-
-    text = "text"
-    json = "json"
-    github = "github"
-    gitlab = "gitlab"
-
 
 Files = Annotated[
     list[str],
@@ -38,12 +27,6 @@ Excerpt = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Also report violations of the rules in docs/lint.md.")]
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="RULE", help="Ignore a rule of --strict; may be repeated.")
-]
-Form = Annotated[
-    Format,
-    typer.Option(
-        "--format", help="text; one JSON list; annotations of GitHub Actions; or a Code Quality report of GitLab."
-    ),
 ]
 Online = Annotated[
     bool,
@@ -67,7 +50,7 @@ def validate(
     online: Online = False,
     imports: Imports = False,
     ignore: Ignore = None,
-    form: Form = Format.text,
+    form: Problems = CiFormat.text,
     excerpt: Excerpt = None,
     settings: Settings = None,
     env_file: EnvFile = None,
