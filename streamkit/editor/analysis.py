@@ -233,7 +233,7 @@ class EditorPlans:
 def _tests(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
     from streamkit.testing.case_file import load
 
-    found.root = _root(found.text)
+    found.root = yaml_root(found.text)
     found.cases = load(Path(found.text.file), EditorPlans(texts, environment), found.text.text)
 
 
@@ -251,7 +251,7 @@ def _job(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
     load_job(found.text.file, plan_of, environment, found.text.text)
 
 
-def _root(text: Text) -> Node | None:
+def yaml_root(text: Text) -> Node | None:
     """Return the root of a file's YAML without the lines at which the parser stops, None if there is none."""
     remaining, left_out = text.text, list[int]()
     while len(left_out) <= _REPAIRS:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,9 +14,11 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
 from streamkit.distribution import installed_version
+from streamkit.errors import StreamkitError
 
 if TYPE_CHECKING:
     from streamkit.editor.project import Project, Published
+    from streamkit.editor.texts import Text
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -28,10 +30,10 @@ class EditorServer:
     """A server with its project, which a thread creates: its imports take longer than the first answer may."""
 
     def __init__(self, env_file: str | None) -> None:
-        self._env_file = env_file
         # Whole texts: line ends of the protocol and of Python differ, so that changes of lines could be misplaced.
         sync = lsp.TextDocumentSyncKind.Full
         self.server = LanguageServer("streamkit", installed_version(), text_document_sync_kind=sync)
+        self._env_file = env_file
         self._options: object = None
         self._project: asyncio.Future[Project] | None = None
         self._register(lsp.INITIALIZE, self._initialize)
@@ -40,6 +42,17 @@ class EditorServer:
         self._register(lsp.TEXT_DOCUMENT_DID_OPEN, self._did_open)
         self._register(lsp.TEXT_DOCUMENT_DID_CHANGE, self._did_change)
         self._register(lsp.TEXT_DOCUMENT_DID_CLOSE, self._did_close)
+        self._register(lsp.TEXT_DOCUMENT_CODE_LENS, self._code_lens, lsp.CodeLensOptions())
+        self._register(lsp.TEXT_DOCUMENT_INLAY_HINT, self._inlay_hint, lsp.InlayHintOptions())
+        self._register("streamkit/graph", self._graph)
+        self._register("streamkit/tests", self._tests)
+        self._register("streamkit/runTest", self._run_test)
+        for name, command in (
+            ("streamkit.try", self._try),
+            ("streamkit.test", self._test),
+            ("streamkit.describe", self._describe),
+        ):
+            self._add_command(name, command)
 
     def _register(self, feature: str, answer: Callable[[P], Awaitable[R]], options: object = None) -> None:
         # The library sets attributes of handlers, which methods do not take.
@@ -48,6 +61,14 @@ class EditorServer:
 
         register: Callable[..., Callable[..., object]] = self.server.feature
         register(feature, options)(handler)
+
+    def _add_command(self, name: str, command: Callable[[Arguments], Awaitable[object]]) -> None:
+        # The library passes the server first, and converts arguments by the annotations of named parameters.
+        async def handler(*arguments: object) -> object:
+            return await command(Arguments(arguments[-1] if arguments else None))
+
+        register: Callable[..., Callable[..., object]] = self.server.command
+        register(name)(handler)
 
     async def project(self) -> Project:
         """Return the project."""
@@ -69,6 +90,17 @@ class EditorServer:
             loop.call_soon_threadsafe(self.server.protocol.notify, GRAPH_CHANGED, {"uri": uri, "version": version})
 
         return Project(Options.of(self._options, self._env_file), encoding, publish, analysed)
+
+    async def _answer(self, uri: str, answer: Callable[[Project, Text], R], otherwise: R) -> R:
+        """Return the answer for the text of a file; a failure is logged, and is no error of the client."""
+        project = await self.project()
+        try:
+            return answer(project, project.text(uri))
+        except StreamkitError:
+            return otherwise
+        except Exception:
+            logger.exception("a request for %s failed", uri)
+            return otherwise
 
     # -- The state of the client ---------------------------------------------------------------------------------------
 
@@ -93,6 +125,82 @@ class EditorServer:
 
     async def _did_close(self, params: lsp.DidCloseTextDocumentParams) -> None:
         (await self.project()).close(params.text_document.uri)
+
+    # -- Drawings, tests and commands ----------------------------------------------------------------------------------
+
+    async def _graph(self, params: object) -> object:
+        from streamkit.editor.drawings import graph
+
+        project, uri = await self.project(), Arguments(params).uri
+        return await asyncio.get_running_loop().run_in_executor(None, graph, project, uri)
+
+    async def _tests(self, params: object) -> object:
+        from streamkit.editor.programs import tests
+
+        return tests(await self.project(), Arguments(params).uri)
+
+    async def _run_test(self, params: object) -> object:
+        from streamkit.editor.programs import run_test
+
+        given = Arguments(params)
+        return await run_test(await self.project(), given.uri, given.text("id"))
+
+    async def _try(self, given: Arguments) -> object:
+        from streamkit.editor.programs import try_file
+
+        result = await try_file(await self.project(), given.uri, given.text("input"))
+        self._refresh()
+        return result
+
+    async def _test(self, given: Arguments) -> object:
+        from streamkit.editor.programs import test_file
+
+        result = await test_file(await self.project(), given.uri, given.text("id"))
+        self._refresh()
+        return result
+
+    async def _describe(self, given: Arguments) -> object:
+        from streamkit.editor.programs import describe_file
+
+        return describe_file(await self.project(), given.uri, given.text("format"))
+
+    def _refresh(self) -> None:
+        workspace = self.server.client_capabilities.workspace
+        hints = workspace.inlay_hint if workspace is not None else None
+        if hints is not None and hints.refresh_support:
+            self.server.workspace_inlay_hint_refresh(None)
+
+    async def _code_lens(self, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        from streamkit.editor.lenses import code_lenses
+
+        uri = params.text_document.uri
+        return await self._answer(uri, lambda project, text: code_lenses(project, uri, text), [])
+
+    async def _inlay_hint(self, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        from streamkit.editor.lenses import inlay_hints
+
+        shown = params.range
+        return await self._answer(params.text_document.uri, lambda project, text: inlay_hints(project, text, shown), [])
+
+
+class Arguments:
+    """The arguments of streamkit's own requests and commands, which may be mappings or objects of the library."""
+
+    def __init__(self, given: object):
+        self._given = given
+
+    def _get(self, name: str, given: object) -> object:
+        return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+
+    def text(self, name: str) -> str | None:
+        """Return an argument that is text; None if it is absent."""
+        found = self._get(name, self._given)
+        return found if isinstance(found, str) else None
+
+    @property
+    def uri(self) -> str:
+        """The uri of the file."""
+        return self.text("uri") or str(self._get("uri", self._get("textDocument", self._given)) or "")
 
 
 def serve(env_file: str | None = None) -> None:

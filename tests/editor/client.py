@@ -46,6 +46,14 @@ class Client:
 
         return asyncio.run_coroutine_threadsafe(await_it(), self._loop).result(PATIENCE_S)
 
+    def ask(self, method: str, params: object) -> object:
+        """Return the answer to a request that the protocol does not have."""
+
+        async def ask_it() -> object:
+            return await self.client.protocol.send_request_async(method, params)
+
+        return self.wait(ask_it())
+
     def open(self, path: Path, text: str | None = None) -> str:
         """Open a file with a text, by default its own, and return its uri."""
         uri = path.as_uri()
