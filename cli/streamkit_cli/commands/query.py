@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
-from streamkit.durations import option_time
-from streamkit.errors import UsageError
+from streamkit.durations import option_time, parse
+from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
 from streamkit.http.answers import ROW, ROWS, STORES
 from streamkit.serdes.plain import Document
-from streamkit_cli.guard import FAILED
+from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings, Shown
 from streamkit_cli.options import stores as stores_of_file
 from streamkit_cli.record_lines import json_line
-from streamkit_cli.remote import Connection, Place, TokenFile, connect
+from streamkit_cli.remote import Connection, Place, TokenFile, address_of, connect, is_url
 from streamkit_cli.tables import table, time_cell
 
 if TYPE_CHECKING:
+    from streamkit.plan.model import Plan
+    from streamkit.runtime.operations.sql_query import Deadline, Limits, Row, SqlResult, SqlTable
     from streamkit.runtime.operations.stopped_state import KeptStore
+
+
+class RowFormat(StrEnum):
+    """The formats of query."""
+
+    json = "json"
+    text = "text"
+    csv = "csv"
+
 
 Store = Annotated[
     str | None,
@@ -43,19 +57,46 @@ Range = Annotated[tuple[str, str] | None, typer.Option("--range", metavar="LOW H
 Prefix = Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="Keys that begin with this.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help=f"Windows, sessions or versions from this time: {TIME_HELP}."),
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help=f"Windows, sessions or versions, with --sql records of topics, from this time: {TIME_HELP}.",
+    ),
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="… up to and including this time.")]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="… up to and including this time; records before it.")
+]
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="TIME", help="The value of a versioned store at this time.")
 ]
 Versions = Annotated[bool, typer.Option("--versions", help="All versions of the key in a versioned store.")]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="The maximum number of rows; all by default.")
+    int | None,
+    typer.Option("--limit", metavar="N", min=1, help="The maximum number of rows; all by default, 10,000 with --sql."),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="From the last row to the first.")]
 Stale = Annotated[bool, typer.Option("--stale", help="Also read standbys if no active task answers.")]
-Rows = Annotated[Format, typer.Option("--format", help="JSON Lines, or a table to read.")]
+Rows = Annotated[RowFormat, typer.Option("--format", help="JSON Lines, a table to read, or CSV.")]
+Sql = Annotated[
+    str | None,
+    typer.Option(
+        "--sql",
+        metavar="QUERY",
+        help="A SELECT of DuckDB over stores and topics; it needs the extra sql.",
+    ),
+]
+Timeout = Annotated[
+    str | None, typer.Option("--timeout", metavar="DURATION", help="With --sql: the longest time; 60s by default.")
+]
+MostRows = Annotated[
+    int | None,
+    typer.Option(
+        "--max-rows",
+        metavar="N",
+        min=1,
+        help="With --sql: the most rows of a store or topic that are read; 1,000,000 by default.",
+    ),
+]
 _PAGE = 1000
 
 
@@ -72,7 +113,10 @@ def query(
     limit: Limit = None,
     reverse: Reverse = False,
     stale: Stale = False,
-    form: Rows = Format.json,
+    sql: Sql = None,
+    timeout: Timeout = None,
+    most_rows: MostRows = None,
+    form: Rows = RowFormat.json,
     token_file: TokenFile = None,
     settings: Settings = None,
     env_file: EnvFile = None,
@@ -82,10 +126,24 @@ def query(
     With a key, print its row, or its windows or sessions; without a key, print all rows. The application must run with
     `run --http`. Exit code 1 if the key does not exist.
 
+    With --sql, each store and topic that the query names is a table. With a FILE, topics are read from the log, and so are the
+    changelogs of stores if no application answers.
+
     Examples:
         streamkit query http://127.0.0.1:8080 totals ann
-        streamkit query orders.yaml totals --from -1h --limit 10 --format text
+        streamkit query orders.yaml --sql 'select key, value from totals order by value desc limit 10' --format text
     """
+    if sql is not None:
+        if any((store, key, between, prefix, at, versions, reverse)):
+            raise UsageError("--sql excludes STORE, KEY, --range, --prefix, --as-of, --versions and --reverse")
+        limits = _limits(limit, most_rows, timeout)
+        result = _query_sql(place, sql, limits, since, until, stale, token_file, settings, env_file)
+        _print((dict(zip(result.columns, row, strict=True)) for row in result.rows), form, result.columns)
+        if result.is_cut:
+            print_message(f"these are the first {len(result.rows):,} rows; --limit N prints more")
+        return
+    if timeout is not None or most_rows is not None:
+        raise UsageError("--timeout and --max-rows belong to --sql")
     if sum((key is not None, between is not None, prefix is not None)) > 1:
         raise UsageError("KEY, --range and --prefix exclude each other")
     low, high, as_of = (
@@ -158,19 +216,108 @@ def _rows(
         parameters["after"] = page["next"]
 
 
-def _print(rows: Iterable[dict[str, Document]], form: Format) -> None:
-    if form is Format.json:
+def _print(rows: Iterable[dict[str, Document]], form: RowFormat, names: list[str] | None = None) -> None:
+    """Print rows; names: of their columns, if they are known even without a row."""
+    if form is RowFormat.json:
         for row in rows:
             sys.stdout.write(json_line(row))
         return
     found = list(rows)
-    names = list(dict.fromkeys(name for row in found for name in row))
-    if found:
+    names = names or list(dict.fromkeys(name for row in found for name in row))
+    if form is RowFormat.csv:
+        lines = csv.writer(sys.stdout, lineterminator="\n")
+        lines.writerows([names, *([_cell(row.get(name)) for name in names] for row in found)] if names else [])
+    elif found:
         print(table([name.upper() for name in names], [[_cell(row.get(name)) for name in names] for row in found]))
 
 
 def _cell(value: Document) -> Document:
     return value if value is None or isinstance(value, str) else json_line(value).rstrip("\n")
+
+
+# `--sql`: stores of a running application by HTTP, and what is on the log.
+
+
+def _limits(rows: int | None, read: int | None, timeout: str | None) -> Limits:
+    from streamkit.runtime.operations.sql_query import Limits
+
+    limits = Limits()
+    try:
+        seconds = limits.seconds if timeout is None else parse(timeout, 1) / 1000
+    except ConfigError as error:
+        raise UsageError(f"--timeout {timeout}: {error}") from error
+    return Limits(rows or limits.rows, read or limits.read, limits.bytes, seconds)
+
+
+def _query_sql(
+    place: str,
+    sql: str,
+    limits: Limits,
+    since: str | None,
+    until: str | None,
+    stale: bool,
+    token_file: str | None,
+    settings: list[str] | None,
+    env_file: str | None,
+) -> SqlResult:
+    from streamkit.runtime.operations.sql_query import STORES as SCHEMA
+    from streamkit.runtime.operations.sql_query import run_sql
+    from streamkit.runtime.operations.sql_tables import log_tables
+    from streamkit_cli.commands.consume import read_range
+
+    if is_url(place):
+        if since or until:
+            raise UsageError("--from and --to select records of topics, which need a topology file in place of a URL")
+        return run_sql(sql, _remote_tables(connect(place, settings, env_file, token_file), stale), limits)
+    span = read_range(None, False, since, until, None)
+    plan = load_plan(place, settings, env_file)
+
+    @cache
+    def remote() -> dict[str, SqlTable]:
+        return {each.name: each for each in _answering(plan, stale, token_file)}
+
+    def rows(table: SqlTable, deadline: Deadline) -> Iterable[Row]:
+        return remote().get(table.name, table).rows(deadline)
+
+    with opened(plan, creates=False) as transport:
+        tables = log_tables(plan, transport, span)
+        tables = [each._replace(rows=partial(rows, each)) if each.schema == SCHEMA else each for each in tables]
+        return run_sql(sql, tables, limits)
+
+
+def _answering(plan: Plan, stale: bool, token_file: str | None) -> list[SqlTable]:
+    """Return the stores of the running application; none, with a message, if no application answers."""
+    address = address_of(plan)
+    why = f"{plan.file} does not set application.server"
+    if address is not None:
+        try:
+            return _remote_tables(Connection(address, token_file), stale)
+        except InstanceError:
+            raise
+        except StreamkitError as error:
+            why = str(error)
+    print_message(f"{why}: stores are read from their changelogs, as of the last commit")
+    return []
+
+
+def _remote_tables(connection: Connection, stale: bool) -> list[SqlTable]:
+    from streamkit.runtime.operations.sql_query import STORES as SCHEMA
+    from streamkit.runtime.operations.sql_query import SqlTable
+    from streamkit.runtime.operations.sql_tables import store_columns, store_row
+    from streamkit.state.definitions import KINDS
+
+    def rows(name: str, queries: list[str], is_windowed: bool, _: Deadline) -> Iterator[Row]:
+        path = f"/stores/{quote(name)}/{_kind(queries, None, None, None, (None, None), False)}"
+        for row in _rows(connection, path, {"stale": "true" if stale else None}, None):
+            yield store_row(row["key"], row["value"], row.get("timestamp"), is_windowed)
+
+    found = []
+    for each in connection.get("/stores", shape=STORES)["stores"]:
+        kind = KINDS.get(each.get("type", ""))
+        is_windowed = kind is not None and kind.windowed
+        read = partial(rows, each["name"], each["queries"], is_windowed)
+        found.append(SqlTable(SCHEMA, each["name"], read, store_columns(is_windowed)))
+    return found
 
 
 # `streamkit state`: the stores of a stopped application, and whether they are intact.

@@ -154,7 +154,7 @@ def _against_log(
         if not verify or processed:
             return kept
         with TemporaryDirectory(prefix="streamkit-") as scratch:
-            with closing(create(definition, Path(scratch), _Silent(), engine=kept.engine)) as again:
+            with closing(create(definition, Path(scratch), Unlogged(), engine=kept.engine)) as again:
                 restore(
                     [Changelog(again, place, limit=offset) for place, offset in places.items()],
                     consumer,
@@ -165,7 +165,7 @@ def _against_log(
                 return replace(kept, compared=True, problem=_difference(definition, rows, fresh))
 
 
-class _Silent:
+class Unlogged:
     """The services of a store that is only restored: they log and count nothing."""
 
     topic = CurrentTopic()
@@ -184,7 +184,7 @@ def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | 
     log keeps at least the last one of each key.
     """
     if definition.type == "versioned":
-        one, again = (create(definition, None, _Silent(), rows=each) for each in (rows, fresh))
+        one, again = (create(definition, None, Unlogged(), rows=each) for each in (rows, fresh))
         differing = sum(left != right for left, right in zip_longest(one.rows(), again.rows()))
         return f"has other rows than its changelog: {differing} different" if differing else None
     expires = definition.retention is not None

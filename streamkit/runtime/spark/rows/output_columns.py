@@ -225,7 +225,7 @@ class OutputLayout:
 def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
     """Derive the columns of a topic's records from its serdes, its expressions and the place. Raises UsageError."""
     layout = place.layout
-    key, value = _types(plan, topic)
+    key, value = types_of(plan, topic)
     columns: list[OutputColumn] = []
     if isinstance(key, WindowedKey):
         columns += _part("key", key.fields["key"], layout.key, place)
@@ -243,7 +243,7 @@ def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
     return OutputLayout(topic, tuple(columns), f"{topic}={place.path}")
 
 
-def _types(plan: Plan, topic: str) -> tuple[Type, Type]:
+def types_of(plan: Plan, topic: str) -> tuple[Type, Type]:
     """Return the key type and the value type that a plan writes to a topic."""
     inferred = plan.written_types.get(topic, ())
     declared = plan.external_topics.get(topic)
@@ -307,7 +307,7 @@ def write_columns(
     import pyarrow as pa
 
     form = RecordJson(load(plan).plan)
-    schema = pa.schema([(column.name, _arrow(column.shape)) for column in layout.columns])
+    schema = pa.schema([(column.name, arrow_type(column.shape)) for column in layout.columns])
     placed = pa.schema([*schema, *(arrow_rows.schema().field(name) for name in places)])
     write = _Writer(layout)
     for batch in batches:
@@ -343,7 +343,7 @@ class _Writer:
 
     def __init__(self, layout: OutputLayout):
         self._layout = layout
-        self._makers = [_maker(column.shape, column.name) for column in layout.columns]
+        self._makers = [maker_of(column.shape, column.name) for column in layout.columns]
         self._fields = {
             part: frozenset(each.field for each in layout.columns if each.part == part and each.field is not None)
             for part in ("key", "value")
@@ -412,17 +412,17 @@ def _plain_headers(headers: Headers | None, as_json: bool) -> Json:
     return headers_to_json(headers) if as_json else [{"name": name, "value": value} for name, value in headers]
 
 
-def _maker(shape: Shape, name: str) -> Make:
+def maker_of(shape: Shape, name: str) -> Make:
     """Return the function that converts a value other than null. The function raises SerdeError for a value that does not fit."""
     if shape.kind == STRUCT:
-        makers = {field: _maker(inner, f"{name}.{field}") for field, inner in shape.fields}
+        makers = {field: maker_of(inner, f"{name}.{field}") for field, inner in shape.fields}
         known = frozenset(makers)
         return lambda value: {field: _field(value, field, known, make) for field, make in makers.items()}
     if shape.kind == ARRAY:
-        item = _maker(shape.fields[0][1], f"{name}[]")
+        item = maker_of(shape.fields[0][1], f"{name}[]")
         return lambda value: [None if each is None else item(each) for each in _of_kind(value, list, name, "a list")]
     if shape.kind == MAP:
-        inner = _maker(shape.fields[0][1], f"{name}{{}}")
+        inner = maker_of(shape.fields[0][1], f"{name}{{}}")
         return lambda value: [
             (key, None if each is None else inner(each))
             for key, each in _of_kind(value, dict, name, "an object").items()
@@ -559,15 +559,15 @@ _MAKERS: dict[str, Callable[[Json, str, str], Cell]] = {
 }
 
 
-def _arrow(shape: Shape) -> pa.DataType:
+def arrow_type(shape: Shape) -> pa.DataType:
     import pyarrow as pa
 
     if shape.kind == STRUCT:
-        return pa.struct([(name, _arrow(inner)) for name, inner in shape.fields])
+        return pa.struct([(name, arrow_type(inner)) for name, inner in shape.fields])
     if shape.kind == ARRAY:
-        return pa.list_(_arrow(shape.fields[0][1]))
+        return pa.list_(arrow_type(shape.fields[0][1]))
     if shape.kind == MAP:
-        return pa.map_(pa.string(), _arrow(shape.fields[0][1]))
+        return pa.map_(pa.string(), arrow_type(shape.fields[0][1]))
     if shape.kind.startswith("decimal"):
         return pa.decimal128(*map(int, shape.kind[len("decimal(") : -1].split(",")))
     kinds = {

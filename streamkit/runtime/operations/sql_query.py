@@ -1,0 +1,400 @@
+"""SQL over the stores and topics of an application: DuckDB reads each that a query names as a table of Arrow columns."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from streamkit.distribution import install_command
+from streamkit.errors import ConfigError, LimitError, Position, Problem, SerdeError, TimeLimitError, TopologyError
+from streamkit.expressions.types import ANY, Type
+from streamkit.runtime.spark.rows.output_columns import JSON, STRUCT, Cell, Shape, arrow_type, maker_of, shape_of
+from streamkit.serdes.formats.json_text import to_text
+from streamkit.serdes.plain import Json, plain
+from streamkit.suggestions import did_you_mean, listed
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+STORES, TOPICS = "stores", "topics"
+"""The schemas of the tables."""
+OPTION = "--sql"
+_TIME, _NUMBER = Shape("timestamp"), Shape("bigint")
+WINDOW = ("window_start", "window_end")
+_PLACES = {
+    "timestamp": _TIME,
+    "partition": Shape("int"),
+    "offset": _NUMBER,
+    "headers": Shape("array", (("element", Shape(STRUCT, (("name", Shape("string")), ("value", Shape("string"))))),)),
+    "error": Shape("string"),
+}
+"""Columns beside those of key, window and value."""
+_MOST_FIELDS = 500
+"""An object with more fields is one column of JSON text."""
+_MEMORY = "1GB"
+_SETTINGS = (
+    "threads = 2",
+    f"memory_limit = '{_MEMORY}'",
+    "temp_directory = ''",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "python_enable_replacements = false",
+    # The last one: with it, DuckDB takes no other directory.
+    "enable_external_access = false",
+)
+"""A query reads nothing but its tables: no file, no other database, no variable of this process."""
+
+Row = dict[str, Json]
+"""A row in the JSON form of its serdes: key, value, and the other columns of its table; times in milliseconds."""
+
+
+class SqlTable(NamedTuple):
+    """A store or topic. rows: reads it, with the deadline of the query; places: the names of its columns beside key and value."""
+
+    schema: str
+    name: str
+    rows: Callable[[Deadline], Iterable[Row]]
+    places: tuple[str, ...]
+    key: Type = ANY
+    value: Type = ANY
+
+    @property
+    def noun(self) -> str:
+        """What it is, for messages."""
+        return self.schema[:-1]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a query. rows: of its result; read: rows of each table; bytes: of all tables as JSON text."""
+
+    rows: int = 10_000
+    read: int = 1_000_000
+    bytes: int = 512 << 20
+    seconds: float = 60.0
+
+
+class Deadline:
+    """The time limit of a query."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, 0 after the end."""
+        return max(0.0, self._end - time.monotonic())
+
+    def passed(self) -> bool:
+        """Return whether the time is over."""
+        return not self.left()
+
+    def check(self) -> None:
+        """Raise TimeLimitError if the time is over."""
+        if self.passed():
+            self.fail()
+
+    def fail(self) -> NoReturn:
+        """Raise TimeLimitError."""
+        raise TimeLimitError(f"the query took more than {self._seconds:g} s; --timeout allows more")
+
+
+class SqlResult(NamedTuple):
+    """The rows of a query as plain data. is_cut: whether there are more."""
+
+    columns: list[str]
+    rows: list[list[Json]]
+    is_cut: bool
+
+
+def run_sql(sql: str, tables: Sequence[SqlTable], limits: Limits) -> SqlResult:
+    """Run a query over those of the tables that it names.
+
+    Raises ConfigError without the extra sql, TopologyError with the position of a mistake in the query, LimitError,
+    TimeLimitError, and the errors of reading the tables.
+    """
+    try:
+        import duckdb
+        import pyarrow  # noqa: F401 - of the same extra
+    except ImportError as error:
+        raise ConfigError(f"--sql needs {error.name}: {install_command('sql')}") from error
+    deadline = Deadline(limits.seconds)
+    database = duckdb.connect(":memory:")
+    query = _Query(sql, tables)
+    try:
+        for setting in _SETTINGS:
+            database.execute(f"SET {setting}")
+        named = query.named_tables(database)
+        for schema in (STORES, TOPICS):
+            database.execute(f"CREATE SCHEMA {schema}")
+        size = 0
+        for at, table in enumerate(named):
+            columns, size = _read(table, limits, deadline, size)
+            query.columns += [name for name in columns.column_names if name not in query.columns]
+            _create(database, table, columns, f"arrow_{at}")
+        database.execute(f"SET search_path = '{STORES},{TOPICS}'")
+        database.execute("SET lock_configuration = true")
+        return _run(database, sql, limits, deadline)
+    except duckdb.OutOfMemoryException as error:
+        raise LimitError(f"the query needs more than {_MEMORY} of memory; select fewer rows or columns") from error
+    except duckdb.Error as error:
+        query.fail(str(error), error)
+    finally:
+        database.close()
+
+
+def _run(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits, deadline: Deadline) -> SqlResult:
+    import duckdb
+
+    timer = threading.Timer(deadline.left(), database.interrupt)
+    timer.start()
+    try:
+        found = database.execute(sql)
+        rows = found.fetchmany(limits.rows + 1)
+    except duckdb.InterruptException:
+        deadline.fail()
+    finally:
+        timer.cancel()
+    cells = [[_plain_cell(cell) for cell in row] for row in rows[: limits.rows]]
+    return SqlResult(_distinct([name for name, *_ in found.description]), cells, len(rows) > limits.rows)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Number names that occur again, as of two tables with the same columns: a row of JSON has each name once."""
+    found: list[str] = []
+    for name in names:
+        number, free = 1, name
+        while free in found:
+            free, number = f"{name}_{number}", number + 1
+        found.append(free)
+    return found
+
+
+def _plain_cell(value: Cell) -> Json:
+    """Return a value of a result as plain data: times in UTC as ISO 8601, numbers as such."""
+    if isinstance(value, datetime):
+        return f"{(value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat()}Z"
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        whole = value == value.to_integral_value()
+        return int(value) if whole else float(value) if Decimal(repr(float(value))) == value else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(name): _plain_cell(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_cell(item) for item in value]
+    return plain(value)
+
+
+# The names in a query, and its mistakes.
+
+_LINE = re.compile(r"\nLINE (\d+): (.*)\n( *)\^")
+_COLUMN = re.compile(r'(?:Referenced column|does not have a column named|column named) "([^"]+)"')
+_OBJECT = re.compile(r"\b(key|value)\.\w+")
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+class _Query:
+    """The text of a query, the tables that it may name, and its mistakes."""
+
+    def __init__(self, sql: str, tables: Sequence[SqlTable]):
+        self._sql = sql
+        self._tables = tables
+        self.columns: list[str] = []
+        """The columns of the tables that are read so far."""
+
+    def named_tables(self, database: duckdb.DuckDBPyConnection) -> list[SqlTable]:
+        """Return the tables that the query names. Raises TopologyError for a name without a table, and for other statements."""
+        if not self._sql.strip():
+            raise self._mistake(1, "the query is empty; expected SELECT … FROM a store or topic")
+        # Shown first, because only a statement that can be parsed has a kind.
+        database.extract_statements(self._sql)
+        (text,) = database.execute("SELECT json_serialize_sql(?)", [self._sql]).fetchone() or ("{}",)
+        tree = json.loads(text)
+        if tree.get("error") or len(tree["statements"]) != 1:
+            raise self._mistake(1, "expected one SELECT statement: a query can't change or open anything")
+        named: list[SqlTable] = []
+        references: list[dict[str, Json]] = []
+        common: set[str] = set()
+        _walk(tree, references, common)
+        for node in references:
+            name, schema = str(node["table_name"]), str(node.get("schema_name") or "")
+            if schema in ("", STORES, TOPICS) and not (not schema and name.lower() in common):
+                found = self._table(schema, name, int(str(node.get("query_location", 0))))
+                if not any(each is found for each in named):
+                    named.append(found)
+        return named
+
+    def _table(self, schema: str, name: str, at: int) -> SqlTable:
+        """Return the table of a name; its case counts only if several names differ in nothing else."""
+        candidates = [each for each in self._tables if schema in ("", each.schema)]
+        found = [each for each in candidates if each.name == name]
+        found = found or [each for each in candidates if each.name.lower() == name.lower()]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ways = " or ".join(quoted(each) for each in found)
+            raise self._mistake(self._character(at), f"{name!r} is the name of several tables; write {ways}")
+        names = list(dict.fromkeys(each.name for each in candidates))
+        what = {STORES: "store", TOPICS: "topic"}.get(schema, "store or topic")
+        hint = did_you_mean(name, names, f"known are {listed(names)}")
+        raise self._mistake(self._character(at), f"there is no {what} {name!r}{hint}")
+
+    def fail(self, message: str, cause: Exception) -> NoReturn:
+        """Raise TopologyError for an error of DuckDB, at its place."""
+        text, place = message.split("\n\nLINE ")[0], self._place(message)
+        summary = text.split("\n")[0].partition(": ")[2] or text.split("\n")[0]
+        raise self._mistake(place, self._explained(summary, place)) from cause
+
+    def _explained(self, summary: str, place: int) -> str:
+        """Return the message of a mistake, with the nearest valid name where the query has an unknown one."""
+        column, field = _COLUMN.search(summary), _OBJECT.match(self._sql, place - 1)
+        columns = self.columns
+        if field and field[0].replace(".", "_") in columns:
+            return f"there is no table {field[1]!r}; a field is a column of its own: {field[0].replace('.', '_')}"
+        if column:
+            return f"there is no column {column[1]!r}{did_you_mean(column[1], columns, f'known are {listed(columns)}')}"
+        if "syntax error" in summary:
+            # A name with a dash is a subtraction, which no FROM takes.
+            dashed = [each for each in self._tables if not _PLAIN_NAME.fullmatch(each.name)]
+            for each in dashed:
+                at = re.search(rf'(?<!["\w-]){re.escape(each.name)}(?!["\w-])', self._sql)
+                if at and at.start() < place <= at.end() + 1:
+                    return f'{summary}; a name such as {each.name} stands in double quotes: "{each.name}"'
+        return summary
+
+    def _place(self, message: str) -> int:
+        """Return the character, from 1, to which an error of DuckDB points; its excerpt of a long line begins with dots."""
+        found = _LINE.search(message)
+        if found is None:
+            return 1
+        number, excerpt, blanks = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
+        lines = self._sql.split("\n")
+        before = sum(len(line) + 1 for line in lines[: number - 1])
+        if excerpt.startswith("...") and number <= len(lines):
+            shown = excerpt.removeprefix("...").removesuffix("...")
+            return before + max(lines[number - 1].find(shown), 0) + blanks - len("...") + 1
+        return before + blanks + 1
+
+    def _character(self, at: int) -> int:
+        """Return the character, from 1, of a place in bytes."""
+        return len(self._sql.encode()[:at].decode(errors="ignore")) + 1
+
+    def _mistake(self, place: int, message: str) -> TopologyError:
+        before = self._sql[: place - 1]
+        position = Position(OPTION, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        return TopologyError([Problem(position, message)])
+
+
+def quoted(table: SqlTable) -> str:
+    """Return the name of a table with its schema, as a query has it."""
+    name = table.name.replace('"', '""')
+    return f'{table.schema}."{name}"'
+
+
+def _walk(node: Json, references: list[dict[str, Json]], common: set[str]) -> None:
+    """Collect the references to tables in the tree of a query, and the names of its WITH clauses in lower case."""
+    if isinstance(node, list):
+        for each in node:
+            _walk(each, references, common)
+    elif isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            references.append(node)
+        common.update(str(each["key"]).lower() for each in (node.get("cte_map") or {}).get("map", ()))
+        if "cte_name" in node:
+            common.add(str(node["cte_name"]).lower())
+        for each in node.values():
+            _walk(each, references, common)
+
+
+# The columns of a table.
+
+
+def _read(table: SqlTable, limits: Limits, deadline: Deadline, size: int) -> tuple[pa.Table, int]:
+    """Return the columns of a table, and the bytes read with it. Raises LimitError instead of leaving rows out."""
+    rows: list[Row] = []
+    for row in table.rows(deadline):
+        if len(rows) == limits.read:
+            more = "--from and --to read a part, and " if table.schema == TOPICS else ""
+            raise LimitError(
+                f"{table.noun} {table.name} has more than {limits.read:,} rows; {more}--max-rows reads more"
+            )
+        size += len(to_text(row))
+        if size > limits.bytes:
+            part = "; --from and --to read a part" if table.schema == TOPICS else ""
+            raise LimitError(f"{table.noun} {table.name}: a query reads at most {limits.bytes >> 20} MiB{part}")
+        rows.append(row)
+        deadline.check()
+    deadline.check()
+    return _columns(table, rows), size
+
+
+def _columns(table: SqlTable, rows: list[Row]) -> pa.Table:
+    import pyarrow as pa
+
+    arrays: dict[str, pa.Array] = {}
+    arrays.update(_part("key", shape_of(table.key), [row["key"] for row in rows]))
+    windows = [name for name in table.places if name in WINDOW]
+    arrays.update({name: _array(name, _TIME, [row.get(name) for row in rows]) for name in windows})
+    arrays.update(_part("value", shape_of(table.value), [row["value"] for row in rows]))
+    for name in table.places:
+        cells = [row.get(name) for row in rows]
+        if name not in WINDOW and (name != "error" or any(cells)):
+            arrays[name] = _array(name, _PLACES[name], cells)
+    return pa.table(arrays)
+
+
+def _part(part: str, shape: Shape, cells: list[Json]) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the columns of keys or values: one for each field of objects, or a single one."""
+    shapes = dict(shape.fields) if shape.kind == STRUCT else {}
+    if shapes or shape.kind == JSON:
+        names = dict.fromkeys(shapes)
+        for cell in cells:
+            if isinstance(cell, dict):
+                names.update(dict.fromkeys(cell))
+        objects = all(cell is None or isinstance(cell, dict) for cell in cells)
+        # DuckDB's names are equal if only their case differs.
+        if names and objects and len({name.lower() for name in names}) == len(names) <= _MOST_FIELDS:
+            for name in names:
+                inner = [cell.get(name) if isinstance(cell, dict) else None for cell in cells]
+                yield f"{part}_{name}", _array(f"{part}_{name}", shapes.get(name, Shape(JSON)), inner)
+            return
+    yield part, _array(part, shape, cells)
+
+
+def _array(name: str, shape: Shape, cells: list[Json]) -> pa.Array:
+    """Return a column of the shape, else of the type that its values have in common, else of JSON text."""
+    import pyarrow as pa
+
+    if shape.kind != JSON:
+        make = maker_of(shape, name)
+        try:
+            made = [None if cell is None else make(cell) for cell in cells]
+            # Without a zone, in UTC: functions of times with zones need an extension.
+            return pa.array(made, pa.timestamp("us") if shape is _TIME else arrow_type(shape))
+        except (SerdeError, pa.ArrowException, UnicodeError, OverflowError):
+            pass  # values that another writer has put there
+    try:
+        found = pa.array(cells)
+        if not pa.types.is_null(found.type):
+            return found
+    except (pa.ArrowException, UnicodeError, OverflowError):
+        pass  # values of several types
+    return pa.array([None if cell is None else to_text(cell).decode() for cell in cells], pa.string())
+
+
+def _create(database: duckdb.DuckDBPyConnection, table: SqlTable, columns: pa.Table, alias: str) -> None:
+    database.register(alias, columns)
+    database.execute(f"CREATE TABLE {quoted(table)} AS SELECT * FROM {alias}")
+    database.unregister(alias)
