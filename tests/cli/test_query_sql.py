@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from streamkit.errors import ConfigError, LimitError, TopologyError
 from streamkit.runtime.operations.sql_query import Limits, Row, SqlResult, SqlTable, run_sql
+from streamkit.state.directory import StateDirectory
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.cli.support import Done, assert_one_clear_line, streamkit
 from tests.http.support import SHOP, processed, served, write_shop
@@ -91,10 +93,18 @@ def test_topics_have_columns_for_fields_and_places(stopped: Path):
 def test_stores_of_a_stopped_application_come_from_their_changelogs(stopped: Path):
     done = streamkit("query", stopped, "--sql", "SELECT key, value FROM counts ORDER BY key")
     assert rows(done) == [{"key": "k0", "value": 2}, {"key": "k1", "value": 2}]
-    assert "does not set application.server: stores are read from their changelogs, as of the last commit" in done.err
+    assert "does not set application.server: stores are read as of the last commit" in done.err
     query = 'SELECT key, window_end - window_start AS size, value FROM "per-hour" ORDER BY key'
     found = rows(streamkit("query", stopped, "--sql", query))
     assert found == [{"key": key, "size": "1:00:00", "value": 2} for key in ("k0", "k1")]
+
+
+def test_a_store_without_a_changelog_comes_from_the_state_directory(stopped: Path):
+    done = streamkit("query", stopped, "--sql", "SELECT key, value_amount FROM last ORDER BY key")
+    assert rows(done) == [{"key": "k0", "value_amount": 20}, {"key": "k1", "value_amount": 15}]
+    with closing(StateDirectory(stopped.parent / "state", "sales")):
+        done = streamkit("query", stopped, "--sql", "SELECT * FROM last")
+        assert (done.code, "Another process" in done.err) == (1, True), done.err
 
 
 def test_a_source_topic_that_is_a_changelog_counts_up_to_the_committed_offset(stopped: Path):
@@ -130,7 +140,11 @@ def test_stores_of_a_running_application(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("SELECT * FROM last",), 1, "store last has no changelog: only the running application can be asked"),
+        (
+            ("SELECT * FROM last", "--set", "state.dir=/nowhere"),
+            1,
+            "store last has no changelog, and /nowhere/sales has 0 of",
+        ),
         (
             ("SELECT * FROM users",),
             1,

@@ -296,7 +296,7 @@ def _answering(plan: Plan, stale: bool, token_file: str | None) -> list[SqlTable
             raise
         except StreamkitError as error:
             why = str(error)
-    print_message(f"{why}: stores are read from their changelogs, as of the last commit")
+    print_message(f"{why}: stores are read as of the last commit, from the log or from state.dir")
     return []
 
 

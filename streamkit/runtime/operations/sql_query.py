@@ -79,7 +79,7 @@ class Limits:
 
     rows: int = 10_000
     read: int = 1_000_000
-    bytes: int = 512 << 20
+    bytes: int = 128 << 20
     seconds: float = 60.0
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 from streamkit.errors import StateError, TopicError
 from streamkit.expressions.types import Type, WindowedKey
 from streamkit.plan.lookup import find_readable, internal_topics_on_log
 from streamkit.plan.model import Plan
-from streamkit.record import TopicPartition
+from streamkit.plan.partitions import source_topics, task_count
+from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.store_opening import reprocesses
 from streamkit.runtime.local.queries import is_global
 from streamkit.runtime.local.restore import Changelog, restore
@@ -22,10 +24,13 @@ from streamkit.runtime.operations.topic_reading import Reading, RecordFilter, To
 from streamkit.runtime.records import headers_to_json
 from streamkit.runtime.spark.rows.output_columns import types_of
 from streamkit.serdes.plain import Json
-from streamkit.state.definitions import Query, StoreDef
+from streamkit.state.definitions import Query, Store, StoreDef
+from streamkit.state.directory import StateDirectory, store_path
+from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
 from streamkit.transport.log_interface import Consumer, Transport
 
+_ALL = 2**62
 _OF_RECORDS = ("timestamp", "partition", "offset", "headers", "error")
 
 
@@ -102,30 +107,69 @@ def _records(plan: Plan, transport: Transport, topic: str, span: Range, deadline
 
 def _store(plan: Plan, transport: Transport, name: str) -> SqlTable:
     definition = plan.stores[name]
-    rows = partial(_restored, plan, transport, definition)
+    rows = partial(_kept, plan, transport, definition)
     kinds = definition.key_serde.type, definition.value_serde.type
     return SqlTable(STORES, name, rows, store_columns(definition.kind.windowed), *kinds)
 
 
-def _restored(plan: Plan, transport: Transport, definition: StoreDef, deadline: Deadline) -> Iterator[Row]:
-    """Yield the rows of a store as of the application's last commit. Raises StateError for a store without a changelog."""
+def _kept(plan: Plan, transport: Transport, definition: StoreDef, deadline: Deadline) -> Iterator[Row]:
+    """Yield the rows of a store as of the application's last commit.
+
+    Raises StateError for a store that is neither on the log nor complete in the state directory, StateLockedError.
+    """
     topic = plan.changelog_name(definition.name)
-    if topic is None or any(definition.name in sub.stores and reprocesses(sub) for sub in plan.sub_topologies):
-        what = "no changelog" if topic is None else f"rows that a processor makes of {topic}"
-        raise StateError(f"store {definition.name} has {what}: only the running application can be asked, at its URL")
+    reprocessed = any(definition.name in sub.stores and reprocesses(sub) for sub in plan.sub_topologies)
+    opened = (
+        _on_disk(plan, transport, definition)
+        if topic is None or reprocessed
+        else _restored(plan, transport, definition, topic, deadline)
+    )
     write = definition.kind.implementation_class().row_writer(definition)
+    kind = next(each for each in ("windows", "sessions", "all") if each in definition.kind.queries)
+    for partition, store in opened:
+        for row in store.page(Query(kind, limit=_ALL), partition):
+            yield store_row(*write(row.key, row.value), row.timestamp, definition.kind.windowed)
+
+
+def _restored(
+    plan: Plan, transport: Transport, definition: StoreDef, topic: str, deadline: Deadline
+) -> Iterator[tuple[int, Store]]:
+    """Yield a store in memory for each partition of its changelog."""
     places = _partitions(plan, transport, topic)
-    config = plan.config
     # The group's offsets: a source topic may have records that the application has not read.
-    with closing(transport.consumer(plan.application, read_committed=config.read_committed())) as consumer:
+    with closing(transport.consumer(plan.application, read_committed=plan.config.read_committed())) as consumer:
         limits = _limits(plan, consumer, definition, places)
         for place in places:
             with closing(create(definition, None, Unlogged())) as store:
                 if not restore([Changelog(store, place, limit=limits[place])], consumer, deadline.passed):
                     deadline.fail()
-                kind = next(each for each in ("windows", "sessions", "all") if each in definition.kind.queries)
-                for row in store.page(Query(kind, limit=2**62), place.partition):
-                    yield store_row(*write(row.key, row.value), row.timestamp, definition.kind.windowed)
+                yield place.partition, store
+
+
+def _on_disk(plan: Plan, transport: Transport, definition: StoreDef) -> Iterator[tuple[int, Store]]:
+    """Yield a store for each of its tasks in the state directory, which must have all of them."""
+    name, folder = definition.name, Path(plan.config.state_dir) / plan.application
+    cure = "the running application can be asked, at its URL"
+    sub = next(each for each in plan.sub_topologies if name in each.stores)
+    if not definition.persistent or sub.is_global:
+        raise StateError(f"store {name} is neither on the log nor on disk; {cure}")
+    with closing(transport.admin()) as admin:
+        counts = {topic: info.partitions for topic, info in admin.topics().items()}
+    count = task_count([topic for topic in source_topics(plan, sub, counts) if topic in counts], counts)
+    paths = {
+        partition: (engine, path)
+        for partition in range(count)
+        for engine in ENGINES
+        if (path := store_path(folder / str(TaskId(sub.id, partition)), engine, name)).is_dir()
+    }
+    if not paths or len(paths) < count:
+        raise StateError(
+            f"store {name} has no changelog, and {folder} has {len(paths)} of its {count} partitions; {cure}"
+        )
+    with closing(StateDirectory(folder.parent, plan.application)):
+        for partition, (engine, path) in paths.items():
+            with closing(open_map(engine, path)) as rows:
+                yield partition, create(definition, None, Unlogged(), rows=rows)
 
 
 def _limits(
