@@ -273,7 +273,7 @@ def test_local_and_spark_do_not_know_each_other() -> None:
                 assert not [name for name, _ in imports(path) if name.startswith(f"streamkit.runtime.{other}")]
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert not [name_of(path) for path in modules() if text_of(path).strip() and not parsed(path)[0]]
 
 

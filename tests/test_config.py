@@ -220,7 +220,7 @@ def test_secrets_are_masked():
     assert "k.pem" in shown
 
 
-def test_who_asks_a_schema_registry_is_masked():
+def test_the_credentials_of_a_schema_registry_are_masked():
     settings = {
         "schema.registry.url": "https://ann:hunter2@one,https://two/x",
         "schema.registry.basic.auth.user.info": "ann:x9",

@@ -52,7 +52,7 @@ def test_every_step_is_on_the_page_of_its_group() -> None:
         assert f"({group_of(operator)}.md#{name})" in found["README.md"]
 
 
-def test_an_outdated_page_is_noticed_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outdated_page_is_detected_and_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in pages():
         (tmp_path / name).write_text(f"# By hand\n\n{MARKER}\n\nold\n", encoding="utf-8")
     assert main(["--check", str(tmp_path)]) == 1

@@ -43,7 +43,7 @@ def names_in_code() -> set[str]:
     return texts | {node.attr for node in reads if ast.unparse(node.value).lower().endswith("config")}
 
 
-def test_every_setting_is_read_or_says_that_it_has_no_effect() -> None:
+def test_every_setting_is_read_or_documented_as_without_effect() -> None:
     # Within `config` other properties of Config use these.
     own = {"processing.guarantee", "topology.optimization", "default.dsl.store", "dsl.store.suppliers.class"}
     in_code = names_in_code()

@@ -155,7 +155,7 @@ def _raise(error: Exception) -> Callable[..., object]:
     return run
 
 
-def test_an_unknown_outcome_is_decided_by_hand_and_what_is_alive_goes_on(unverified: Log, tmp_path: Path) -> None:
+def test_an_unknown_outcome_is_decided_by_hand_and_live_producers_continue(unverified: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, unverified)
     words = app.topic("words")
     # The log of its coordinator has no transaction of this producer with this partition.
@@ -185,7 +185,7 @@ def test_an_unknown_outcome_is_decided_by_hand_and_what_is_alive_goes_on(unverif
         alive.close()
 
 
-def test_the_last_marker_tells_which_of_several_transactions_is_open(unverified: Log, tmp_path: Path) -> None:
+def test_the_last_marker_identifies_the_open_one_of_several_transactions(unverified: Log, tmp_path: Path) -> None:
     app = counting(tmp_path, unverified)
     place = TopicPartition(app.topic("words"), 0)
     leave_open(unverified.address, f"{app.application}-gone-1", app.topic("counts"), place, [1, 2], after_abort=True)

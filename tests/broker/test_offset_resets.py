@@ -45,7 +45,7 @@ def read(app: App) -> dict[str, list[str]]:
     return found
 
 
-def test_each_topic_begins_where_its_policy_says(log: Log, tmp_path: Path) -> None:
+def test_each_topic_begins_according_to_its_policy(log: Log, tmp_path: Path) -> None:
     app = application(tmp_path, log, "resets", TOPOLOGY, auto_offset_reset="by_duration:PT5H30M")
     now = time.time_ns() // 1_000_000
     for name in INPUTS:

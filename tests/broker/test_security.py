@@ -124,7 +124,7 @@ def test_certificates_of_clients(secure: SecureBroker, app: App) -> None:
     works(app, **{variable(name): value for name, value in over_tls(secure, **files).items()})
 
 
-def test_certificates_as_text_by_the_names_of_java(secure: SecureBroker, app: App) -> None:
+def test_certificates_as_text_under_javas_names(secure: SecureBroker, app: App) -> None:
     texts = {
         "ssl_keystore_type": "PEM",
         "ssl_keystore_certificate_chain": (secure.folder / "client.pem").read_text(),
@@ -149,7 +149,7 @@ def test_bearer_tokens_from_a_file(secure: SecureBroker, app: App, tmp_path: Pat
     works(app, **{variable(name): value for name, value in settings.items()})
 
 
-def test_a_wrong_password_is_said_at_once(secure: SecureBroker, app: App) -> None:
+def test_a_wrong_password_is_reported_at_once(secure: SecureBroker, app: App) -> None:
     settings = over_sasl(secure, "SCRAM-SHA-256", sasl_username="alice", sasl_password="wrong-sesame-6")
     done = by_set("run", app, settings, "--until-idle")
     assert_one_clear_line(done, 1, secure.secure, "refuses", "SCRAM-SHA-256")

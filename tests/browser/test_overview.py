@@ -13,7 +13,7 @@ from tests.browser.chromium import Browser
 from tests.http.support import SHOP
 
 
-def test_a_token_is_asked_for_and_all_applications_are_shown(browser: Browser, tmp_path: Path) -> None:
+def test_the_overview_requires_a_token_and_shows_all_applications(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(SHOP)
     plan = load(tmp_path / "shop.yaml")
     status = SimpleNamespace(state="RUNNING", shown_state="PAUSED", tasks=[1, 2], rate=1234.5, lag=None)

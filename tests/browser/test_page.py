@@ -131,7 +131,7 @@ def test_restoring_is_shown_with_what_is_left(browser: Browser, tmp_path: Path, 
         assert width == "25%"
 
 
-def test_a_token_is_asked_for_and_kept(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+def test_the_page_requests_a_token_and_keeps_it(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
     with served(tmp_path / "a", log, token="s3cret") as (address, _):
         browser.open(f"http://{address}/")
         browser.until("!byId('login').hidden")
@@ -142,7 +142,9 @@ def test_a_token_is_asked_for_and_kept(browser: Browser, tmp_path: Path, log: Em
         assert browser.evaluate("byId('login').hidden")
 
 
-def test_an_application_that_goes_away_is_said_to(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+def test_the_page_reports_that_the_application_no_longer_answers(
+    browser: Browser, tmp_path: Path, log: EmbeddedTransport
+) -> None:
     with served(tmp_path / "a", log) as (address, _):
         browser.open(f"http://{address}/")
         browser.until("byId('state').innerText === 'RUNNING'")

@@ -325,7 +325,7 @@ def ticking(folder: Path) -> Task:
     return task_of(one_step(folder, steps, "processing.exception.handler: continue"))
 
 
-def test_what_a_timer_has_forwarded_goes_on_although_it_fails(tmp_path: Path) -> None:
+def test_records_that_a_timer_forwarded_continue_although_it_fails(tmp_path: Path) -> None:
     task = ticking(tmp_path)
     task.add(batch([(b"k", bytes(4), 5), (b"k", bytes(4), 25)]))
     while task.has_records():

@@ -14,7 +14,7 @@ from tests.conformance_cases import every_case, plan_of
 
 
 @every_case
-def test_a_version_and_what_java_says_of_it_are_the_same(case: Path) -> None:
+def test_a_version_equals_its_description_in_java(case: Path) -> None:
     file = form_of(plan_of(case), "topology.yaml")
     described = parse_describe((case / "describe.txt").read_text(encoding="utf-8"), "describe.txt")
     for old, new in ((file, file), (file, described), (described, file), (described, described)):
@@ -52,7 +52,7 @@ HEAD = "Topologies:\n   Sub-topology: 0\n    Source: a (topics: [x])\n      --> 
         ("Topologies:\n   Sub-topology: 0\n      --> b\n", 3, "--> stands here without a node"),
     ],
 )
-def test_what_is_no_description_is_said_with_its_line(text: str, line: int, message: str) -> None:
+def test_what_is_no_description_is_reported_with_its_line(text: str, line: int, message: str) -> None:
     with pytest.raises(TopologyError) as caught:
         parse_describe(text, "describe.txt")
     assert [(each.position.file, each.position.line) for each in caught.value.problems] == [("describe.txt", line)]

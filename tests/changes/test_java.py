@@ -74,5 +74,5 @@ def test_descriptions_of_java_tell_what_moves(pair: Pair) -> None:
     } | {(each.verdict, each.name) for each in files if each.verdict is Verdict.LEFT_BEHIND}
 
 
-def test_java_says_so_today(java: None) -> None:
+def test_java_prints_the_same_today(java: None) -> None:
     assert record.described() == SAID

@@ -24,7 +24,7 @@ from tests.broker.support import Log, until
 from tests.changes.migrating import RENAMED, SUMS, WINDOWS, Versions, content, shown
 
 
-def test_a_renamed_store_goes_on(versions: Versions) -> None:
+def test_a_renamed_store_keeps_its_state(versions: Versions) -> None:
     old, new = versions.plan(), versions.plan(RENAMED)
     versions.write("a", "b", "a")
     versions.run(old)
@@ -211,7 +211,7 @@ def test_records_in_a_topic_that_goes_are_read_by_the_old_version(versions: Vers
     assert versions.counts() == {"a": 1, "b": 3}
 
 
-def test_stream_time_goes_on(versions: Versions) -> None:
+def test_stream_time_advances(versions: Versions) -> None:
     versions.text, versions.partitions = WINDOWS, 1
     old = versions.plan()
     new = versions.plan(("store: words", "store: totals"), ("name: by-word", "name: other"))

@@ -38,7 +38,7 @@ def test_nothing_is_lost_or_doubled(broker: Broker, tmp_path: Path) -> None:
     assert verdict.found.records > 0
 
 
-def test_writing_goes_on_with_a_new_producer(broker: Broker, tmp_path: Path) -> None:
+def test_writing_continues_with_a_new_producer(broker: Broker, tmp_path: Path) -> None:
     with closing(Log(broker.address)) as log:
         app = make(tmp_path, log, "exactly_once_v2")
         feeder = Feeder(app, 7, 400)

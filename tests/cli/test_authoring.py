@@ -135,7 +135,7 @@ def test_every_setting_has_a_default_and_a_meaning() -> None:
     assert "num.stream.threads" in streamkit("config").out
 
 
-def test_each_value_says_where_it_comes_from(upper: Path, tmp_path: Path) -> None:
+def test_each_value_is_shown_with_its_origin(upper: Path, tmp_path: Path) -> None:
     env_file = tmp_path / "prod.env"
     env_file.write_text("STREAMKIT_POLL_MS=7\nSTREAMKIT_NUM_STREAM_THREADS=2\nSTREAMKIT_COMMIT_INTERVAL_MS=1\n")
     done = streamkit(

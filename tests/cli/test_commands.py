@@ -30,7 +30,7 @@ def broken(tmp_path: Path) -> Path:
     return path
 
 
-def test_validate_says_nothing_of_a_valid_file(upper: Path) -> None:
+def test_validate_prints_nothing_for_a_valid_file(upper: Path) -> None:
     done = streamkit("validate", upper)
     assert (done.code, done.out, done.err) == (0, "", "")
 

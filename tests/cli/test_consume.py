@@ -231,7 +231,7 @@ def test_places_that_do_not_exist(options: list[str], words: list[str], clicks: 
     assert_one_clear_line(streamkit("consume", clicks, "clicks", "--until-idle", *options), 2, *words)
 
 
-def test_follow_goes_on_after_the_last_records(clicks: Path, tmp_path: Path) -> None:
+def test_follow_continues_after_the_last_records(clicks: Path, tmp_path: Path) -> None:
     path = tmp_path / "followed.yaml"
     path.write_text(clicks.read_text().replace(str(clicks.parent), str(tmp_path)))
     produced(path, "clicks", *({"value": {"n": n}, "partition": 0} for n in range(3)))

@@ -44,7 +44,7 @@ def test_what_is_safe_is_shown_and_ends_with_0(tmp_path: Path) -> None:
     ]
 
 
-def test_what_needs_action_says_where_and_what(tmp_path: Path) -> None:
+def test_what_needs_action_is_reported_with_place_and_remedy(tmp_path: Path) -> None:
     old, new = of("filter-before-count")
     write(tmp_path, old=old, new=new)
     done = diff(tmp_path, "old.yaml", "new.yaml")

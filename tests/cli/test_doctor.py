@@ -97,7 +97,7 @@ def test_a_log_that_does_not_answer_is_named_with_the_reason(topology: Path):
     assert f" {listening}: accepts connections: it may be no Kafka broker" in done.out
 
 
-def test_addresses_that_are_none_are_told_apart():
+def test_invalid_addresses_are_distinguished():
     assert "can't be resolved" in connection_attempts("no-such-host.invalid:9092")["no-such-host.invalid:9092"]
     assert connection_attempts("[::1]:x, broker") == {"[::1]:x": "is not HOST:PORT", "broker": "is not HOST:PORT"}
 

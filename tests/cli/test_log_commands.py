@@ -154,7 +154,7 @@ def test_a_record_that_fails_ends_run_and_is_not_lost(upper: Path) -> None:
     assert "NONE" in streamkit("consume", upper, "loud", "--until-idle", "--lines").out.split()
 
 
-def test_the_handler_continue_goes_on(upper: Path) -> None:
+def test_the_handler_continue_continues(upper: Path) -> None:
     streamkit("produce", upper, "words", stdin='{"key": "k", "value": null}\n{"key": "k", "value": "a"}\n')
     done = streamkit("run", upper, "--until-idle", "--set", "processing.exception.handler=continue")
     assert done.code == 0

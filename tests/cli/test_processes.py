@@ -176,7 +176,7 @@ def test_secrets_are_on_no_command_line(file: Path, tmp_path: Path) -> None:
         assert b"--set" not in each
 
 
-def test_a_mistake_in_the_file_is_said_once(file: Path) -> None:
+def test_a_mistake_in_the_file_is_reported_once(file: Path) -> None:
     file.write_text(file.read_text().replace("count: counts", "cound: counts"))
     done = streamkit("run", file, "--processes", 3)
     assert done.code == 1

@@ -155,7 +155,7 @@ def test_stores_of_a_running_application(tmp_path: Path):
         (("SELECT 1", "--reverse"), 2, "--sql excludes STORE, KEY"),
     ],
 )
-def test_what_cannot_be_done_is_said(stopped: Path, options: tuple[object, ...], code: int, words: str):
+def test_what_cannot_be_done_is_reported(stopped: Path, options: tuple[object, ...], code: int, words: str):
     done = streamkit("query", stopped, "--sql", *options)
     assert done.code == code
     assert words in done.err.splitlines()[-1]

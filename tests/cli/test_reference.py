@@ -15,7 +15,7 @@ def test_the_pages_are_up_to_date() -> None:
     assert reference.main(["--check", str(DOCS)]) == 0
 
 
-def test_a_page_that_is_not_is_found(
+def test_a_missing_page_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reference, "commands", lambda: "# Commands")

@@ -176,7 +176,7 @@ def test_lines_of_json(upper: Path) -> None:
     assert "state REBALANCING -> RUNNING" in [line["message"] for line in lines]
 
 
-def test_the_last_line_of_json_says_why_it_ended(upper: Path) -> None:
+def test_the_last_line_of_json_has_the_reason_of_the_end(upper: Path) -> None:
     streamkit("run", upper, "--until-idle")
     upper.write_text(upper.read_text().replace("value: string, partitions: 2}", "value: string, partitions: 3}", 1))
     done = streamkit("run", upper, "--until-idle", "--log-format", "json")

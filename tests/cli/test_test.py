@@ -117,7 +117,7 @@ def test_mistakes_fail_with_their_place(folder: Path) -> None:
     assert done.out.endswith("\n1 file with mistakes\n")
 
 
-def test_coverage_is_shown_and_may_be_asked_for(folder: Path) -> None:
+def test_coverage_is_shown_and_may_be_required(folder: Path) -> None:
     done = streamkit("test", folder / "good", "--coverage")
     assert done.code == 0
     assert "9 of 11 steps reached (82 %)" in done.out
@@ -134,7 +134,7 @@ def test_a_setting_goes_before_those_of_the_tests(folder: Path) -> None:
     assert "not 'never'" in done.out
 
 
-def test_a_test_that_compares_nothing_says_so(folder: Path) -> None:
+def test_a_test_that_compares_nothing_is_reported(folder: Path) -> None:
     (folder / "good/topology.test.yaml").write_text(case("given: []"))
     assert "nothing is compared" in streamkit("test", folder / "good").out
 

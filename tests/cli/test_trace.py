@@ -161,7 +161,7 @@ def test_a_changed_file_can_be_tried_on_a_dead_letter(failed: Path) -> None:
     assert text.endswith("It does not fail now.\n")
 
 
-def test_a_letter_that_ends_the_application_says_so(failed: Path) -> None:
+def test_a_dead_letter_records_that_it_ended_the_application(failed: Path) -> None:
     failed.write_text(failed.read_text().replace("          on_error: {dead_letter: broken}\n", ""))
     done = streamkit("explain", failed, "--dead-letter", "broken-0@0")
     assert done.code == 0

@@ -73,7 +73,7 @@ def test_query_takes_times_and_prints_a_table(shop):
     assert any(line.startswith("counts ") for line in listed)
 
 
-def test_query_says_what_is_wrong(shop, tmp_path):
+def test_query_reports_what_is_wrong(shop, tmp_path):
     for arguments, code, text in (
         ((shop[0], "counts", "nobody"), 1, "store counts has no key nobody"),
         ((shop[0], "cuonts"), 1, "did you mean 'counts'?"),
@@ -117,7 +117,7 @@ def test_lag_asks_the_log(shop, tmp_path):
     assert streamkit("status", file).out.startswith("other: 0 active members, lag 63")
 
 
-def test_run_says_in_one_line_why_it_can_not_serve(shop, tmp_path):
+def test_run_reports_in_one_line_why_it_can_not_serve(shop, tmp_path):
     empty = tmp_path / "token"
     empty.write_text("\n")
     taken = shop[0].removeprefix("http://")

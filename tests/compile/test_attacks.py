@@ -78,7 +78,7 @@ p:
 """
 
 
-def test_a_record_beyond_the_budget_is_dropped_where_a_step_says_so(tmp_path: Path) -> None:
+def test_on_error_may_drop_a_record_beyond_the_budget(tmp_path: Path) -> None:
     pipelines = CHAIN.replace("%s", "").replace(
         "- map_values: value + value", "- map_values: {value: value + value, on_error: continue}"
     )

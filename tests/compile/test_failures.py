@@ -342,7 +342,7 @@ def test_a_record_without_a_timestamp_goes_to_the_deserialization_handler(tmp_pa
         ("{key: long, value: json, timestamp: value.t}", (b"\1", b"{}")),
     ],
 )
-def test_a_record_that_does_not_decode_is_not_asked_for_its_time(tmp_path: Path, serdes: str, row: tuple) -> None:
+def test_no_timestamp_is_computed_for_a_record_that_does_not_decode(tmp_path: Path, serdes: str, row: tuple) -> None:
     """Java decodes both sides before it extracts the timestamp (RecordQueue.updateHead)."""
     head = f"streamkit: 1\napplication: app\n%stopics:\n  in: {serdes}\n  out: {{}}\npipelines:\n"
     body = "p: {stream: in, steps: [{map: {key: \"'k'\", value: 1}}], to: out}"

@@ -22,7 +22,7 @@ def sources(plan: Plan) -> list[str]:
     return [compile_sub_topology(plan, sub).source for sub in plan.sub_topologies]
 
 
-def test_a_program_says_which_step_each_part_is(tmp_path: Path) -> None:
+def test_a_program_names_the_step_of_each_part(tmp_path: Path) -> None:
     driver_of(tmp_path, "p:\n  stream: in\n  steps:\n    - filter: value.a > 1\n    - map_values: value.b\n  to: out")
     [source] = sources(load(tmp_path / "topology.yaml"))
     assert f"# KSTREAM-FILTER-0000000001  (p: filter, line {FIRST_LINE + 3})" in source
@@ -99,7 +99,7 @@ def test_topics_of_one_source_are_read_with_their_own_serdes(tmp_path: Path) -> 
     assert [each["value"] for each in driver.pipe(record("x", topic="text"))] == ["x"]
 
 
-def test_bytes_are_written_anew_where_serdes_differ(tmp_path: Path) -> None:
+def test_bytes_are_converted_if_serdes_differ(tmp_path: Path) -> None:
     driver = driver_of(tmp_path, "p: {stream: [in, text], to: out}")
     assert [each["value"] for each in driver.pipe(record({"a": 1}))] == [{"a": 1}]
     assert [each["value"] for each in driver.pipe(record("x", topic="text"))] == ["x"]

@@ -112,7 +112,9 @@ ANSWERS: list[tuple[str, Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "continuing", "answer"), ANSWERS)
-def test_who_answers_for_a_sink(tmp_path: Path, kind: str, value: Any, continuing: str, answer: Any) -> None:
+def test_the_step_that_is_responsible_for_a_sink(
+    tmp_path: Path, kind: str, value: Any, continuing: str, answer: Any
+) -> None:
     driver = driver_of(tmp_path, kind, *continuing.split())
     if answer is FAILS:
         with pytest.raises(ProcessingError):

@@ -174,7 +174,7 @@ def flips(original: Path, files: list[str], copy: Path, seed: int, count: int, l
 
 
 @pytest.mark.slow  # each flipped bit reads the whole log
-def test_every_flipped_bit_of_a_closed_log_is_harmless_or_told(closed: Path, tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_closed_log_is_harmless_or_reported(closed: Path, tmp_path: Path) -> None:
     assert not (closed / WAL).exists()
     found = flips(closed, [FILE], tmp_path / "copy", 30, FLIPS)
     assert min(found["told"], found["harmless"]) > FLIPS // 20
@@ -182,7 +182,7 @@ def test_every_flipped_bit_of_a_closed_log_is_harmless_or_told(closed: Path, tmp
 
 @pytest.mark.slow  # as above
 @pytest.mark.parametrize("left_out", ["", INDEX])
-def test_every_flipped_bit_after_a_kill_is_harmless_or_told(killed: Path, tmp_path: Path, left_out: str) -> None:
+def test_every_flipped_bit_after_a_kill_is_harmless_or_reported(killed: Path, tmp_path: Path, left_out: str) -> None:
     found = flips(killed, [FILE, WAL], tmp_path / "copy", 31, FLIPS // 2, left_out)
     assert found["told"] > FLIPS // 4
 
@@ -264,7 +264,7 @@ def test_a_log_without_checksums_is_read_as_before_and_gets_checksums_for_what_i
         read_all(log, place)
 
 
-def test_a_batch_without_checksum_that_does_not_decode_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_batch_without_checksum_that_does_not_decode_is_reported_with_its_place(tmp_path: Path) -> None:
     log = old_log(tmp_path / "log", [b"%d" % number for number in range(8)])
     connection = sqlite3.connect(tmp_path / "log" / FILE)
     with connection:

@@ -146,7 +146,7 @@ def test_members_share_and_hand_over(group):
     assert sorted(group.transport.admin().group_members(group.name)) == sorted([second.member_id, third.member_id])
 
 
-def test_the_leader_learns_what_members_own_and_say_anew(group):
+def test_the_leader_learns_what_members_own_and_report_again(group):
     member = group.member(b"old")
     group.settle(member)
     generation = group.last[member].generation
@@ -160,7 +160,7 @@ def test_the_leader_learns_what_members_own_and_say_anew(group):
     assert (change.added, change.revoked) == (frozenset(), frozenset())
 
 
-def test_each_asked_for_rebalance_comes(group):
+def test_each_requested_rebalance_happens(group):
     first, second = group.member(), group.member()
     group.settle(first, second)
     for asking in (first, second, second):
@@ -195,7 +195,7 @@ def test_commits_carry_their_metadata_and_stale_ones_are_refused(group):
     assert committed(group, partition) == CommittedOffset(2, "m2")
 
 
-def test_who_gave_up_is_told_once_and_joins_again(group):
+def test_a_member_that_gave_up_is_notified_once_and_joins_again(group):
     partition = TopicPartition(group.topic, 0)
     member = group.member()
     group.settle(member)
@@ -209,7 +209,7 @@ def test_who_gave_up_is_told_once_and_joins_again(group):
     commit(member, partition, 2)
 
 
-def test_who_only_stays_does_not_join(group):
+def test_a_member_that_stays_does_not_join(group):
     first = group.member()
     group.settle(first)
     second = group.member()
@@ -248,7 +248,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker):
 
 
 @pytest.mark.broker
-def test_a_group_of_another_kind_is_told_apart(broker):
+def test_a_group_of_another_kind_is_recognized(broker):
     from kafka import KafkaConsumer
 
     group = Group(lambda **settings: KafkaTransport(broker.address, {"consumer": settings}))

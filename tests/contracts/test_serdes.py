@@ -140,7 +140,7 @@ def test_inline_code_does_what_the_methods_do(case: tuple[Serde, Case]) -> None:
     assert same is None or not eval(same.source, names) or serde.encode(serde.decode(data)) == data
 
 
-def test_only_a_registry_tells_topics_apart(case: tuple[Serde, Case]) -> None:
+def test_only_serdes_of_a_registry_differ_by_topic(case: tuple[Serde, Case]) -> None:
     serde, (_, value, _) = case
     alone = Binding(None, "other", True)
     plain = serde.bind(alone)

@@ -176,7 +176,7 @@ def test_a_partition_that_moves_costs_no_request() -> None:
     assert log.asked == []
 
 
-def test_a_partition_that_moves_between_two_looks_begins_anew() -> None:
+def test_a_partition_that_moves_between_two_checks_starts_again() -> None:
     log, standstill = Log(p0=9), Standstill()
     found = [standstill.look(now, {PLACE: position}, log) for now, position in enumerate((5, 5, 6, 6))]
     assert found == [set()] * 4

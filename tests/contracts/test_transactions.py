@@ -28,7 +28,7 @@ from tests.contracts.records import KAFKA, KAFKA_IN_PYTHON, attempts, numbered, 
 with_transactions = pytest.mark.parametrize("transport", [KAFKA, KAFKA_IN_PYTHON, "embedded"], indirect=True)
 
 
-def test_what_is_not_offered_says_so(transport, topic):
+def test_transactions_that_are_not_offered_are_refused(transport, topic):
     if TRANSACTIONS not in transport.features:
         with pytest.raises(TransportError, match="no transactions"):
             transport.producer(transactional_id="t")

@@ -36,7 +36,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_block_says_what_it_is(page: Path) -> None:
+def test_every_block_has_a_kind(page: Path) -> None:
     for block in blocks_of(page):
         assert block.language in LANGUAGES, f"{block}: a block needs one of {sorted(LANGUAGES)}"
         assert block.options.keys() <= {"file", "broker", "unrun", "fragment", "crontab", "dockerfile"}, str(block)

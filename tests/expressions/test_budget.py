@@ -364,7 +364,7 @@ def test_steps_run_out() -> None:
         function(NUMBERS, budget)
 
 
-def test_a_paused_record_goes_on_with_what_was_left() -> None:
+def test_a_paused_record_continues_with_the_rest() -> None:
     budget = Budget()
     budget.take(1000)
     left = budget.pause()

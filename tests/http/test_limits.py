@@ -149,7 +149,7 @@ def test_a_pause_between_requests_is_no_fault_but_ends(tmp_path):
         assert to.traffic.refused == {}
 
 
-def test_who_does_not_read_the_answers_is_cut(tmp_path):
+def test_clients_that_do_not_read_answers_are_disconnected(tmp_path):
     with serving(tmp_path, http_idle_timeout_ms=IDLE_MS) as to, client(to) as connection:
         connection.setblocking(False)
         page = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -305,7 +305,7 @@ def metrics_of(to: HttpServer) -> str:
     return request(to.address, "/metrics").text
 
 
-def test_requests_that_wait_for_other_instances_hold_up_no_probe_and_no_instance(tmp_path, monkeypatch):
+def test_requests_that_wait_for_other_instances_delay_no_probe_and_no_instance(tmp_path, monkeypatch):
     monkeypatch.setattr(endpoint_app, "_THREADS", 1)
     asked, go_on = threading.Event(), threading.Event()
 

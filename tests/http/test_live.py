@@ -194,7 +194,7 @@ def test_a_store_without_a_changelog_has_no_changes(tmp_path: Path, log: Embedde
         assert request(address, "/stores/count/changes").status == 404
 
 
-def test_a_stream_that_falls_behind_goes_on_from_the_end_and_reports_it(shop: str, log: EmbeddedTransport) -> None:
+def test_a_stream_that_falls_behind_continues_at_the_end_and_reports_it(shop: str, log: EmbeddedTransport) -> None:
     with streamed(shop, "/topics/orders/changes?partition=0") as records:
         producer = log.producer()
         producer.send([("orders", b"many", b'{"n":1}', 60_000 + at, None, 0) for at in range(30_000)])

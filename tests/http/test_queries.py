@@ -191,7 +191,7 @@ def test_reads_while_records_are_processed(tmp_path):
         ("boolean", "true", True),
     ],
 )
-def test_a_key_is_asked_for_by_its_own_bytes(spec: str, text: str, value: object) -> None:
+def test_a_key_is_queried_by_its_own_bytes(spec: str, text: str, value: object) -> None:
     serde = serdes.parse(spec)
     assert key_bytes(serde, text) == serde.encode(value)
 

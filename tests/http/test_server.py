@@ -41,7 +41,7 @@ def shop(tmp_path_factory) -> Iterator[str]:
     log.close()
 
 
-def test_the_token_is_asked_for_everywhere_but_where_probes_and_people_begin(shop):
+def test_token_required_except_for_probes_and_index_page(shop):
     for path in ("/health", "/ready", "/", "/api", "/openapi.json"):
         assert request(shop, path).status == 200
     for path in ("/status", "/lag", "/metrics", "/stores", "/stores/counts/all"):
@@ -167,7 +167,7 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones(shop):
         assert (refused.status, refused.json["error"].split(": ")[-1].startswith(known)) == (400, True), refused.json
 
 
-def test_status_tells_of_threads_tasks_and_topics(shop):
+def test_status_shows_threads_tasks_and_topics(shop):
     (instance,) = request(shop, "/status", headers=TOKEN).json["instances"]
     assert (instance["address"], instance["state"], len(instance["threads"])) == (shop, "RUNNING", 2)
     tasks = {task["id"] for thread in instance["threads"] for task in thread["tasks"]}

@@ -113,7 +113,7 @@ def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=no-grace"), tmp_path) == ["debug-print"]
 
 
-def test_a_model_is_asked_for_one_row_of_a_table(tmp_path: Path) -> None:
+def test_a_model_is_called_for_one_row_of_a_table(tmp_path: Path) -> None:
     """Tables take no batches."""
     (tmp_path / "scoring.py").write_text(SCORING)
     text = RULES["single-prediction"].bad.replace("stream: in", "table: in").replace("    to: out", "")

@@ -41,7 +41,7 @@ def test_a_slope_and_its_error() -> None:
         sampling.slope([1, 2])
 
 
-def test_what_the_system_says_of_this_process(tmp_path: Path) -> None:
+def test_the_systems_figures_of_this_process(tmp_path: Path) -> None:
     me = os.getpid()
     before = sampling.open_files(me)
     with (tmp_path / "file").open("wb") as file:
@@ -54,7 +54,7 @@ def test_what_the_system_says_of_this_process(tmp_path: Path) -> None:
     assert sampling.cpu_seconds(me) > 0
 
 
-def test_a_process_tells_what_it_holds() -> None:
+def test_a_process_reports_what_it_holds() -> None:
     ours: list[dict[str, list]] = [{"me": []} for _ in range(5_000)]
     found = inside.snapshot(collect=False)
     assert found["blocks"] > found["objects"] > 2 * len(ours)

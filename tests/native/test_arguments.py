@@ -85,7 +85,7 @@ def test_functions_of_values_refuse_what_they_can_not_use(name: str, arguments: 
 
 
 @pytest.mark.parametrize("size", [None, (), (1, 2, 3), (1, "2"), (1, -1), (1, -(2**70)), (1, 2**70)])
-def test_a_size_that_is_none_is_left_to_python(size: object) -> None:
+def test_an_invalid_size_is_left_to_python(size: object) -> None:
     value = ["x" * 300]
     assert _native.measured([value], {id(value): size}) is None  # type: ignore[dict-item]
 

@@ -38,7 +38,7 @@ def test_examples_name_no_module_of_the_package() -> None:
         assert "streamkit." not in each.topology
 
 
-def test_each_step_stands_in_its_own_example() -> None:
+def test_each_step_occurs_in_its_own_example() -> None:
     for name, listed in STEPS.items():
         assert listed
         assert [each for each in listed if f"- {name}" not in each.topology] == []

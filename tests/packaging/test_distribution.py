@@ -117,7 +117,7 @@ def test_another_projects_package_is_refused_at_the_start(
     assert f"{sys.executable} -m pip uninstall streamkit" in shown
 
 
-def test_an_older_installation_of_this_project_is_none_of_another(tmp_path: Path):
+def test_an_older_installation_of_this_project_is_not_foreign(tmp_path: Path):
     info = tmp_path / "streamkit-0.1.0.dist-info"
     info.mkdir()
     (info / "entry_points.txt").write_text("[console_scripts]\nstreamkit = streamkit_cli.main:main\n")

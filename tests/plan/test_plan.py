@@ -79,7 +79,7 @@ def test_sides_of_a_left_join(tmp_path: Path) -> None:
     assert [work.send_old for work in works(plan, "TableSource")] == [True, False]
 
 
-def test_versioned_tables_tell_what_stands_on_them(tmp_path: Path) -> None:
+def test_nodes_below_versioned_tables_know_it(tmp_path: Path) -> None:
     plan = plan_of(
         tmp_path,
         "p: {table: a, store: {name: s, versioned: 1h}, steps: [filter: value, group_by: value, count]}",

@@ -83,7 +83,7 @@ def test_a_class_whose_process_is_a_generator(tmp_path: Path) -> None:
     assert len(one(tmp_path, module, "Twice").send("k", "a")) == 2
 
 
-def test_the_context_tells_where_the_record_is_from(tmp_path: Path) -> None:
+def test_the_context_has_the_position_of_the_record(tmp_path: Path) -> None:
     module = """
         def work(record, context):
             facts = [context.task_id, context.application_id, context.topic, context.partition, context.offset,

@@ -164,7 +164,7 @@ def test_a_failing_timer_may_leave_a_dead_letter(tmp_path: Path) -> None:
     assert headers["__streams.errors.offset"] == "-1"
 
 
-def test_a_commit_can_be_asked_for(tmp_path: Path) -> None:
+def test_a_commit_can_be_requested(tmp_path: Path) -> None:
     module = """
         class Ticker:
             def init(self, context):

@@ -148,7 +148,7 @@ def test_after_any_change_the_group_comes_to_rest_balanced(situation, data):
 
 @given(situations())
 @settings(max_examples=100, deadline=None)
-def test_tasks_with_state_never_leave_for_who_has_none(situation):
+def test_tasks_with_state_never_move_to_members_without_it(situation):
     instances, tasks, stateful, rules = situation
     instances = settled(instances, tasks, stateful, rules)
     instances["new"] = Instance(2)
@@ -286,7 +286,7 @@ def test_every_member_hears_of_all():
     assert set(said["a"].mine.standby) == {task for task in said["b"].mine.active if task[0] == 1}
 
 
-def test_only_what_has_an_address_is_told_to_others():
+def test_only_instances_with_an_address_are_announced():
     members = {"a": member(Subscription()), "b": member(Subscription(server="b:1")), "c": member(Subscription())}
     said = decided(leader(), members)
     assert [[each.server for each in said[name].instances] for name in "abc"] == [["b:1", ""], ["b:1"], ["b:1", ""]]
@@ -294,7 +294,7 @@ def test_only_what_has_an_address_is_told_to_others():
     assert sorted(task for each in said.values() for task in each.mine.active) == sorted(TOPICS.tasks())
 
 
-def test_who_has_the_state_keeps_the_task_until_the_other_is_warm():
+def test_the_owner_of_the_state_keeps_the_task_until_the_other_is_warm():
     all_tasks = TOPICS.tasks()
     owner = member(Subscription(offset_sums=dict.fromkeys(CHANGELOGS, RUNNING)), all_tasks)
     said = decided(leader(warmups=1, probing_ms=7), {"a": owner, "b": member(Subscription())})
@@ -357,7 +357,7 @@ def test_what_members_say_survives(said):
     st.lists(st.tuples(st.text(), st.sets(st.builds(TaskId, st.integers(0, 9), st.integers(0, 99)))), min_size=1),
     st.one_of(st.none(), st.integers(0, 2**40)),
 )
-def test_what_the_leader_says_survives(parts, probe):
+def test_the_leaders_assignment_survives(parts, probe):
     instances = tuple(InstanceMetadata(server, tuple(sorted(tasks)), tuple(sorted(tasks))) for server, tasks in parts)
     said = Assignment(instances, len(parts) - 1, probe)
     assert decode_assignment(encode_assignment(said)) == said

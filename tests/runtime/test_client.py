@@ -43,7 +43,7 @@ def test_until_idle_reads_internal_topics_too(tmp_path):
     assert ClientState.RUNNING in states
 
 
-def test_goes_on_where_it_stopped(tmp_path):
+def test_continues_where_it_stopped(tmp_path):
     log = filled(FakeLog({}))
     Application(pass_through(tmp_path), log).run(until_idle=True, stop=threading.Event())
     filled(log, 3)

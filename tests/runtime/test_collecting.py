@@ -109,6 +109,6 @@ done.set()
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc")
 @pytest.mark.parametrize(("chosen", "most"), [({}, 2), ({"MALLOC_ARENA_MAX": "3"}, 3)])
-def test_threads_share_two_arenas_unless_the_environment_says_otherwise(chosen: dict[str, str], most: int) -> None:
+def test_threads_share_two_arenas_unless_the_environment_differs(chosen: dict[str, str], most: int) -> None:
     done = subprocess.run([sys.executable, "-c", ARENAS], capture_output=True, env={**os.environ, **chosen}, check=True)
     assert done.stdout.count(b"<heap nr=") == most

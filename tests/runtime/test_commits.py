@@ -26,7 +26,7 @@ def two_tasks(tmp_path) -> Harness:
     return harness
 
 
-def test_who_leaves_commits_the_others_too(tmp_path):
+def test_a_leaving_member_commits_the_others_too(tmp_path):
     """They share the transaction: it makes what they wrote visible, so it has to have their offsets."""
     harness = two_tasks(tmp_path)
     harness.thread.assign([TaskId(0, 0)])

@@ -135,7 +135,7 @@ def test_two_instances_share_the_tasks(log, tmp_path, guarantee):
     assert written(log) == 300
 
 
-def test_a_thread_goes_on_after_its_transactional_id_was_taken(log, tmp_path):
+def test_a_thread_continues_after_its_transactional_id_was_taken(log, tmp_path):
     """It gives its tasks up, and processes them with a new producer when the group has assigned them again."""
     config = {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": 10}
     application = Application(pass_through(tmp_path, **config), log)

@@ -133,7 +133,7 @@ def test_a_thread_polls_before_the_group_gives_it_up(tmp_path, monkeypatch) -> N
 # -- The group --
 
 
-def test_a_thread_that_comes_during_a_commit_does_not_hold_up_the_group() -> None:
+def test_a_thread_that_joins_during_a_commit_does_not_delay_the_group() -> None:
     """A thread's new share is given out after the rebalance that its coming causes, not while commits wait for that one."""
     joins: list[bool] = []
     membership = SimpleNamespace(gated=True, due=False, group_metadata=lambda: b"x")
@@ -203,7 +203,7 @@ def test_the_last_commit_of_a_thread_waits_for_the_end_of_a_rebalance(tmp_path, 
     assert made.log.offsets[IN].offset == 3
 
 
-def test_a_rebalance_without_an_end_is_told(tmp_path, monkeypatch, caplog) -> None:
+def test_an_endless_rebalance_is_reported(tmp_path, monkeypatch, caplog) -> None:
     made = with_tasks(tmp_path, monkeypatch, Settings(commit_interval_ms=30_000), partitions=1)
     made.send(3)
     made.round()
@@ -261,7 +261,7 @@ def test_a_reset_that_fails_is_tried_again(tmp_path, monkeypatch) -> None:
     assert len(made.log.rows[OUT]) == 6
 
 
-def test_a_task_that_can_not_start_does_not_hold_up_the_others(tmp_path, monkeypatch) -> None:
+def test_a_task_that_can_not_start_does_not_delay_the_others(tmp_path, monkeypatch) -> None:
     made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True), partitions=3)
     committed = FakeConsumer.committed
 
@@ -367,7 +367,7 @@ def test_a_standby_that_becomes_active_while_its_bounds_are_looked_up_gets_the_l
     assert len(made.stores[-1].rows) == 8
 
 
-def test_a_changelog_whose_bounds_can_not_be_had_does_not_hold_up_the_others(tmp_path, monkeypatch) -> None:
+def test_a_changelog_with_unknown_bounds_does_not_delay_the_others(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(harness, "TopicsOnLog", lambda *_: TopicsOnLog({"in": 3}, {0: ("in",)}))
     made = Harness(tmp_path, FakeProgram(), Settings(), stores=("counts",))
     updater = made.thread.updater
@@ -606,7 +606,7 @@ def _shared_of(clock: Clock, admin: Any) -> Any:
     )
 
 
-def test_a_thread_looks_for_markers_until_they_are_there(monkeypatch) -> None:
+def test_a_thread_looks_for_markers_until_they_exist(monkeypatch) -> None:
     clock, lacking, refreshes, groups = Clock(), [True, True, False, False, True], list[bool](), list[str]()
 
     class Admin:
@@ -733,7 +733,7 @@ def test_a_topic_of_offsets_that_is_never_listed_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_thread_that_is_replaced_meanwhile_is_told(tmp_path, monkeypatch, is_lost: bool) -> None:
+def test_a_thread_replaced_during_a_rebalance_gets_no_lost_tasks(tmp_path, monkeypatch, is_lost: bool) -> None:
     """A thread fails, and the group takes its tasks at the same time: the one in its place must not have them."""
     made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=1)
     threads = stream_thread.Threads(made.shared, "p", 0, 0)

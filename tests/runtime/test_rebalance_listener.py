@@ -36,7 +36,7 @@ class Thread:
         self.busy = True
 
 
-def test_a_new_generation_is_not_heard_of_before_what_is_lost_is_closed() -> None:
+def test_lost_tasks_are_closed_before_a_new_generation_is_announced() -> None:
     answers: list[Any] = [FencedError("gone"), {}]
     asked = []
 

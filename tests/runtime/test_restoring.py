@@ -134,7 +134,7 @@ def test_a_store_without_a_changelog_is_not_deleted_with_untrusted_state(tmp_pat
     assert store.exists()
 
 
-def test_a_checkpoint_beside_stores_that_hold_offsets_says_nothing(tmp_path):
+def test_a_checkpoint_beside_stores_with_offsets_is_ignored(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     directory.claim("0_0")
     write_checkpoint(directory.task("0_0"), {LOG: 3})
@@ -153,7 +153,7 @@ def test_a_store_that_the_checkpoint_does_not_name_is_restored_into_nothing(tmp_
 
 
 @pytest.mark.parametrize("eos", [False, True])
-def test_a_store_whose_files_are_gone_is_restored_whatever_the_checkpoint_says(tmp_path, eos):
+def test_a_store_without_files_is_restored_regardless_of_the_checkpoint(tmp_path, eos):
     directory = StateDirectory(tmp_path, "app")
     write_checkpoint(older(directory), {LOG: 3})
     assert open_files(directory, "0_0", {"counts": (LOG, False)}, eos=eos).offsets == {}

@@ -92,7 +92,7 @@ def test_a_commit_that_waits_for_the_log_blocks_no_reader(tmp_path, monkeypatch)
         application.stop()
 
 
-def test_those_who_wait_come_in_while_the_owner_is_busy():
+def test_waiting_queries_run_while_the_owner_is_busy():
     gate, stop, seen = Gate(), threading.Event(), []
 
     def own() -> None:
@@ -113,7 +113,7 @@ def test_those_who_wait_come_in_while_the_owner_is_busy():
     assert seen == list(range(100))
 
 
-def test_the_owner_hears_of_those_who_waited_too_long(monkeypatch):
+def test_the_owner_learns_whether_a_query_waited_too_long(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("streamkit.runtime.local.gate.monotonic", lambda: now[0])
     gate = Gate()

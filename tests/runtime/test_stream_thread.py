@@ -386,7 +386,7 @@ def test_a_thread_that_fails_dies_with_its_error(tmp_path):
     assert harness.log.offsets == {}
 
 
-def test_idle_is_only_who_has_nothing_to_read_and_nothing_to_commit(tmp_path):
+def test_a_thread_is_idle_without_records_to_read_or_to_commit(tmp_path):
     harness = Harness(tmp_path, FakeProgram())
     harness.shared.until_idle.set()
     harness.send(1)

@@ -166,7 +166,7 @@ def failing_task(on_error: OnError | None, **handlers: str):
     return make_task(FakeProgram(nodes=(node,)), handlers=Handlers(**handlers))
 
 
-def test_a_failure_is_one_line_that_says_everything():
+def test_a_failure_is_one_line_with_all_facts():
     with pytest.raises(ProcessingError) as caught:
         failing_task(None).on_error(0, KeyError("amount"), RECORD)
     assert str(caught.value) == (

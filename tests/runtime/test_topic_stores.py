@@ -51,7 +51,7 @@ def test_what_is_on_the_log_goes_through_a_global_stores_processor(tmp_path: Pat
     assert run(path, log, tmp_path / "second") == "ONE cheap a,b,c"
 
 
-def test_a_driver_goes_on_as_an_application_does(tmp_path: Path) -> None:
+def test_a_driver_continues_like_an_application(tmp_path: Path) -> None:
     plan = load(folder_of(tmp_path), env={"DIR": str(tmp_path)})
     lines = [
         '{"topic": "rates", "key": null, "value": "none", "timestamp": 0}',

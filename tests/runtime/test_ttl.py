@@ -305,7 +305,7 @@ def _never() -> threading.Event:
     return threading.Event()
 
 
-def test_a_standby_goes_on_deleting_where_the_active_task_stopped(log: EmbeddedTransport, tmp_path: Path) -> None:
+def test_a_standby_continues_to_delete_where_the_active_task_stopped(log: EmbeddedTransport, tmp_path: Path) -> None:
     config = {"statestore_cache_max_bytes": 0, "commit_interval_ms": 20, "poll_ms": 5}
     plan = plan_of(tmp_path, state_dir=tmp_path / "state", **config)
     records = drawn(3, 150)

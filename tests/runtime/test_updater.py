@@ -86,7 +86,7 @@ def test_a_standby_whose_next_records_are_deleted_begins_again(log, tmp_path, ca
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_status_tells_what_stores_hold(log, tmp_path, guarantee, monkeypatch):
+def test_status_shows_the_contents_of_stores(log, tmp_path, guarantee, monkeypatch):
     monkeypatch.setattr(status_model, "_SIZE_SECONDS", 0.0)
     with Started(log, tmp_path / "state", processing_guarantee=guarantee) as started:
         send(log, 2)
@@ -140,7 +140,7 @@ def test_tasks_join_in_while_others_are_restored(log, tmp_path, monkeypatch):
     application.raise_error()
 
 
-def test_progress_says_how_fast_and_how_long():
+def test_progress_shows_rate_and_remaining_time():
     progress = RestoreProgress("0_0", True, "counts", TopicPartition(CHANGELOG, 0), 10, 60, 110, 40, 2.0)
     assert (progress.remaining, progress.rate, progress.eta_seconds) == (50, 20.0, 2.0)
     assert str(progress) == f"{CHANGELOG}-0: 40 records, 50 left, 20 a second, done in 2 s"

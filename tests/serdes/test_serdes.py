@@ -241,7 +241,7 @@ def test_another_error_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("beside", ["1", 20 * "1"])
-def test_a_number_beyond_doubles_is_refused_whatever_stands_beside_it(beside: str) -> None:
+def test_a_number_beyond_doubles_is_refused_beside_any_other_value(beside: str) -> None:
     with pytest.raises(SerdeError):
         JsonSerde().decode(f"[1E400, {beside}]".encode())
     assert JsonSerde().decode(f"[1E300, {beside}]".encode()) == [1e300, int(beside)]

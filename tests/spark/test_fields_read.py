@@ -234,7 +234,7 @@ def test_columns_of_a_list_are_encoded_by_python(spark: Any, tmp_path: Path, mon
     assert sorted(str(record["value"]) for record in found) == sorted(str(row["list"]) for row in rows())
 
 
-def test_a_value_of_which_no_step_uses_a_field_is_null_or_there(spark: Any, tmp_path: Path) -> None:
+def test_a_value_without_used_fields_is_null_or_present(spark: Any, tmp_path: Path) -> None:
     write(tmp_path, rows())
     (folder := tmp_path / "objects").mkdir()
     value = pa.struct([("a", pa.int64())])

@@ -150,7 +150,7 @@ KEYS = [True, 1, 1.0, "1", 0.0, -0.0, {"a": 1, "b": 2}, {"b": 2, "a": 1}, "caf\u
 """Keys of json, of which Python takes some for equal."""
 
 
-def test_keys_are_told_apart_by_their_bytes(spark: Any, tmp_path: Path) -> None:
+def test_keys_are_distinguished_by_their_bytes(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "keys.yaml"
     path.write_text(
         "streamkit: 1\napplication: keys\n"
@@ -165,7 +165,7 @@ def test_keys_are_told_apart_by_their_bytes(spark: Any, tmp_path: Path) -> None:
     assert sorted(found) == sorted((json.dumps(key), 3) for key in KEYS)
 
 
-def test_a_comparison_tells_keys_and_values_apart_by_their_bytes(spark: Any, path: Path) -> None:
+def test_a_comparison_distinguishes_keys_and_values_by_their_bytes(spark: Any, path: Path) -> None:
     def frame(rows: list[tuple[bytes, bytes]]) -> Any:
         columns = "key binary, value binary, order bigint, source int, offset bigint"
         return spark.createDataFrame([(*row, number, 0, number) for number, row in enumerate(rows)], columns)

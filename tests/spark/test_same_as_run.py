@@ -202,7 +202,7 @@ def test_a_part_of_history(spark: Any, log: Log, tmp_path: Path) -> None:
     assert (tmp_path / "third" / "_SUCCESS").exists()
 
 
-def test_a_live_run_goes_on_from_history(spark: Any, log: Log, tmp_path: Path) -> None:
+def test_a_live_run_continues_from_history(spark: Any, log: Log, tmp_path: Path) -> None:
     app = word_count(tmp_path, log)
     before = words(app, 300)
     submit(load(app.path), JobOptions(write_state=True), spark)

@@ -247,7 +247,7 @@ def test_lines_of_a_topic_that_the_topology_does_not_have(spark: Any, tmp_path: 
         copied(spark, f"{tmp_path}/in.jsonl", tmp_path)
 
 
-def test_formats_are_recognized_by_what_lies_there(spark: Any, orders: Any, tmp_path: Path) -> None:
+def test_formats_are_recognized_by_the_files(spark: Any, orders: Any, tmp_path: Path) -> None:
     orders.write.partitionBy("item").parquet(str(tmp_path / "no-suffix"))
     orders.write.orc(str(tmp_path / "other.csv"))
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
@@ -599,7 +599,7 @@ def test_the_bytes_of_the_log_where_the_user_wants_them(spark: Any, tmp_path: Pa
         parse_place("sums=/a,columns=log", "--output")
 
 
-def test_runs_read_what_tells_its_files(spark: Any, tmp_path: Path) -> None:
+def test_runs_refuse_rows_whose_files_are_not_known(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
     path.write_text(TYPED)
     spark.range(1).createOrReplaceTempView("numbers")

@@ -182,7 +182,7 @@ def test_cached_values_are_those_that_their_bytes_decode_to(serde: str, given: A
     assert [repr(value) for value in values] == [repr(found)] * 3
 
 
-def test_what_nothing_is_told_of_is_kept_as_what_is_forwarded() -> None:
+def test_a_row_that_was_put_and_deleted_without_a_listener_is_not_logged() -> None:
     it = kv()
     it.store.set_listener(None, True)
     it.store.put(b"a", 1, 1)

@@ -19,7 +19,7 @@ from tests.requirements import EVERY_ENGINE
 
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
 @pytest.mark.parametrize("what", ["CURRENT", "MANIFEST-*", "*"])
-def test_a_damaged_store_is_told_from_one_that_cannot_be_used(engine: str, tmp_path: Path, what: str) -> None:
+def test_a_damaged_store_differs_from_one_that_cannot_be_used(engine: str, tmp_path: Path, what: str) -> None:
     rows = open_map(engine, tmp_path / "store")
     rows.put_many([(b"k%d" % number, b"v" * 20) for number in range(100)])
     rows.metadata = b"m"
@@ -70,7 +70,7 @@ def damage(file: Path, how: str, other: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
-def test_whatever_happens_to_a_file_rows_are_never_fewer_than_the_metadata_tells(engine: str, tmp_path: Path) -> None:
+def test_no_damage_of_a_file_leaves_fewer_rows_than_the_metadata_has(engine: str, tmp_path: Path) -> None:
     """A store is damaged, or it is as of an earlier batch, or it names another owner."""
     first = killed_store(engine, tmp_path / "first", b"mine", b"v" * 20)
     # Of another length: LevelDB can't tell a table from one of the same size.
@@ -197,7 +197,7 @@ def flipped(content: bytes) -> Iterator[bytes]:
         yield bytes(changed)
 
 
-def test_a_flipped_bit_of_a_mark_is_told_with_what_to_do_or_changes_nothing(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_mark_is_reported_with_a_remedy_or_changes_nothing(tmp_path: Path) -> None:
     mark = Mark("rocksdb", 2, 1234567)
     write_mark(tmp_path, mark)
     said = set()

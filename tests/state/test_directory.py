@@ -163,7 +163,7 @@ def test_a_file_in_the_way_is_a_state_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "words"), [(28, "No space is left"), (30, "choose another state.dir"), (13, "choose")]
 )
-def test_what_the_system_says_is_translated(
+def test_errors_of_the_system_are_translated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     def refuse(*_: object) -> None:

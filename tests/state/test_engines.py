@@ -56,7 +56,7 @@ def test_locks_have_an_error_of_their_own(words: str) -> None:
 
 
 @pytest.mark.parametrize("engine", EVERY_ENGINE)
-def test_a_damaged_store_says_so(engine: str, tmp_path: Path) -> None:
+def test_a_damaged_store_is_reported(engine: str, tmp_path: Path) -> None:
     rows = open_map(engine, tmp_path)
     rows.put(b"a", b"1")
     rows.commit()

@@ -70,7 +70,7 @@ def test_key_value_pages(tmp_path):
         store.close()
 
 
-def test_a_page_goes_on_in_the_next_partition_after_an_equal_key():
+def test_a_page_continues_in_the_next_partition_after_an_equal_key():
     store = store_of("key_value", None, False)
     store.put(b"a", 1, 0)
     store.put(b"b", 2, 0)

@@ -30,7 +30,7 @@ def test_rows_of_a_key_in_many_or_few_segments(interval: int | None) -> None:
 
 
 @pytest.mark.parametrize(("interval", "taken"), [(1, False), (20_000, False), (60_000, True), (None, True)])
-def test_a_row_too_late_is_taken_while_its_segment_is_there(interval: int | None, taken: bool) -> None:
+def test_a_late_row_is_stored_while_its_segment_exists(interval: int | None, taken: bool) -> None:
     segments = Segments(MemoryMap(), RETENTION, True, suffix=8, interval=interval)
     segments.put(100_000, b"a", pack_long(100_000), b"")
     assert segments.put(10_000, b"a", pack_long(10_000), b"") is taken

@@ -178,6 +178,6 @@ def test_describe_is_compared_with_a_file_or_a_text(tmp_path: Path) -> None:
     assert len(failures(tmp_path, case("describe: plan.txt"))) == 1
 
 
-def test_the_clock_of_a_test_starts_where_it_says(tmp_path: Path) -> None:
+def test_the_clock_of_a_test_starts_at_its_setting(tmp_path: Path) -> None:
     given = "given: [{topic: orders, key: a, value: {cents: 1}}]\nexpect: {totals: [{key: a, value: 1, timestamp: 1767225600000}]}"
     assert failures(tmp_path, case("clock: 2026-01-01T00:00:00Z\n" + given)) == []

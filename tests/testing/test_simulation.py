@@ -232,7 +232,7 @@ def test_a_processor_that_draws_is_found_at_once(tmp_path: Path, monkeypatch: py
         ("given: {orders: [{key: a, value: o}]}\nerror: no such error", ""),
     ],
 )
-def test_what_is_not_simulated_says_why(tmp_path: Path, body: str, reason: str) -> None:
+def test_tests_that_are_not_simulated_have_a_reason(tmp_path: Path, body: str, reason: str) -> None:
     found = outcome(tmp_path, case(body), JOIN)
     if reason:
         assert found.simulated is not None
