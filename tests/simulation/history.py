@@ -39,6 +39,17 @@ with instrument(
     from tests.simulation.broker import Broker
     from tests.simulation.clients import Network, SimulatedTransport
 
+HANDOVER = tuple(
+    f"streamkit.{module}."
+    for module in (
+        "runtime.local.stream_thread",
+        "runtime.local.rebalance_listener",
+        "runtime.local.task_manager",
+        "runtime.local.committer",
+        "transport.kafka.kafka_membership",
+    )
+)
+"""The modules that pass tasks on from one owner to the next."""
 PARTITIONS, KEYS, WORDS = 4, 12, 8
 FAULTS_S, HEAL_S = (5.0, 5.0, 10.0, 30.0), 120.0
 """How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
@@ -92,6 +103,8 @@ class Process:
         self.owner = Owner(f"p{number}")
         self.stop = Event()
         self.app: client.Application | None = None
+        self.shrunk = False
+        """Whether a thread was removed since its start."""
         self.error: BaseException | None = None
         self.thread: Thread | None = None
         self._history = history
@@ -105,7 +118,7 @@ class Process:
         """Start the application again, on the files that its predecessor has left."""
         self._starts += 1
         self.owner = Owner(f"p{self.number}.{self._starts}")
-        self.stop, self.error = Event(), None
+        self.stop, self.error, self.shrunk = Event(), None, False
         self.thread = Thread(target=self._run, name=f"{self.owner.name}-main", owner=self.owner)
         self.thread.start()
 
@@ -256,6 +269,10 @@ class History:
         self.network.end_loss = draw.choice((0.0, 0.0, 0.02, 0.1))
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
         self.broker.slow_markers = draw.choice((0.02, 0.02, 0.3))
+        # Some mistakes need a thread to pause in one place while something happens elsewhere.
+        places = [number for number, name in enumerate(scheduling.sites) if name.startswith(HANDOVER)]
+        scheduler.site = draw.choice((None, draw.choice(places)))
+        self.note(f"threads pause in {'no function' if scheduler.site is None else scheduling.sites[scheduler.site]}")
         for process in self.processes:
             process.start()
         kinds = [
@@ -277,7 +294,7 @@ class History:
             fault()
             self._start_again()
         self.network.loss = self.network.slowness = self.network.end_loss = scheduler.pauses = 0.0
-        self.broker.slow_markers = 0.0
+        self.broker.slow_markers, scheduler.site = 0.0, None
         for process in self.processes:
             process.owner.stopped = process.owner.cut = False
         while not (self._written_all and self._complete()):
@@ -288,8 +305,9 @@ class History:
     def _start_again(self) -> None:
         for process in self.processes:
             if not process.alive:
-                # The last commit of a process that ends may have no answer: it reports that, and nothing is lost.
-                unsure = process.stop.is_set() and isinstance(process.error, TaskCorruptedError)
+                # The last commit of a process or a thread that ends may have no answer: it reports that, and nothing is lost.
+                ends = process.stop.is_set() or process.shrunk
+                unsure = ends and isinstance(process.error, TaskCorruptedError)
                 if process.error is not None and not unsure:
                     kind = type(process.error).__name__
                     self.verdict.wrong.append(f"{process.owner.name} ended: {kind}: {process.error}")
@@ -358,6 +376,7 @@ class History:
         if app is None or not process.alive:
             return
         self.note(f"{process.owner.name} gets a thread {'more' if adds else 'less'}")
+        process.shrunk = process.shrunk or not adds
 
         def resize() -> None:
             try:

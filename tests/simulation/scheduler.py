@@ -60,6 +60,8 @@ class Scheduler:
         self.current: Thread | None = None
         self.pauses = 0.0
         """The chance that a turn ends with a long pause of its thread."""
+        self.site: int | None = None
+        """The function in which threads pause often, by its number in `sites`."""
         self._hub = greenlet.getcurrent()
 
     def run(self, done: Callable[[], bool], until: float, turns: int) -> bool:
@@ -112,9 +114,13 @@ class Scheduler:
         """End the turn of the thread that runs."""
         if self.current is not None:
             if self.random.random() < self.pauses:
-                self.give_up(None, self.now + self.random.random() ** 2 * _LONGEST_PAUSE_S)
+                self.pause()
             else:
                 self.give_up()
+
+    def pause(self) -> None:
+        """Leave the thread that runs without a turn for some time."""
+        self.give_up(None, self.now + self.random.random() ** 2 * _LONGEST_PAUSE_S)
 
     def sleep(self, seconds: float) -> None:
         self.give_up(None, self.now + max(0.0, seconds))
@@ -125,11 +131,18 @@ _left = 0
 """How many statements the present turn still has."""
 
 
-def statement() -> None:
-    """Count a statement of an instrumented module; after some, drawn at random, others run."""
+sites: list[str] = []
+"""The instrumented functions, by their number."""
+_SITE_PAUSE = 0.1
+
+
+def statement(site: int = -1) -> None:
+    """Count a statement of an instrumented function; after some, drawn at random, others run."""
     global _left
     _left -= 1
-    if _left < 0:
+    if site == _scheduler.site and _scheduler.random.random() < _SITE_PAUSE:
+        _scheduler.pause()
+    elif _left < 0:
         _scheduler.interrupt()
 
 
@@ -354,6 +367,17 @@ def _names() -> dict[str, ModuleType]:
 class _Interrupting(ast.NodeTransformer):
     """Puts a call before each statement of a function, at which others may run."""
 
+    def __init__(self, module: str):
+        self._module = module
+        self._site = -1
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        outside, self._site = self._site, len(sites)
+        sites.append(f"{self._module}.{node.name}")
+        found = self.generic_visit(node)
+        self._site = outside
+        return found
+
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
         inside = isinstance(node, (ast.FunctionDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler))
@@ -364,7 +388,7 @@ class _Interrupting(ast.NodeTransformer):
         return node
 
     def _call(self, line: ast.stmt) -> ast.stmt:
-        call = ast.Expr(ast.Call(ast.Name("__statement__", ast.Load()), [], []))
+        call = ast.Expr(ast.Call(ast.Name("__statement__", ast.Load()), [ast.Constant(self._site)], []))
         return ast.fix_missing_locations(ast.copy_location(call, line))
 
 
@@ -377,7 +401,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         if change is not None and change.module == fullname:
             assert text.count(change.text) == 1, f"the text of a mutation is not in {fullname} once: {change.text}"
             text = text.replace(change.text, change.instead)
-        return compile(_Interrupting().visit(ast.parse(text)), self.path, "exec")
+        return compile(_Interrupting(fullname).visit(ast.parse(text)), self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__statement__"] = statement
