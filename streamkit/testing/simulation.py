@@ -25,6 +25,7 @@ from streamkit.testing.yaml_text import flow
 
 _MOST_EXPLAINED = 10
 """Histories of a test whose output differs that are explained; the others are only counted."""
+_MOST_TRIES = 300
 _LONGEST = 300
 """Characters of a line that shows an event."""
 
@@ -396,22 +397,24 @@ def _search(last: int, holds: Callable[[int], bool]) -> int:
 
 
 def _shrink(items: Sequence[int], differs: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Return a part of the items that still makes a difference, of which no single one may be left out.
+    """Return a part of the items that still makes a difference, and of which no single one may be left out.
+
+    After _MOST_TRIES it is the smallest part that was found.
 
     >>> _shrink(range(20), lambda kept: 3 in kept and 17 in kept)
     [3, 17]
     """
     kept = list(items)
-    size = max(1, len(kept) // 2)
+    size, tries = max(1, len(kept) // 2), 0
     while True:
         at, removed = 0, False
-        while at < len(kept):
+        while at < len(kept) and (tries := tries + 1) <= _MOST_TRIES:
             fewer = kept[:at] + kept[at + size :]
             if differs(fewer):
                 kept, removed = fewer, True
             else:
                 at += size
-        if size == 1 and not removed:
+        if (size == 1 and not removed) or tries > _MOST_TRIES:
             return kept
         size = max(1, size // 2)
 
