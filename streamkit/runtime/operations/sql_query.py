@@ -48,6 +48,8 @@ _SETTINGS = (
     "autoinstall_known_extensions = false",
     "autoload_known_extensions = false",
     "python_enable_replacements = false",
+    # That of the machine would decide how a time with a zone compares with a column.
+    "TimeZone = 'UTC'",
     # The last one: with it, DuckDB takes no other directory.
     "enable_external_access = false",
 )
@@ -218,6 +220,8 @@ class _Query:
         """Return the tables that the query names. Raises TopologyError for a name without a table, and for other statements."""
         if not self._sql.strip():
             raise self._mistake(1, "the query is empty; expected SELECT … FROM a store or topic")
+        if not self._sql.isascii() and self._sql.encode(errors="ignore").decode() != self._sql:
+            raise self._mistake(1, "the query is not UTF-8 text")
         # Shown first, because only a statement that can be parsed has a kind.
         database.extract_statements(self._sql)
         (text,) = database.execute("SELECT json_serialize_sql(?)", [self._sql]).fetchone() or ("{}",)
