@@ -13,9 +13,11 @@ from pathlib import Path
 from random import Random
 
 from streamkit.state.engines import open_maps
-from streamkit.state.engines.overlay import OverlayMap
+from streamkit.state.engines.overlay import METADATA_KEY, OverlayMap, _unpacked
+from streamkit.state.store_offsets import StoreOffsets, decode_offsets
 from tests.simulation.scheduler import statement
 
+_TIMESTAMP_BYTES = 8
 _NAME = "CURRENT"
 """The file of a store that exists, as RocksDB has it: it names the rows."""
 
@@ -102,6 +104,15 @@ class MapInMemory(OverlayMap):
 
     def _release(self) -> None:
         pass
+
+
+def committed_stores() -> Iterator[tuple[StoreOffsets, dict[bytes, bytes]]]:
+    """Yield the offsets and the values of each store that has offsets: actives, standbys, and those of processes that are gone."""
+    for rows in _rows.values():
+        metadata, _ = _unpacked(rows.get(METADATA_KEY))
+        if metadata is not None:
+            values = {key: row[_TIMESTAMP_BYTES:] for key, row in rows.items() if key != METADATA_KEY}
+            yield decode_offsets(metadata), values
 
 
 def install() -> Disk:

@@ -10,8 +10,9 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ with instrument(
     from streamkit.record import TopicPartition
     from streamkit.transport.log_interface import NewTopic
     from tests.simulation import clients, files
-    from tests.simulation.broker import Broker
+    from tests.simulation.broker import Broker, Entry
     from tests.simulation.clients import Network, SimulatedTransport
 
 HANDOVER = tuple(
@@ -105,6 +106,7 @@ class Process:
         self.app: client.Application | None = None
         self.shrunk = False
         """Whether a thread was removed since its start."""
+        self.threads = 0
         self.error: BaseException | None = None
         self.thread: Thread | None = None
         self._history = history
@@ -119,6 +121,7 @@ class Process:
         self._starts += 1
         self.owner = Owner(f"p{self.number}.{self._starts}")
         self.stop, self.error, self.shrunk = Event(), None, False
+        self.threads = self._plan.config.num_stream_threads
         self.thread = Thread(target=self._run, name=f"{self.owner.name}-main", owner=self.owner)
         self.thread.start()
 
@@ -375,6 +378,8 @@ class History:
         app = process.app
         if app is None or not process.alive:
             return
+        adds = adds or process.threads < 2
+        process.threads += 1 if adds else -1
         self.note(f"{process.owner.name} gets a thread {'more' if adds else 'less'}")
         process.shrunk = process.shrunk or not adds
 
@@ -468,6 +473,7 @@ class History:
     def _judge(self) -> None:
         wrong = self.verdict.wrong
         wrong += self.broker.wrong
+        wrong += self._judge_stores()
         for topic, truth in (("counts", self._events), ("words", self._words)):
             last: dict[str, int] = {}
             for key, count in self._rows(topic):
@@ -489,6 +495,26 @@ class History:
                 for key, number in sorted(truth.items())
                 if latest.get(key, 0) != number
             ]
+
+    def _judge_stores(self) -> Iterator[str]:
+        """Yield the stores that differ from their changelogs up to the offset that they have, or are ahead of them."""
+        for offsets, values in files.committed_stores():
+            topic, number = offsets.owner.topic or "", offsets.owner.partition or 0
+            entries, position = self.broker.topics[topic][number].entries, offsets.positions.get(number, 0)
+            if position > len(entries):
+                yield f"a store is at {position} of {topic}-{number}, which ends at {len(entries)}"
+            # An offset may be lower than what the store has, never higher: markers are not counted one by one.
+            states = list(accumulate(entries, _applied, initial=dict[bytes, bytes]()))
+            if values not in states[position:]:
+                yield f"a store is like {topic}-{number} nowhere from its offset {position} on"
+
+
+def _applied(rows: dict[bytes, bytes], entry: Entry) -> dict[bytes, bytes]:
+    """Return the rows of a store after an entry of its changelog."""
+    if entry.state not in ("committed", "plain") or entry.key is None:
+        return rows
+    rest = {key: value for key, value in rows.items() if key != entry.key}
+    return rest if entry.value is None else {**rest, entry.key: entry.value}
 
 
 def prepare() -> None:
