@@ -103,7 +103,11 @@ def _submit(folder: Path, master: str, output: str, *more: str) -> Cost:
         *(sys.executable, "-m", "streamkit_cli", "submit", str(folder / "topology.yaml"), "--master", master, *conf),
         *("--input", f"lines={folder / 'lines'},format=parquet", "--output", f"counts={folder / output}", *more),
     ]
-    log = folder / "submit.log"
+    return run_measured(command, folder / "submit.log")
+
+
+def run_measured(command: list[str], log: Path) -> Cost:
+    """Run a command; raise SystemExit with what it printed where it fails."""
     started = time.monotonic()
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
