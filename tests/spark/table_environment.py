@@ -34,6 +34,8 @@ FORMATS = {each.name: each for each in (ICEBERG, DELTA)}
 
 
 MOTO = "5.2.5"
+CONNECT = {"grpcio-status": "1.85.3", "zstandard": "0.25.0"}
+"""Without what they need: `dev` has grpcio and protobuf."""
 _S3A = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -90,6 +92,13 @@ def s3_environment() -> dict[str, str]:
     jars = _fetched(f"hadoop-aws-{hadoop_version()}", _copy_s3a)
     found = ",".join(map(str, sorted(jars.glob("*.jar"))))
     return {**os.environ, "PYTHONPATH": str(moto), "JARS": found}
+
+
+def connect_environment() -> dict[str, str]:
+    """Return the variables for a process of the same Python that has what a client of Spark Connect needs beside the extra `dev`."""
+    wanted = [f"{name}=={version}" for name, version in CONNECT.items()]
+    packages = _fetched("-".join(("connect", *CONNECT.values())), lambda folder: _install(folder, "--no-deps", *wanted))
+    return {**os.environ, "PYTHONPATH": str(packages)}
 
 
 def run_cases(name: str, variables: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamkit.runtime.spark.submission.job_progress import Progress, Snapshot
+from streamkit.runtime.spark.submission.job_progress import ContextProgress, Snapshot
 
 
 def after_permission(gates: tuple[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -33,7 +33,7 @@ def test_stages_tasks_and_records_while_a_job_runs(spark: Any, tmp_path: Path) -
         .mapInArrow(partial(after_permission, (reached, go_on)), "value string")
     )
     rows: list[int] = []
-    progress = Progress(spark.sparkContext)
+    progress = ContextProgress(spark.sparkContext)
     before = progress.snapshot()
     thread = threading.Thread(target=lambda: rows.append(held.count()))
     thread.start()
@@ -47,7 +47,7 @@ def test_stages_tasks_and_records_while_a_job_runs(spark: Any, tmp_path: Path) -
     assert found is not None
     # The tasks of the second stage have told nothing yet; the first one has read the file.
     assert (found.done, found.tasks, rows) == (0, 1, [1000])
-    assert found.records >= 1000
+    assert found.read >= 1000
     assert found.stage_seconds >= 0
 
 

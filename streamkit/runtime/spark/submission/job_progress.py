@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from streamkit.runtime.spark.spark_session import classic_context
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 _LINE_SECONDS = 10.0
 _DRAW_SECONDS = 0.5
@@ -28,22 +29,30 @@ class Snapshot:
     stage: str
     done: int
     tasks: int
-    records: int
-    """Read by all stages so far."""
+    read: int
+    """The amount that all stages have read so far."""
     stage_seconds: float
     """Since the first of the stages that run now began."""
+    unit: str = "records"
 
     def text(self, seconds: float) -> str:
         """Return one line."""
-        rate = f", {self.records / seconds:,.0f}/s" if self.records and seconds > 0 else ""
+        rate = f", {self.read / seconds:,.0f}/s" if self.read and seconds > 0 else ""
         left = self.stage_seconds / self.done * (self.tasks - self.done) if self.done else 0
         remaining = f", about {left:.0f} s left of this stage" if left >= 1 else ""
         return (
-            f"{self.stage}: {self.done}/{self.tasks} tasks, {self.records:,} records{rate}, {seconds:.0f} s{remaining}"
+            f"{self.stage}: {self.done}/{self.tasks} tasks, {self.read:,} {self.unit}{rate}, {seconds:.0f} s{remaining}"
         )
 
 
-class Progress:
+class Progress(Protocol):
+    """A source of the progress of a session's jobs."""
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the progress; None between jobs."""
+
+
+class ContextProgress:
     """Asks Spark for the progress of the jobs of a context."""
 
     def __init__(self, context: SparkContext):
@@ -86,16 +95,50 @@ class Progress:
         return records
 
 
+class ConnectProgress:
+    """Keeps what a server of Spark Connect reports while it runs a query: numbers of stages instead of names, bytes instead of records."""
+
+    def __init__(self) -> None:
+        self._current: StageInfo | None = None
+        self._bytes: dict[int, int] = {}
+        """The bytes that each stage has read so far."""
+        self._began: dict[int, float] = {}
+
+    def update(
+        self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """Take a report on a query (`pyspark.sql.connect.shell.progress.ProgressHandler`)."""
+        reported = sorted(stages or (), key=lambda stage: stage.stage_id)
+        self._bytes.update((stage.stage_id, stage.num_bytes_read) for stage in reported)
+        # Stages that wait for others are reported too.
+        current = next((stage for stage in reported if not stage.done and not done), None)
+        if current is not None:
+            self._began.setdefault(current.stage_id, time.monotonic())
+        self._current = current
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the last report; None between queries."""
+        stage = self._current
+        if stage is None:
+            return None
+        seconds = time.monotonic() - self._began[stage.stage_id]
+        name, read = f"stage {stage.stage_id} of Spark", sum(self._bytes.values())
+        return Snapshot(name, stage.num_completed_tasks, stage.num_tasks, read, seconds, "bytes")
+
+
 @contextmanager
 def show_progress(spark: SparkSession, out: TextIO = sys.stderr) -> Iterator[None]:
     """Show the progress of the jobs that run inside the block."""
     context = classic_context(spark)
+    progress: Progress
     if context is None:
-        yield
-        return
+        progress = ConnectProgress()
+        spark.registerProgressHandler(cast("ProgressHandler", progress.update))
+    else:
+        progress = ContextProgress(context)
     ended = threading.Event()
     target = _draw if out.isatty() else _print
-    thread = threading.Thread(target=target, args=(context, ended, out), name="progress", daemon=True)
+    thread = threading.Thread(target=target, args=(progress, ended, out), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -104,19 +147,19 @@ def show_progress(spark: SparkSession, out: TextIO = sys.stderr) -> Iterator[Non
         thread.join()
 
 
-def _print(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
-    started, progress = time.monotonic(), Progress(context)
+def _print(progress: Progress, ended: threading.Event, out: TextIO) -> None:
+    started = time.monotonic()
     while not ended.wait(_LINE_SECONDS):
         now = _snapshot_or_none(progress)
         if now is not None:
             print(now.text(time.monotonic() - started), file=out, flush=True)
 
 
-def _draw(context: SparkContext, ended: threading.Event, out: TextIO) -> None:
+def _draw(progress: Progress, ended: threading.Event, out: TextIO) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    started, progress = time.monotonic(), Progress(context)
+    started = time.monotonic()
     with Console(file=out).status("starting") as status:
         while not ended.wait(_DRAW_SECONDS):
             now = _snapshot_or_none(progress)

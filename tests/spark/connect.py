@@ -1,0 +1,133 @@
+"""The cases of test_connect.py, which run in a process of their own with the libraries of a client of Spark Connect."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from streamkit.errors import StreamkitError, UsageError
+from streamkit.plan import load
+from streamkit.runtime.spark.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.spark_session import Cluster, open_session
+from streamkit.runtime.spark.submission import job_progress
+from streamkit.runtime.spark.submission.incremental import submit_next
+from streamkit.runtime.spark.submission.ship import ship
+from streamkit.runtime.spark.submission.submit_job import submit
+from tests.broker.support import until
+from tests.spark.support import SETTINGS, write_lines
+
+TOPOLOGY = """\
+streamkit: 1
+application: words
+topics: {lines: {value: string}, counts: {value: long}}
+pipelines:
+  counts:
+    stream: lines
+    steps:
+      - flat_map_values: {values: {call: "texts:words"}, value_serde: string}
+      - group_by: value
+      - count: counts
+      - to_stream
+    to: counts
+"""
+TEXTS = """\
+def words(key, value):
+    with open({gate!r}) as gate:
+        gate.readline()
+    return value.split()
+"""
+"""A module that waits for a line of a pipe."""
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session of a server in a process of its own."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    own = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0"}
+    conf = [text for name, value in {**SETTINGS, **own}.items() for text in ("--conf", f"{name}={value}")]
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[1]", *conf, "--class", main],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            start_new_session=True,
+        )
+    try:
+        started = until(
+            lambda: server.poll() is not None or re.search(r"server started at: (127\.0\.0\.1:\d+)", log.read_text()),
+            "the server is there",
+        )
+        assert started is not True, log.read_text()
+        session = open_session(Cluster(f"sc://{started[1]}"), "connect")
+        yield session
+        session.stop()
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def options_of(folder: Path, **more: Any) -> JobOptions:
+    write_lines(folder / "lines.jsonl", [{"value": "tea or tea", "timestamp": 1}])
+    topic, place = parse_place(f"lines={folder / 'lines.jsonl'}", "--input")
+    output = parse_place(f"counts={folder / 'out'},format=parquet", "--output")
+    assert place is not None
+    return JobOptions({topic: (place,)}, dict([output]), **more)
+
+
+def test_a_job_with_a_module_shows_its_progress(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_progress, "_LINE_SECONDS", 0.1)
+    path, gate, shown = tmp_path / "topology.yaml", tmp_path / "gate", io.StringIO()
+    path.write_text(TOPOLOGY)
+    (tmp_path / "texts.py").write_text(TEXTS.format(gate=str(gate)))
+    os.mkfifo(gate)
+    plan, failures = load(path), list[StreamkitError]()
+    # A worker on this machine would import it from here.
+    ship(spark, plan)
+
+    def run() -> None:
+        try:
+            submit(plan, options_of(tmp_path), spark)
+        except StreamkitError as error:
+            failures.append(error)
+
+    running = threading.Thread(target=run)
+    # With both ends open, the pipe lets neither the test nor a worker wait for the other one.
+    ends = os.open(gate, os.O_RDWR)
+    try:
+        with job_progress.show_progress(spark, shown):
+            running.start()
+            until(lambda: " tasks, " in shown.getvalue() or not running.is_alive(), "a line of progress is there")
+            os.write(ends, b"\n")
+            running.join()
+    finally:
+        os.close(ends)
+    assert not failures
+    line = shown.getvalue().splitlines()[0]
+    assert re.fullmatch(r"stage \d+ of Spark: 0/1 tasks, [\d,]+ bytes(, [\d,]+/s)?, \d+ s", line), line
+    found = spark.read.parquet(str(tmp_path / "out")).select("key", "value").collect()
+    assert sorted(map(tuple, found)) == [("or", 1), ("tea", 2)]
+
+
+def test_a_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY.replace('{call: "texts:words"}', "value.split()"))
+    with pytest.raises(UsageError) as caught:
+        submit_next(load(path), options_of(tmp_path, checkpoint=str(tmp_path / "state")), spark)
+    assert str(caught.value) == (
+        "--checkpoint needs access to files, which Spark Connect does not provide; use another master"
+    )
+    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "out").exists()
