@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
-import math
 import struct
 from collections.abc import Sequence
 from math import isfinite
@@ -258,9 +257,6 @@ class DoubleSerde(NumberSerde):
 
     def __init__(self) -> None:
         super().__init__("double", ">d", True)
-
-    def encode(self, value: Value) -> bytes:
-        return super().encode(value if value == value else math.nan)
 
 
 class BooleanSerde(Serde):
