@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-_LINK = re.compile(r"\[([^\]]+)\]\([^)\s]*\)")
+_CODE_OR_LINK = re.compile(r"(`[^`]*`)|\[([^\]]+)\]\([^)\s]*\)")
 
 
 def without_links(text: str) -> str:
-    """Return Markdown with the texts of its links, for places where the pages are not.
+    """Replace the links of Markdown with their texts, for readers who do not have the pages.
 
     >>> without_links("The [store](stores.md) that holds `a[0](b)`.")
     'The store that holds `a[0](b)`.'
     """
-    return _LINK.sub(r"\1", text)
+    return _CODE_OR_LINK.sub(lambda match: match[1] or match[2], text)
 
 
 def cell(text: str) -> str:
