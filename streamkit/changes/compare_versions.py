@@ -635,7 +635,7 @@ def _renamed_store(versions: Versions, old: StoreForm, new: StoreForm) -> Findin
 
 
 def _migration(versions: Versions, what: str) -> str:
-    """Return what follows an action that `streamkit migrate` can take the place of; it takes files of both versions."""
+    """Return the hint that `streamkit migrate` can replace an action; migrate takes the files of both versions."""
     if not versions.offers_migration or versions.old.externals is None:
         return ""
     return f"; {what} its rows: `streamkit migrate {versions.old.label} {versions.new.label}`"
@@ -747,7 +747,7 @@ def _shown(place: Place) -> str:
 
 
 def _side(new: Form, store: StoreForm) -> str:
-    """Return the option of a join's own store: by its generated name, else the left side's comes first."""
+    """Return the option that names a join's own store; a name that is not generated belongs to the left side first."""
     if re.search(r"THIS-|-this-", store.name):
         return "this_store"
     if re.search(r"OTHER-|-other-", store.name):

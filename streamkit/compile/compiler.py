@@ -459,7 +459,7 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
 
 
 class Decoding:
-    """Tells a record that can't be decoded from a failing timestamp expression: Java decodes key and value first."""
+    """Distinguishes a record that can't be decoded from a failing timestamp expression: Java decodes key and value first."""
 
     def __init__(self, keys: Serde, values: Serde):
         self._sides = keys, values
@@ -492,7 +492,7 @@ class Trace(Protocol):
         """End the visit that began last."""
 
     def forward(self, node: int, key: Key, value: Value, old: Value, time: int) -> None:
-        """Begin the forwarding of a record by a node, which may be outside of a visit: from a cache or a timer."""
+        """Begin the forwarding of a record by a node; caches and timers forward outside of a visit."""
 
     def forwarded(self) -> None:
         """End the forwarding that began last."""

@@ -133,7 +133,7 @@ class Reader:
     # -- Operators --
 
     def expect_number(self, *nodes: ast.AST) -> None:
-        """Record that parts are numbers, or the expression fails (Core.expect_number)."""
+        """Record that parts are numbers in every evaluation that does not fail (Core.expect_number)."""
         self._numeric.update(id(node) for node in nodes)
 
     def on_BinOp(self, node: ast.BinOp) -> Form:
