@@ -28,6 +28,8 @@ from streamkit.config.values import MASK, PREFIXES, TAG_PREFIX, TOPIC_PREFIX, as
 from streamkit.errors import ConfigError, UsageError
 
 EXACTLY_ONCE = "exactly_once_v2"
+STREAMS = "streams"
+"""The value of group.protocol with which a coordinator of brokers assigns tasks."""
 EOS_COMMIT_INTERVAL_MS = 100
 TRANSACTION_TIMEOUT_MS = 10_000
 ROLES = {

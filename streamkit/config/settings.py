@@ -119,6 +119,7 @@ class ApplicationSettings(SettingValues):
     errors_dead_letter_queue_topic_name = Setting[str | None]("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to.")
     expression_max_bytes = Setting("expression.max.bytes", "int", 67_108_864, "Bytes of all values that the expressions of all steps may make of one record. Streamkit's own.", minimum=65_536)
     expression_max_steps = Setting("expression.max.steps", "int", 50_000_000, "Elementary steps that the expressions of all steps may take for one record. Streamkit's own.", minimum=10_000)
+    group_protocol = Setting("group.protocol", "text", "classic", "Who assigns tasks: `classic`, the leader of the group, or `streams`, its coordinator (KIP-1071).", words=("classic", "streams"))
     http_idle_timeout_ms = Setting("http.idle.timeout.ms", "int", 10_000, "Milliseconds that a client of `run --http` may take for the head of a request, for its body, to take part of an answer, and between requests. Streamkit's own.", minimum=1)
     http_max_connections = Setting("http.max.connections", "int", 100, "Connections that `run --http` takes at once, at most a quarter of the files that the process may open; more are answered by 503. Streamkit's own.", minimum=1, maximum=INT)
     http_peers = Setting[tuple[str, ...]]("http.peers", "list", (), "Other instances to which requests, with their token, may be sent: networks (10.0.0.0/8), host names, or all names below one (*.example.org). Those of the same host always may. Streamkit's own.")

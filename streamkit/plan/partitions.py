@@ -75,7 +75,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
     _check_missing(sources, partitions, internal)
     _derive(plan, sources, partitions, internal)
     known = {topic: count for topic, count in partitions.items() if count is not None}
-    for group in _copartition_groups(plan, counts):
+    for group in groups_on_log(plan, counts):
         _enforce(group, known, internal, enforced)
     tasks = tasks_of(sources, known)
     _check_read_only(plan, tasks, known)
@@ -146,7 +146,7 @@ def _derive(
         waiting = left
 
 
-def _copartition_groups(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
+def groups_on_log(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
     """Return the groups of topics on the log, in the order in which they are enforced."""
     nodes = {
         name: node for each in plan.sub_topologies for name, node in each.nodes.items() if isinstance(node, SourceNode)

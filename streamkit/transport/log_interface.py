@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamkit.errors import TransportError
-from streamkit.record import OutputTuple, RecordBatch, TopicPartition
+from streamkit.record import OutputTuple, RecordBatch, TaskId, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -406,14 +406,72 @@ class Membership(ABC):
         """Leave the group and stop the heartbeats; the other members get the partitions."""
 
 
+@dataclass(frozen=True)
+class SubTopologyTopics:
+    """The topics of a sub-topology, as members of a streams group name them to its coordinator (KIP-1071)."""
+
+    sources: tuple[str, ...]
+    repartition_sinks: tuple[str, ...]
+    repartition_sources: tuple[NewTopic, ...]
+    """With 0 partitions if their number is derived from the topics upstream; so all changelogs."""
+    changelogs: tuple[NewTopic, ...]
+    copartition_groups: tuple[tuple[str, ...], ...]
+    """Topics of `sources` and `repartition_sources`; members of one group must send them in one order."""
+
+
+@dataclass(frozen=True)
+class StreamsInstance:
+    """What a member of a streams group says of its instance when it joins."""
+
+    process: str
+    rebalance_timeout_ms: int
+    """How long the group waits for this member to give up tasks."""
+    server: str = ""
+    """Host and port for queries; empty: none."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    rack: str = ""
+    offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
+    """For tasks with state that do not run here: the sum of their changelogs' offsets."""
+    end_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
+    end: bool = False
+    """Whether all instances must stop."""
+
+
+@dataclass(frozen=True)
+class StreamsAssignment:
+    """The tasks of a member of a streams group, and where other instances have partitions."""
+
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    """Standbys and warm-ups."""
+    endpoints: Mapping[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] = field(default_factory=dict)
+    """By host and port the input partitions of active tasks, and of standbys."""
+    end: bool = False
+    """Whether a member has requested that all instances stop."""
+
+
+@dataclass(frozen=True)
+class StreamsTopology:
+    """The topology of a streams group, and what a member needs to take part in the group."""
+
+    sub_topologies: Mapping[int, SubTopologyTopics]
+    inputs: Callable[[TaskId], Iterable[TopicPartition]]
+    """The input partitions of a task."""
+    decode: Callable[[bytes], StreamsInstance]
+    """Reads the metadata that Membership.join gets."""
+    encode: Callable[[StreamsAssignment], bytes]
+    """Turns an assignment into the data of a Rebalance."""
+
+
 TRANSACTIONS = "transactions"
 MEMBERSHIP = "membership"
+STREAMS_GROUPS = "streams groups"
 
 
 class Transport(ABC):
     """A log: creates consumers, producers and admins. Shared by threads.
 
-    `features`: which of TRANSACTIONS and MEMBERSHIP it supports; using another feature raises TransportError.
+    `features`: which of TRANSACTIONS, MEMBERSHIP and STREAMS_GROUPS it supports; using another feature raises TransportError.
     """
 
     creates_written_topics = False
@@ -439,6 +497,10 @@ class Transport(ABC):
     def membership(self, group: str, member_id: str, assign: Assign) -> Membership:
         """Create a member of a group; `assign` is called while it is the leader. Raises TransportError if not supported."""
         raise TransportError(f"{type(self).__name__} offers no group membership")
+
+    def streams_membership(self, group: str, member_id: str, topology: StreamsTopology) -> Membership:
+        """Create a member of a streams group, whose coordinator assigns tasks (KIP-1071). Raises TransportError if not supported."""
+        raise TransportError(f"{type(self).__name__} offers no streams groups")
 
     def prepare_membership(self) -> None:  # noqa: B027 - only Kafka has something to prepare
         """Import the modules that `membership` needs; any thread may call it in advance."""

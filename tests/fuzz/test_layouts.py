@@ -20,6 +20,8 @@ def test_internal_topics_are_those_of_kafka_streams(tmp_path: Path):
     assert counted["laid out"] > N / 2
     assert counted["sizes refused"] > N / 10
     assert counted["topics"] > 3 * N
+    assert counted["streams groups"] > N / 2
+    assert counted["other order of joined topics"] < N / 20
 
 
 def test_a_seed_gives_the_same_layout():

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from streamkit.changes.marks import check_marks, write_marks
 from streamkit.changes.of_log import records_of, unknown_changelogs
+from streamkit.config.application_config import STREAMS
 from streamkit.errors import (
     ConfigError,
     RetriableTransportError,
@@ -40,6 +41,7 @@ from streamkit.runtime.local.signal_handlers import catch_signals
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state
 from streamkit.runtime.local.status_model import ApplicationStatus
 from streamkit.runtime.local.stream_thread import FailureHandler, StreamThread, Threads, failure_response
+from streamkit.runtime.local.streams_group import streams_topology
 from streamkit.runtime.local.subscription_codec import Subscription
 from streamkit.runtime.local.task_assignor import Leader, Rules
 from streamkit.runtime.operations.group_lag import has_records
@@ -48,6 +50,7 @@ from streamkit.runtime.operations.opening import address, silence_of
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from streamkit.transport.log_interface import (
     MEMBERSHIP,
+    STREAMS_GROUPS,
     TRANSACTIONS,
     Admin,
     Consumer,
@@ -268,9 +271,13 @@ class Application(InstanceMetadataReader):
             self._coordinator, lambda: self.threads, *times, unchanged=self._threads.unchanged
         )
         if MEMBERSHIP in self.transport.features:
-            leader = Leader(topics, changelogs, Rules.of(config), self._ends)
             member = f"{process}-{socket.gethostname()}-{os.getpid()}"
-            membership = self.transport.membership(plan.application, member, leader.decide)
+            if config.group_protocol == STREAMS and STREAMS_GROUPS in self.transport.features:
+                topology = streams_topology(plan, topics, self._settings.max_poll_interval_ms)
+                membership = self.transport.streams_membership(plan.application, member, topology)
+            else:
+                leader = Leader(topics, changelogs, Rules.of(config), self._ends)
+                membership = self.transport.membership(plan.application, member, leader.decide)
             retries.call_in_thread(partial(self._coordinator.join, membership))
             self._rebalance_listener.assign_first({})
         else:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from streamkit.transport.kafka.kafka_errors import logger
 from streamkit.transport.log_interface import (
     MEMBERSHIP,
+    STREAMS_GROUPS,
     TRANSACTIONS,
     Admin,
     Assign,
     Consumer,
     Membership,
     Producer,
+    StreamsTopology,
     Transport,
 )
 
@@ -72,7 +74,7 @@ class KafkaTransport(Transport):
     """
 
     marks_commits = True
-    features = frozenset({TRANSACTIONS, MEMBERSHIP})
+    features = frozenset({TRANSACTIONS, MEMBERSHIP, STREAMS_GROUPS})
 
     def __init__(self, bootstrap: str, settings: Settings | None = None):
         self.bootstrap = bootstrap
@@ -110,6 +112,12 @@ class KafkaTransport(Transport):
         # Brokers create member ids, which begin with the client id.
         config, timeout = self._config({}, ("consumer", "main"), member_id)
         return KafkaMembership(config, timeout, group, assign)
+
+    def streams_membership(self, group: str, member_id: str, topology: StreamsTopology) -> Membership:
+        from streamkit.transport.kafka.streams_membership import StreamsMembership
+
+        config, timeout = self._config({}, ("consumer", "main"), member_id)
+        return StreamsMembership(config, timeout, group, topology)
 
     def prepare_membership(self) -> None:
         import streamkit.transport.kafka.kafka_membership  # noqa: F401 - its import takes a seventh of the start-up time

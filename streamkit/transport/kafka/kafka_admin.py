@@ -155,10 +155,10 @@ class KafkaAdmin(Admin):
     def _described(self, group: str) -> GroupDescription:
         # librdkafka aborts the process if brokers stop answering while it looks for the coordinator (its issue 4605). It is
         # used only for groups of the new consumer protocol, which kafka-python lists but can't describe.
-        from streamkit.transport.kafka.python_client import classic_group, is_consumer_group
+        from streamkit.transport.kafka.python_client import classic_group, is_consumer_group, streams_group
 
         client = self._connected(f"group {group} could not be described")
-        found = classic_group(client, group, self._address)
+        found = classic_group(client, group, self._address) or streams_group(client, group, self._address)
         if found is not None:
             return found
         if is_consumer_group(client, group, self._address):

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin.groups import DescribeGroupsResponse
 
+    from streamkit.transport.kafka.messages import StreamsGroupDescribeResponse
 
-_REBALANCING = ("PreparingRebalance", "CompletingRebalance")
+
+_REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
 def python_settings(config: Mapping[str, str]) -> dict[str, object]:
@@ -233,6 +235,48 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
         places = frozenset(TopicPartition(*place) for place in assigned.partitions()) if assigned else frozenset()
         members.append(GroupMember(member.member_id, member.client_id, places))
     return GroupDescription(tuple(members), answer.group_state in _REBALANCING)
+
+
+def streams_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:
+    """Return the members of a group, None if no streams group (KIP-1071) has its name. Raises TransportError."""
+    from kafka.errors import GroupIdNotFoundError, IncompatibleBrokerVersion, NoError, for_code
+
+    from streamkit.transport.kafka.messages import StreamsGroupDescribeRequest
+
+    async def ask() -> StreamsGroupDescribeResponse:
+        coordinators = await admin._find_coordinator_ids([group])
+        request = StreamsGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        answer: StreamsGroupDescribeResponse = await admin._manager.send(request, node_id=coordinators[group])
+        return answer
+
+    with translated(f"group {group} could not be described", address):
+        try:
+            answer = admin._manager.run(ask).groups[0]
+        except IncompatibleBrokerVersion:
+            return None
+        error = for_code(answer.error_code)
+        if error is GroupIdNotFoundError or answer.group_state == "Dead":
+            return None
+        if error is not NoError:
+            raise error(answer.error_message or "")
+    topics = {
+        sub.subtopology_id: [*sub.source_topics, *(topic.name for topic in sub.repartition_source_topics)]
+        for sub in (answer.topology.subtopologies if answer.topology else None) or ()
+    }
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            frozenset(
+                TopicPartition(topic, number)
+                for tasks in member.assignment.active_tasks
+                for topic in topics.get(tasks.subtopology_id, ())
+                for number in tasks.partitions
+            ),
+        )
+        for member in answer.members
+    )
+    return GroupDescription(members, answer.group_state in _REBALANCING)
 
 
 def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool:

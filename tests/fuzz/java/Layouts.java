@@ -3,16 +3,20 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import org.apache.kafka.clients.consumer.internals.StreamsGroupHeartbeatRequestManager;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.message.StreamsGroupHeartbeatRequestData;
+import org.apache.kafka.common.protocol.MessageUtil;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
@@ -23,6 +27,7 @@ import org.apache.kafka.streams.processor.internals.InternalTopicManager;
 import org.apache.kafka.streams.processor.internals.InternalTopologyBuilder;
 import org.apache.kafka.streams.processor.internals.PartitionGrouper;
 import org.apache.kafka.streams.processor.internals.RepartitionTopics;
+import org.apache.kafka.streams.processor.internals.StreamThread;
 import org.apache.kafka.streams.processor.internals.TopologyMetadata;
 import org.apache.kafka.streams.processor.internals.TopologyMetadata.Subtopology;
 import org.apache.kafka.streams.processor.internals.assignment.CopartitionedTopicsEnforcer;
@@ -49,6 +54,7 @@ final class Layouts {
         try {
             answer.put("tasks", layouts.tasks(counts));
             answer.put("topics", layouts.topics());
+            answer.put("group", layouts.group());
         } catch (RuntimeException e) {
             answer.put("error", e.toString());
         }
@@ -90,6 +96,47 @@ final class Layouts {
         made.forEach((name, topic) ->
             topics.put(name, List.of(topic.numberOfPartitions().orElse(-1), new TreeMap<>(topic.properties(defaults, additional)))));
         return topics;
+    }
+
+    /** The bytes of a heartbeat with what a streams group takes for its topology; empty where Kafka Streams can't be in such a group. */
+    private String group() {
+        try {
+            return heartbeat();
+        } catch (IllegalStateException e) {
+            return "";
+        }
+    }
+
+    private String heartbeat() {
+        if ((boolean) hidden(() -> invoke(builder, InternalTopologyBuilder.class, "usesPatternSubscription"))) {
+            return "";
+        }
+        Object subs = hidden(() -> invoke(null, StreamThread.class, "initBrokerTopology", config, builder));
+        Class<?> state = (Class<?>) hidden(() -> Class.forName(StreamsGroupHeartbeatRequestManager.class.getName() + "$HeartbeatState"));
+        StreamsGroupHeartbeatRequestData.Topology message = new StreamsGroupHeartbeatRequestData.Topology();
+        message.setSubtopologies(subtopologies(hidden(() -> invoke(null, state, "fromStreamsToHeartbeatRequest", subs))));
+        return HexFormat.of().formatHex(MessageUtil.toVersionPrefixedBytes((short) 0, new StreamsGroupHeartbeatRequestData().setTopology(message)));
+    }
+
+    @SuppressWarnings("unchecked")
+    private static List<StreamsGroupHeartbeatRequestData.Subtopology> subtopologies(Object list) {
+        return (List<StreamsGroupHeartbeatRequestData.Subtopology>) list;
+    }
+
+    /** Calls the method of this name that takes such arguments, whoever may see it. */
+    private static Object invoke(Object target, Class<?> type, String name, Object... arguments) throws ReflectiveOperationException {
+        for (var method : type.getDeclaredMethods()) {
+            Class<?>[] types = method.getParameterTypes();
+            boolean fits = method.getName().equals(name) && types.length == arguments.length;
+            for (int i = 0; fits && i < types.length; i++) {
+                fits = types[i].isInstance(arguments[i]);
+            }
+            if (fits) {
+                method.setAccessible(true);
+                return method.invoke(target, arguments);
+            }
+        }
+        throw new NoSuchMethodException(name);
     }
 
     /** What only reflection reaches. */

@@ -1,0 +1,105 @@
+"""What an instance says to a streams group, and makes of its answers (KIP-1071): StreamThread.initBrokerTopology."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from streamkit.errors import InvalidTopologyError
+from streamkit.hashing import hash_order
+from streamkit.plan.model import Plan, SourceNode, SubTopology
+from streamkit.plan.partitions import groups_on_log, source_topics
+from streamkit.record import TaskId, TopicPartition
+from streamkit.runtime.local.internal_topics import TopicsOnLog
+from streamkit.runtime.local.local_task import RUNNING
+from streamkit.runtime.local.subscription_codec import (
+    Assignment,
+    InstanceMetadata,
+    decode_subscription,
+    encode_assignment,
+)
+from streamkit.state.definitions import changelog_config
+from streamkit.transport.log_interface import (
+    NewTopic,
+    StreamsAssignment,
+    StreamsInstance,
+    StreamsTopology,
+    SubTopologyTopics,
+)
+
+
+def streams_topology(plan: Plan, topics: TopicsOnLog, rebalance_timeout_ms: int) -> StreamsTopology:
+    """Return what a member of the application's streams group needs. Raises InvalidTopologyError for sources by pattern."""
+    return StreamsTopology(
+        group_topics(plan),
+        topics.partitions_of,
+        partial(_instance, rebalance_timeout_ms),
+        partial(_encode, plan.config.application_server, topics),
+    )
+
+
+def group_topics(plan: Plan) -> dict[int, SubTopologyTopics]:
+    """Return the topics of each sub-topology that has tasks. Raises InvalidTopologyError for sources by pattern."""
+    return {each.id: _topics(plan, each) for each in plan.sub_topologies if not each.is_global}
+
+
+def _topics(plan: Plan, sub: SubTopology) -> SubTopologyTopics:
+    """Return the topics of a sub-topology as Kafka Streams names them: members of one group must say the same."""
+    pattern = next((node for node in sub.nodes.values() if isinstance(node, SourceNode) and node.pattern), None)
+    if pattern is not None:
+        raise InvalidTopologyError(
+            f"{pattern.name} reads topics by a pattern, which streams groups do not support; write `group.protocol: classic`"
+        )
+    internal = {plan.internal_name(name): topic for name, topic in plan.internal_topics.items()}
+    sources = set(source_topics(plan, sub, {}))
+    replicas = plan.config.replication_factor
+    repartitions = tuple(
+        NewTopic(name, internal[name].partitions or 0, internal[name].config, replicas)
+        for name in sorted(sources & internal.keys())
+    )
+    sinks = {plan.internal_name(topic) for topic in sub.sink_topics}
+    return SubTopologyTopics(
+        tuple(sorted(sources - internal.keys())),
+        tuple(sorted(sinks & internal.keys())),
+        repartitions,
+        _changelogs(plan, sub),
+        tuple(tuple(hash_order(group, copied=False)) for group in groups_on_log(plan, {}) if group <= sources),
+    )
+
+
+def _changelogs(plan: Plan, sub: SubTopology) -> tuple[NewTopic, ...]:
+    """Return the topics that stores are restored from, source topics among them."""
+    defaults = plan.config.topic_defaults()
+    additional = plan.config.windowstore_changelog_additional_retention_ms
+    found = {
+        name: NewTopic(
+            name, 0, changelog_config(plan.stores[store], defaults, additional), plan.config.replication_factor
+        )
+        for store in reversed(sub.stores)
+        if (name := plan.changelog_name(store)) is not None
+    }
+    return tuple(found[name] for name in sorted(found))
+
+
+def _instance(rebalance_timeout_ms: int, subscription: bytes) -> StreamsInstance:
+    """Turn what the leader of a classic group gets into what a streams group gets."""
+    found = decode_subscription(subscription)
+    sums = {task: offset for task, offset in found.offset_sums.items() if offset != RUNNING}
+    return StreamsInstance(
+        found.process, rebalance_timeout_ms, found.server, found.tags, offset_sums=sums, end=found.end
+    )
+
+
+def _encode(server: str, topics: TopicsOnLog, assignment: StreamsAssignment) -> bytes:
+    """Turn an assignment into that of a classic leader: this instance first, then others that can be queried."""
+    subs = {topic: sub for sub, inputs in topics.inputs.items() for topic in inputs}
+
+    def tasks(partitions: frozenset[TopicPartition]) -> tuple[TaskId, ...]:
+        return tuple(sorted({TaskId(subs[topic], number) for topic, number in partitions if topic in subs}))
+
+    own = InstanceMetadata(server, tuple(sorted(assignment.active)), tuple(sorted(assignment.standby)))
+    others = (
+        InstanceMetadata(endpoint, tasks(active), tasks(standby))
+        for endpoint, (active, standby) in assignment.endpoints.items()
+        if endpoint != server
+    )
+    return encode_assignment(Assignment((own, *others), end=assignment.end))

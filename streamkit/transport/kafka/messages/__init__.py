@@ -1,0 +1,29 @@
+"""The messages of streams groups (KIP-1071, KIP-1331), which kafka-python lacks, as schemas in Kafka's notation."""
+
+from __future__ import annotations
+
+from kafka.protocol.api_message import ApiMessage
+
+
+class StreamsGroupHeartbeatRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]  # kafka-python has no types
+    """Joins a streams group, remains in it or leaves it."""
+
+
+class StreamsGroupHeartbeatResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """The epoch and the tasks of a member."""
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """Asks for the members of streams groups."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """The members of streams groups, with their tasks."""
+
+
+class StreamsGroupTopologyDescriptionUpdateRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """Gives a streams group the description of its topology."""
+
+
+class StreamsGroupTopologyDescriptionUpdateResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """Whether the group took the description."""

@@ -1,0 +1,550 @@
+"""Membership in a streams group (KIP-1071): the group's coordinator assigns tasks, in its answers to heartbeats.
+
+kafka-python carries the requests, which a thread sends. The member takes new tasks in `poll`; those that it has given up by the next
+poll are named no more in the heartbeat after it, so that the coordinator can assign them (StreamsMembershipManager).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum, auto
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka import errors as kafka_errors
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
+
+from streamkit.errors import FencedError, InvalidTopologyError, StreamkitError, TopicError, TransportError
+from streamkit.record import TaskId, TopicPartition
+from streamkit.transport.kafka.messages import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from streamkit.transport.kafka.python_client import connected_admin, translated
+from streamkit.transport.log_interface import (
+    CommittedOffset,
+    Describe,
+    Generation,
+    Membership,
+    NewTopic,
+    Rebalance,
+    StreamsAssignment,
+    StreamsInstance,
+    StreamsTopology,
+    SubTopologyTopics,
+    encode_generation,
+)
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+    from kafka.protocol.api_message import ApiMessage
+    from kafka.protocol.data_container import DataContainer
+
+log = logging.getLogger(__name__)
+
+_COMMIT_VERSION = 9
+"""The last version that names topics, not their ids, and the first that takes a member's epoch."""
+_JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
+"""Epochs of a member that joins, that leaves, and of a static one that will be back."""
+_TOPOLOGY_EPOCH = 0
+"""As in Kafka Streams 4.4: a group keeps its first topology until it is empty."""
+_FIRST_INTERVAL = 5.0
+"""Seconds between heartbeats until the coordinator names its interval (group.streams.heartbeat.interval.ms)."""
+_BACKOFF = 0.1
+
+_Request = StreamsGroupHeartbeatRequest
+_FATAL = {
+    kafka_errors.GroupAuthorizationFailedError.errno,
+    kafka_errors.TopicAuthorizationFailedError.errno,
+    kafka_errors.InvalidRequestError.errno,
+    kafka_errors.GroupMaxSizeReachedError.errno,
+    kafka_errors.FencedInstanceIdError.errno,
+    kafka_errors.UnsupportedVersionError.errno,
+    kafka_errors.InconsistentGroupProtocolError.errno,
+    130,  # STREAMS_INVALID_TOPOLOGY
+    131,  # STREAMS_INVALID_TOPOLOGY_EPOCH
+    132,  # STREAMS_TOPOLOGY_FENCED
+}
+_FENCED = {kafka_errors.FencedMemberEpochError.errno, kafka_errors.UnknownMemberIdError.errno}
+
+
+class _State(Enum):
+    """How far a member is in the group."""
+
+    OUT = auto()
+    """It joins at the next poll."""
+    JOINING = auto()
+    MEMBER = auto()
+    LOST = auto()
+    """The next poll says that its tasks are lost."""
+    LEFT = auto()
+
+
+class _Status(IntEnum):
+    """What a coordinator says of a group (StreamsGroupHeartbeatResponse.Status)."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+    MISSING_CLIENT_TAGS = 6
+
+
+class _Tasks(NamedTuple):
+    """The tasks of a member."""
+
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    warmup: frozenset[TaskId] = frozenset()
+
+
+_NO_TASKS = _Tasks()
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """What the coordinator has said last."""
+
+    epoch: int = _JOIN
+    tasks: _Tasks = _NO_TASKS
+    endpoints_epoch: int = -1
+    endpoints: Mapping[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] | None = None
+    end: bool = False
+
+
+class StreamsMembership(Membership):
+    """A member of a streams group: one for each instance, whatever the number of its threads; static with group.instance.id."""
+
+    def __init__(self, settings: Mapping[str, str], timeout: float, group: str, topology: StreamsTopology):
+        """`settings`: librdkafka's names; `timeout`: seconds for which a call may wait for brokers."""
+        self._settings = settings
+        self._address = settings["bootstrap.servers"]
+        self._group = group
+        self._instance = settings.get("group.instance.id") or None
+        self._timeout = timeout
+        self._topology = topology
+        self._member = str(uuid.uuid4())
+        self._describe: Describe = bytes
+        self._admin: KafkaAdminClient | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        # All that follows belongs to the lock of `_changed`.
+        self._state = _State.OUT
+        self._interval = _FIRST_INTERVAL
+        self._due = 0.0
+        self._decided = _Decision()
+        self._reported = _Decision()
+        """What the last poll returned."""
+        self._owned = _Tasks()
+        """The tasks of this member: those of the last poll but one, until the next poll is called."""
+        self._said: _Tasks | None = None
+        """The tasks that the last heartbeat named; None: the next one has to name all."""
+        self._resync = False
+        """Whether an answer was lost, which may have had other tasks: the coordinator repeats them to a member that joins."""
+        self._must_report = False
+        self._failure: StreamkitError | None = None
+        self._missing_since: float | None = None
+        self._warned: tuple[str, ...] = ()
+
+    @property
+    def member_id(self) -> str:
+        """The id that this member has given itself, as members of streams groups do."""
+        return self._member
+
+    def join(self, metadata: Describe, topics: Iterable[str]) -> None:
+        if self._admin is None:
+            self._admin = connected_admin(self._settings, self._timeout, "the group could not be joined")
+        with self._changed:
+            self._describe = metadata
+            if self._thread is None:
+                self._state = _State.JOINING
+                self._thread = threading.Thread(target=self._beat, name="streams-group", daemon=True)
+                self._thread.start()
+            self._wake()
+
+    def rebalance(self) -> None:
+        with self._changed:
+            self._must_report = True
+            self._wake()
+
+    def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
+        with self._changed:
+            if join:
+                self._go_on()
+            self._changed.wait_for(lambda: self._has_news(join), timeout_ms / 1000)
+            if self._failure is not None:
+                raise self._failure
+            if self._state is _State.LOST:
+                self._state = _State.OUT
+                raise FencedError(f"group {self._group} went on without this member: its tasks are lost")
+            return self._take() if join and self._has_assignment() else None
+
+    def group_metadata(self) -> bytes:
+        with self._changed:
+            return encode_generation(Generation(self._group, self._decided.epoch, self._member), self._instance)
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        deadline = monotonic() + self._timeout
+        with translated("offsets could not be committed", self._address):
+            while True:
+                with self._changed:
+                    if self._state is not _State.MEMBER:
+                        raise FencedError(f"this member is not in group {self._group}: its tasks are lost")
+                    epoch = self._decided.epoch
+                try:
+                    self._commit(offsets, epoch)
+                    return
+                except kafka_errors.KafkaError as error:
+                    # The epoch has changed by a heartbeat whose answer is on its way (brokers before 4.4, KIP-1251).
+                    is_stale = isinstance(error, kafka_errors.StaleMemberEpochError)
+                    if not (is_stale or error.retriable) or monotonic() > deadline:
+                        raise
+                    self._forget_coordinator()
+                with self._changed:
+                    self._changed.wait(_BACKOFF)
+
+    def give_up(self, reason: str) -> None:
+        with self._changed:
+            self._lose()
+        with translated("the group could not be left", self._address):
+            self._send(self._plain(_LEAVE))
+
+    def leave(self) -> None:
+        with self._changed:
+            is_member = self._state in (_State.MEMBER, _State.JOINING)
+            self._state = _State.LEFT
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._admin is None:
+            return
+        # Otherwise the coordinator removes the member after group.streams.session.timeout.ms.
+        with suppress(StreamkitError, kafka_errors.KafkaError):
+            if is_member:
+                self._send(self._plain(_LEAVE if self._instance is None else _LEAVE_FOR_A_WHILE))
+        with suppress(kafka_errors.KafkaError):
+            self._admin.close()
+        self._admin = None
+
+    # -- The member's side of an assignment; callers hold the lock --------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Join after a loss, or own what the last poll returned: what it took away is given up by now."""
+        if self._state is _State.OUT:
+            self._state = _State.JOINING
+            self._wake()
+        elif self._owned != self._reported.tasks:
+            self._owned = self._reported.tasks
+            self._wake()
+
+    def _has_news(self, join: bool) -> bool:
+        return self._failure is not None or self._state is _State.LOST or (join and self._has_assignment())
+
+    def _has_assignment(self) -> bool:
+        """Whether the coordinator has said something that the last Rebalance did not contain."""
+        return self._state is _State.MEMBER and (self._must_report or self._decided != self._reported)
+
+    def _take(self) -> Rebalance:
+        before, after = self._partitions(self._owned.active), self._partitions(self._decided.tasks.active)
+        self._must_report, self._reported = False, self._decided
+        tasks = self._decided.tasks
+        assignment = StreamsAssignment(
+            tasks.active, tasks.standby | tasks.warmup, self._decided.endpoints or {}, self._decided.end
+        )
+        data = self._topology.encode(assignment)
+        return Rebalance(self._decided.epoch, after, before - after, after - before, data)
+
+    def _partitions(self, tasks: Iterable[TaskId]) -> frozenset[TopicPartition]:
+        return frozenset(partition for task in tasks for partition in self._topology.inputs(task))
+
+    def _lose(self) -> None:
+        """Forget all tasks: the next poll raises FencedError, and the one after that joins again."""
+        self._state, self._resync, self._said = _State.LOST, False, None
+        self._decided, self._reported, self._owned = _Decision(), _Decision(), _Tasks()
+        self._changed.notify_all()
+
+    def _wake(self) -> None:
+        self._due = 0.0
+        self._changed.notify_all()
+
+    # -- Heartbeats -------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_due():
+                    waits = self._state in (_State.MEMBER, _State.JOINING)
+                    self._changed.wait(max(0.0, self._due - monotonic()) if waits else None)
+                if self._state is _State.LEFT:
+                    return
+                self._due = monotonic() + self._interval
+            try:
+                with self._changed:
+                    request, named = self._heartbeat()
+                self._answered(self._send(request), request.member_epoch == _JOIN, named)
+            except Exception as error:
+                self._failed(error)
+
+    def _is_due(self) -> bool:
+        if self._state is _State.LEFT:
+            return True
+        return self._state in (_State.MEMBER, _State.JOINING) and monotonic() >= self._due
+
+    def _heartbeat(self) -> tuple[StreamsGroupHeartbeatRequest, _Tasks]:
+        """Return the next heartbeat, and the tasks of which it lets the coordinator know."""
+        instance = self._topology.decode(self._describe())
+        joins = self._state is _State.JOINING or self._resync
+        request = self._plain(_JOIN if joins else self._decided.epoch)
+        request.endpoint_information_epoch = -1 if joins else self._decided.endpoints_epoch
+        request.shutdown_application = instance.end
+        request.task_offsets = _offsets(instance.offset_sums)
+        request.task_end_offsets = _offsets(instance.end_offset_sums)
+        tasks = _Tasks() if joins else self._owned
+        if joins:
+            _describe_instance(request, instance, self._topology.sub_topologies)
+        if joins or tasks != self._said:
+            request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
+        return request, tasks
+
+    def _plain(self, epoch: int) -> StreamsGroupHeartbeatRequest:
+        """Return a heartbeat that only says who sends it."""
+        return _Request(
+            group_id=self._group,
+            member_id=self._member,
+            member_epoch=epoch,
+            endpoint_information_epoch=-1,
+            instance_id=self._instance,
+        )
+
+    def _answered(self, answer: StreamsGroupHeartbeatResponse, joins: bool, named: _Tasks) -> None:
+        error = kafka_errors.for_code(answer.error_code)
+        if error is not kafka_errors.NoError:
+            raise error(answer.error_message or "")
+        with self._changed:
+            if self._state is not (_State.JOINING if joins and not self._resync else _State.MEMBER):
+                # Meanwhile the member has left.
+                return
+            self._interval = answer.heartbeat_interval_ms / 1000
+            self._due = min(self._due, monotonic() + self._interval)
+            decided = _updated(self._decided, answer)
+            if self._resync and not self._reported.tasks.active <= decided.tasks.active:
+                # What the lost answer took away may run elsewhere by now.
+                self._lose()
+                return
+            self._state, self._resync, self._said = _State.MEMBER, False, named
+            self._decided = replace(decided, end=self._has_ended(answer.status or ()))
+            self._changed.notify_all()
+
+    def _has_ended(self, statuses: Sequence[DataContainer]) -> bool:
+        """Note what the coordinator says of the group; return whether all instances must stop (handleStreamsRebalanceData)."""
+        details = {status.status_code: status.status_detail for status in statuses}
+        wrong = details.get(_Status.INCORRECTLY_PARTITIONED_TOPICS)
+        if wrong is not None:
+            self._failure = InvalidTopologyError(wrong)
+        missing = details.get(_Status.MISSING_SOURCE_TOPICS)
+        if missing is None:
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = monotonic()
+        elif monotonic() - self._missing_since >= 2 * self._interval:
+            self._failure = TopicError(f"source topics are missing: {missing}")
+        said = tuple(f"{detail}" for code, detail in sorted(details.items()) if code != _Status.SHUTDOWN_APPLICATION)
+        if said != self._warned:
+            self._warned = said
+            for detail in said:
+                log.warning("group %s: %s", self._group, detail)
+        return _Status.SHUTDOWN_APPLICATION in details
+
+    def _failed(self, error: Exception) -> None:
+        """Go on after a heartbeat that failed: again, as a new member, or not at all."""
+        number = getattr(error, "errno", None) if isinstance(error, kafka_errors.BrokerResponseError) else None
+        with self._changed:
+            self._said = None
+            self._due = monotonic() + _BACKOFF
+            if self._state not in (_State.MEMBER, _State.JOINING):
+                return
+            if number in _FENCED:
+                log.info("group %s: %s", self._group, error)
+                self._lose()
+            elif number in _FATAL or not isinstance(error, kafka_errors.KafkaError | TransportError):
+                self._failure = self._fatal(error)
+                self._changed.notify_all()
+            elif isinstance(error, kafka_errors.UnreleasedInstanceIdError):
+                # Of an instance that was killed; Kafka Streams ends here. The coordinator releases it when its session ends.
+                log.info("group %s: %s", self._group, error)
+                self._due = monotonic() + self._interval
+            elif number is None:
+                self._resync = self._state is _State.MEMBER
+            self._forget_coordinator()
+        log.debug("a heartbeat to group %s failed: %s", self._group, error)
+
+    def _fatal(self, error: Exception) -> StreamkitError:
+        if isinstance(error, kafka_errors.InvalidRequestError) and "Topology updates" in str(error):
+            return TransportError(
+                f"group {self._group} has another topology; stop all its members first, since a streams group takes a new "
+                "topology only while it is empty"
+            )
+        try:
+            with translated("the group could not be joined", self._address):
+                raise error
+        except StreamkitError as translated_error:
+            return translated_error
+        except Exception as other:
+            return TransportError(f"the group could not be joined: {type(other).__name__}: {other}")
+
+    # -- Requests ---------------------------------------------------------------------------------------------------------
+
+    def _send(self, request: ApiMessage) -> ApiMessage:
+        admin = self._admin
+        assert admin is not None
+
+        async def ask() -> ApiMessage:
+            coordinators = await admin._find_coordinator_ids([self._group])
+            return await admin._manager.send(request, node_id=coordinators[self._group])
+
+        return admin._manager.run(ask)
+
+    def _forget_coordinator(self) -> None:
+        """Ask for the coordinator again before the next request."""
+        from kafka.protocol.metadata import CoordinatorType
+
+        assert self._admin is not None
+        self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, self._group), None)
+
+    def _commit(self, offsets: Mapping[TopicPartition, CommittedOffset], epoch: int) -> None:
+        by_topic = defaultdict(list)
+        topic_of = OffsetCommitRequest.OffsetCommitRequestTopic
+        for (topic, number), committed in offsets.items():
+            by_topic[topic].append(
+                topic_of.OffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=committed.offset,
+                    committed_metadata=committed.metadata,
+                )
+            )
+        answer: OffsetCommitResponse = self._send(
+            OffsetCommitRequest(
+                version=_COMMIT_VERSION,
+                group_id=self._group,
+                generation_id_or_member_epoch=epoch,
+                member_id=self._member,
+                group_instance_id=self._instance,
+                topics=[topic_of(name=t, partitions=p) for t, p in by_topic.items()],
+            )
+        )
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                error = kafka_errors.for_code(partition.error_code)
+                if error is not kafka_errors.NoError:
+                    raise error(f"{topic.name}-{partition.partition_index}")
+
+
+# The parts of messages.
+
+
+def _describe_instance(
+    request: StreamsGroupHeartbeatRequest, instance: StreamsInstance, topology: Mapping[int, SubTopologyTopics]
+) -> None:
+    """Add to a request what a member says only when it joins."""
+    request.topology = topology_message(topology)
+    request.rebalance_timeout_ms = instance.rebalance_timeout_ms
+    request.process_id = instance.process
+    if instance.server:
+        host, _, port = instance.server.rpartition(":")
+        request.user_endpoint = _Request.Endpoint(host=host, port=int(port))
+    request.rack_id = instance.rack or None
+    request.client_tags = _pairs(instance.tags)
+
+
+def topology_message(topology: Mapping[int, SubTopologyTopics]) -> DataContainer:
+    """Return what a group takes for its topology: it refuses members whose message has other bytes."""
+    subs = [_sub_topology(number, topics) for number, topics in sorted(topology.items(), key=_by_text)]
+    return _Request.Topology(epoch=_TOPOLOGY_EPOCH, subtopologies=subs)
+
+
+def _by_text(item: tuple[int, SubTopologyTopics]) -> str:
+    return str(item[0])
+
+
+def _sub_topology(number: int, topics: SubTopologyTopics) -> DataContainer:
+    kind = _Request.Topology.Subtopology
+    sources = {topic: index for index, topic in enumerate(topics.sources)}
+    repartitions = {topic.name: index for index, topic in enumerate(topics.repartition_sources)}
+    return kind(
+        subtopology_id=str(number),
+        source_topics=list(topics.sources),
+        repartition_sink_topics=list(topics.repartition_sinks),
+        repartition_source_topics=[_topic(topic) for topic in topics.repartition_sources],
+        state_changelog_topics=[_topic(topic) for topic in topics.changelogs],
+        copartition_groups=[
+            kind.CopartitionGroup(
+                source_topics=[sources[topic] for topic in group if topic in sources],
+                repartition_source_topics=[repartitions[topic] for topic in group if topic in repartitions],
+            )
+            for group in topics.copartition_groups
+        ],
+    )
+
+
+def _topic(topic: NewTopic) -> DataContainer:
+    return _Request.Topology.Subtopology.TopicInfo(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        topic_configs=_pairs(topic.config),
+    )
+
+
+def _pairs(values: Mapping[str, str]) -> list[DataContainer]:
+    return [_Request.KeyValue(key=key, value=value) for key, value in sorted(values.items())]
+
+
+def _offsets(sums: Mapping[TaskId, int]) -> list[DataContainer]:
+    return [
+        _Request.TaskOffset(subtopology_id=str(sub), partition=partition, offset=offset)
+        for (sub, partition), offset in sums.items()
+    ]
+
+
+def _grouped(tasks: Iterable[TaskId]) -> list[DataContainer]:
+    by_sub: dict[int, list[int]] = defaultdict(list)
+    for sub, partition in sorted(tasks):
+        by_sub[sub].append(partition)
+    return [_Request.TaskIds(subtopology_id=str(sub), partitions=partitions) for sub, partitions in by_sub.items()]
+
+
+def _updated(decided: _Decision, answer: StreamsGroupHeartbeatResponse) -> _Decision:
+    """Return a decision with what an answer changes: an answer repeats neither tasks nor endpoints."""
+    tasks, endpoints, epoch = decided.tasks, decided.endpoints, decided.endpoints_epoch
+    if answer.active_tasks is not None:
+        tasks = _Tasks(
+            *(
+                frozenset(TaskId(int(each.subtopology_id), number) for each in listed for number in each.partitions)
+                for listed in (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks)
+            )
+        )
+    if answer.partitions_by_user_endpoint is not None:
+        epoch, endpoints = answer.endpoint_information_epoch, _endpoints(answer.partitions_by_user_endpoint)
+    return replace(decided, epoch=answer.member_epoch, tasks=tasks, endpoints=endpoints, endpoints_epoch=epoch)
+
+
+def _endpoints(
+    listed: Iterable[DataContainer],
+) -> dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]]:
+    """Return active and standby partitions by host and port; a thread of Java has an entry of its own."""
+    found: dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] = {}
+    for each in listed:
+        server = f"{each.user_endpoint.host}:{each.user_endpoint.port}"
+        active, standby = found.get(server, (frozenset(), frozenset()))
+        found[server] = active | _partitions(each.active_partitions), standby | _partitions(each.standby_partitions)
+    return found
+
+
+def _partitions(listed: Iterable[DataContainer]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(each.topic, number) for each in listed for number in each.partitions)
