@@ -30,6 +30,15 @@ from streamkit.errors import ConfigError, UsageError
 EXACTLY_ONCE = "exactly_once_v2"
 STREAMS = "streams"
 """The value of group.protocol with which a coordinator of brokers assigns tasks."""
+_SET_ON_GROUPS = {
+    name: f"with group.protocol {STREAMS} it is {instead} of the group, which kafka-configs.sh sets"
+    for name, instead in {
+        "num.standby.replicas": "streams.num.standby.replicas",
+        "max.warmup.replicas": "streams.num.warmup.replicas",
+        "acceptable.recovery.lag": "streams.acceptable.recovery.lag",
+        "rack.aware.assignment.tags": "streams.rack.aware.assignment.tags",
+    }.items()
+}
 EOS_COMMIT_INTERVAL_MS = 100
 TRANSACTION_TIMEOUT_MS = 10_000
 ROLES = {
@@ -159,10 +168,13 @@ class Config(ApplicationSettings, RegistrySettings):
 
     def without_effect(self) -> dict[str, str]:
         """Return, for each setting that has no effect but differs from its default, the reason, by name."""
+        brokers = _SET_ON_GROUPS if self.group_protocol == STREAMS and not self.embedded else {}
         return {
             name: reason
             for name, value in self._values.items()
-            if name in SETTINGS and (reason := SETTINGS[name].no_effect) and value != default_of(SETTINGS[name])
+            if name in SETTINGS
+            and (reason := SETTINGS[name].no_effect or brokers.get(name))
+            and value != default_of(SETTINGS[name])
         }
 
     def origin(self, name: str) -> str:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from kafka.errors import KafkaConnectionError
 
+from streamkit.errors import FencedError, TransportError
+from streamkit.record import TopicPartition
 from streamkit.transport.kafka import KafkaTransport
-from streamkit.transport.log_interface import GroupDescription
+from streamkit.transport.kafka.streams_membership import StreamsMembership
+from streamkit.transport.log_interface import (
+    CommittedOffset,
+    GroupDescription,
+    Rebalance,
+    StreamsInstance,
+    StreamsTopology,
+    SubTopologyTopics,
+)
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import App, Log, kill, until
 from tests.broker.word_count import feed, latest, lines, truth, word_count
@@ -28,6 +40,7 @@ group.streams.assignment.interval.ms=0
 group.streams.session.timeout.ms=6000
 group.streams.min.session.timeout.ms=1000
 group.streams.max.session.timeout.ms=60000
+group.streams.num.standby.replicas=1
 """
 
 
@@ -54,8 +67,9 @@ def instance(app: App, number: int) -> Iterator[subprocess.Popen]:
         process = subprocess.Popen(command("run", app.path, "--set", f"state.dir={state}"), stderr=err)
     try:
         yield process
-        process.terminate()
-        assert process.wait(LIMIT_S) == 0
+        if process.poll() is None:
+            process.terminate()
+            assert process.wait(LIMIT_S) == 0
     finally:
         kill([process])
 
@@ -136,3 +150,170 @@ def test_tasks_move_between_java_and_streamkit_in_one_group(log: Log, tmp_path: 
         fed(app, 5)
         until(lambda: counts_so_far(app, 5), "streamkit has counted to the end")
     assert described(app).members == ()
+
+
+def test_killed_instances_lose_and_double_nothing(log: Log, tmp_path: Path) -> None:
+    guarantee = "exactly_once_v2"
+    app = application(tmp_path, log, guarantee)
+    with instance(app, 1):
+        with java(app, guarantee) as killed_java, instance(app, 2) as killed:
+            settles(app, share_tasks(4), "all have tasks")
+            fed(app, 1)
+            until(lambda: counts_so_far(app, 1), "all have counted")
+            fed(app, 2)
+            kill([killed, killed_java])
+            until(lambda: counts_so_far(app, 2), "what is left has counted")
+            fed(app, 3)
+        until(lambda: counts_so_far(app, 3), "streamkit has counted to the end")
+
+
+def test_an_application_moves_from_a_classic_group_and_back(log: Log, tmp_path: Path) -> None:
+    app = application(tmp_path, log)
+    fed(app, 1)
+    assert app.run("--set", "group.protocol=classic").code == 0
+    assert counts_so_far(app, 1)
+    fed(app, 2)
+    assert app.run().code == 0
+    assert counts_so_far(app, 2)
+    fed(app, 3)
+    assert app.run("--set", "group.protocol=classic").code == 0
+    assert counts_so_far(app, 3)
+
+
+class Members:
+    """Members of one streams group, whose topology reads one topic."""
+
+    def __init__(self, log: Log, group: str, topics: tuple[str, ...] = ("in",)):
+        self.log, self.group = log, group
+        for topic in topics:
+            log.create(f"{group}-{topic}", 4)
+        names = tuple(f"{group}-{topic}" for topic in topics)
+        self.topology = StreamsTopology(
+            {0: SubTopologyTopics(names, (), (), (), ())},
+            lambda task: [TopicPartition(name, task.partition) for name in names],
+            lambda data: StreamsInstance(data.decode(), 60_000),
+            lambda assignment: b"",
+        )
+        self.opened: list[StreamsMembership] = []
+
+    def join(self, name: str, static_id: str = "") -> StreamsMembership:
+        settings = {"consumer": {"group.instance.id": static_id}} if static_id else {}
+        member = KafkaTransport(self.log.address, settings).streams_membership(self.group, name, self.topology)
+        assert isinstance(member, StreamsMembership)
+        self.opened.append(member)
+        member.join(name.encode, ())
+        return member
+
+    def own(self, *shares: int) -> list[Rebalance]:
+        """Poll all members until they own so many partitions each; return the last assignments."""
+        last: dict[StreamsMembership, Rebalance] = {}
+
+        def settled() -> bool:
+            for member in self.opened:
+                last[member] = member.poll(50) or last.get(member) or Rebalance(0, *[frozenset()] * 3, b"")
+            return [len(last[member].partitions) for member in self.opened] == list(shares)
+
+        until(settled, f"{shares} are owned")
+        return [last[member] for member in self.opened]
+
+    def close(self) -> None:
+        for member in self.opened:
+            member.leave()
+
+
+@pytest.fixture
+def members(log: Log, request: pytest.FixtureRequest) -> Iterator[Members]:
+    opened = Members(log, f"members-{request.node.name}")
+    yield opened
+    opened.close()
+
+
+def loses_an_answer(member: StreamsMembership) -> None:
+    """Let the connection break before the next answer with tasks arrives."""
+    send, lost = member._send, []
+
+    def broken(request: object) -> object:
+        answer = send(request)
+        if not lost and answer.active_tasks is not None:
+            lost.append(answer)
+            raise KafkaConnectionError("socket disconnected")
+        return answer
+
+    member._send = broken
+
+
+def test_tasks_in_a_lost_answer_are_asked_for_again(members: Members) -> None:
+    first, second = members.join("a"), members.join("b")
+    members.own(2, 2)
+    loses_an_answer(first)
+    second.leave()
+    members.opened.remove(second)
+    (rebalance,) = members.own(4)
+    assert len(rebalance.added) == 2
+
+
+def test_a_member_whose_tasks_were_taken_back_in_a_lost_answer_loses_all(members: Members) -> None:
+    first = members.join("a")
+    members.own(4)
+    loses_an_answer(first)
+    members.join("b")
+    with pytest.raises(FencedError, match="its tasks are lost"):
+        members.own(2, 2)
+    with pytest.raises(FencedError):
+        first.commit({TopicPartition(f"{members.group}-in", 0): CommittedOffset(1)})
+    members.own(2, 2)
+    first.commit({TopicPartition(f"{members.group}-in", 0): CommittedOffset(1)})
+    assert members.log.committed(members.group, f"{members.group}-in")[0][0] == 1
+
+
+def test_removed_members_say_so_once_and_join_again(members: Members) -> None:
+    members.join("a")
+    members.own(4)
+    with closing(KafkaTransport(members.log.address).admin()) as admin:
+        assert admin.remove_members(members.group) == [members.opened[0].member_id]
+    with pytest.raises(FencedError):
+        members.own(0)
+    members.own(4)
+
+
+def test_a_member_gives_up_its_tasks_before_another_has_them(members: Members) -> None:
+    first, second = members.join("a"), None
+    members.own(4)
+    second = members.join("b")
+    rebalance = None
+    while rebalance is None:
+        rebalance = first.poll(1000)
+    assert len(rebalance.revoked) == 2
+    # Not before the first member polls again, however often the second does.
+    got = [second.poll(200) for _ in range(5)]
+    assert not any(each.partitions for each in got if each)
+    members.own(2, 2)
+
+
+def test_a_group_refuses_another_topology(members: Members) -> None:
+    members.join("a")
+    members.own(4)
+    other = Members(members.log, members.group, ("in", "more"))
+    stranger = other.join("b")
+    with pytest.raises(TransportError, match="has another topology; stop all its members first"):
+        stranger.poll(60_000)
+    other.close()
+
+
+def test_a_static_member_has_its_tasks_again(members: Members) -> None:
+    first, second = members.join("a", "one"), members.join("b", "two")
+    before = members.own(2, 2)[0].partitions
+    first.leave()
+    members.opened[0] = members.join("c", "one")
+    members.opened.pop()
+    assert members.own(2, 2)[0].partitions == before
+    assert second.poll(0) is None
+
+
+def test_a_static_member_waits_for_the_session_of_the_one_before(members: Members) -> None:
+    first = members.join("a", "one")
+    members.own(4)
+    # Its heartbeats end, as those of a process that was killed.
+    first._send = lambda request: threading.Event().wait()
+    members.opened[:] = [members.join("b", "one")]
+    assert len(members.own(4)[0].partitions) == 4

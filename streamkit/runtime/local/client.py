@@ -54,6 +54,7 @@ from streamkit.transport.log_interface import (
     TRANSACTIONS,
     Admin,
     Consumer,
+    Membership,
     OpenTransaction,
     Outcome,
     Transport,
@@ -271,19 +272,23 @@ class Application(InstanceMetadataReader):
             self._coordinator, lambda: self.threads, *times, unchanged=self._threads.unchanged
         )
         if MEMBERSHIP in self.transport.features:
-            member = f"{process}-{socket.gethostname()}-{os.getpid()}"
-            if config.group_protocol == STREAMS and STREAMS_GROUPS in self.transport.features:
-                topology = streams_topology(plan, topics, self._settings.max_poll_interval_ms)
-                membership = self.transport.streams_membership(plan.application, member, topology)
-            else:
-                leader = Leader(topics, changelogs, Rules.of(config), self._ends)
-                membership = self.transport.membership(plan.application, member, leader.decide)
+            membership = self._membership(topics, changelogs)
             retries.call_in_thread(partial(self._coordinator.join, membership))
             self._rebalance_listener.assign_first({})
         else:
             self._rebalance_listener.assign_first(self._coordinator.assign_all())
         for thread in self.threads:
             thread.start()
+
+    def _membership(self, topics: TopicsOnLog, changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> Membership:
+        """Return a new member of the group: of a classic one, or of one whose coordinator assigns tasks."""
+        plan, config = self.plan, self.plan.config
+        member = f"{self.process_id}-{socket.gethostname()}-{os.getpid()}"
+        if config.group_protocol == STREAMS and STREAMS_GROUPS in self.transport.features:
+            topology = streams_topology(plan, topics, changelogs, self._ends, self._settings.max_poll_interval_ms)
+            return self.transport.streams_membership(plan.application, member, topology)
+        leader = Leader(topics, changelogs, Rules.of(config), self._ends)
+        return self.transport.membership(plan.application, member, leader.decide)
 
     def _describe(self, threads: int) -> Subscription:
         """Return the subscription of this process."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from streamkit.errors import InvalidTopologyError
+from streamkit.errors import InvalidTopologyError, TransportError
 from streamkit.hashing import hash_order
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.plan.partitions import groups_on_log, source_topics
@@ -26,13 +27,39 @@ from streamkit.transport.log_interface import (
     SubTopologyTopics,
 )
 
+Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 
-def streams_topology(plan: Plan, topics: TopicsOnLog, rebalance_timeout_ms: int) -> StreamsTopology:
-    """Return what a member of the application's streams group needs. Raises InvalidTopologyError for sources by pattern."""
+
+def streams_topology(
+    plan: Plan,
+    topics: TopicsOnLog,
+    changelogs: Mapping[TaskId, Sequence[TopicPartition]],
+    ends: Ends,
+    rebalance_timeout_ms: int,
+) -> StreamsTopology:
+    """Return what a member of the application's streams group needs.
+
+    changelogs: of tasks with state; ends: returns the ends of partitions. Raises InvalidTopologyError for sources by pattern.
+    """
+
+    def instance(subscription: bytes) -> StreamsInstance:
+        """Turn what the leader of a classic group gets into what a streams group gets."""
+        found = decode_subscription(subscription)
+        sums = {task: offset for task, offset in found.offset_sums.items() if offset != RUNNING and task in changelogs}
+        return StreamsInstance(
+            found.process,
+            rebalance_timeout_ms,
+            found.server,
+            found.tags,
+            offset_sums=sums,
+            end_offset_sums=_end_sums({task: changelogs[task] for task in sums}, ends),
+            end=found.end,
+        )
+
     return StreamsTopology(
         group_topics(plan),
         topics.partitions_of,
-        partial(_instance, rebalance_timeout_ms),
+        instance,
         partial(_encode, plan.config.application_server, topics),
     )
 
@@ -80,13 +107,15 @@ def _changelogs(plan: Plan, sub: SubTopology) -> tuple[NewTopic, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def _instance(rebalance_timeout_ms: int, subscription: bytes) -> StreamsInstance:
-    """Turn what the leader of a classic group gets into what a streams group gets."""
-    found = decode_subscription(subscription)
-    sums = {task: offset for task, offset in found.offset_sums.items() if offset != RUNNING}
-    return StreamsInstance(
-        found.process, rebalance_timeout_ms, found.server, found.tags, offset_sums=sums, end=found.end
-    )
+def _end_sums(changelogs: Mapping[TaskId, Sequence[TopicPartition]], ends: Ends) -> dict[TaskId, int]:
+    """Return the sums of the changelogs' ends, by which the coordinator tells when a warm-up has caught up; none without brokers."""
+    try:
+        found = (
+            ends([partition for partitions in changelogs.values() for partition in partitions]) if changelogs else {}
+        )
+    except TransportError:
+        return {}
+    return {task: sum(found[partition] for partition in partitions) for task, partitions in changelogs.items()}
 
 
 def _encode(server: str, topics: TopicsOnLog, assignment: StreamsAssignment) -> bytes:

@@ -213,10 +213,13 @@ class KafkaAdmin(Admin):
         transaction_markers.end(self._config, transaction, committed, self._timeout)
 
     def remove_members(self, group: str) -> list[str]:
-        from streamkit.transport.kafka.python_client import remove_members
+        from streamkit.transport.kafka.python_client import remove_from_streams_group, remove_members, streams_group
 
         members = self.group_members(group)
-        if members:
+        client = self._connected(f"members of group {group} could not be removed")
+        if members and streams_group(client, group, self._address) is not None:
+            remove_from_streams_group(client, group, members, self._address)
+        elif members:
             remove_members(self._config, group, members)
         return members
 

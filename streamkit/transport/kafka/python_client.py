@@ -279,6 +279,28 @@ def streams_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
     return GroupDescription(members, answer.group_state in _REBALANCING)
 
 
+def remove_from_streams_group(admin: KafkaAdminClient, group: str, members: Sequence[str], address: str) -> None:
+    """Remove members from a streams group, by heartbeats of members that leave. Raises TransportError."""
+    from kafka.errors import GroupIdNotFoundError, NoError, UnknownMemberIdError, for_code
+
+    from streamkit.transport.kafka.messages import StreamsGroupHeartbeatRequest
+
+    async def leave(member: str) -> int:
+        coordinators = await admin._find_coordinator_ids([group])
+        request = StreamsGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=-1, endpoint_information_epoch=-1
+        )
+        answer = await admin._manager.send(request, node_id=coordinators[group])
+        return int(answer.error_code)
+
+    with translated(f"members of group {group} could not be removed", address):
+        for member in members:
+            error = for_code(admin._manager.run(leave, member))
+            # A member may have left in the meantime.
+            if error not in (NoError, UnknownMemberIdError, GroupIdNotFoundError):
+                raise error(member)
+
+
 def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool:
     """Return whether brokers list a group of the KIP-848 protocol under this name. Raises TransportError."""
     with translated(f"group {group} could not be found", address):

@@ -54,6 +54,8 @@ _TOPOLOGY_EPOCH = 0
 _FIRST_INTERVAL = 5.0
 """Seconds between heartbeats until the coordinator names its interval (group.streams.heartbeat.interval.ms)."""
 _BACKOFF = 0.1
+_DESCRIBE_SECONDS = 10.0
+"""How long heartbeats repeat offsets of standbys (task.offset.interval.ms of Kafka is at least 15 s)."""
 
 _Request = StreamsGroupHeartbeatRequest
 _FATAL = {
@@ -125,11 +127,13 @@ class StreamsMembership(Membership):
         self._settings = settings
         self._address = settings["bootstrap.servers"]
         self._group = group
-        self._instance = settings.get("group.instance.id") or None
+        self._static_id = settings.get("group.instance.id") or None
         self._timeout = timeout
         self._topology = topology
         self._member = str(uuid.uuid4())
         self._describe: Describe = bytes
+        self._described: tuple[float, StreamsInstance] | None = None
+        """What the last heartbeats said of the instance, and since when; the offsets of standbys need requests of their own."""
         self._admin: KafkaAdminClient | None = None
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -160,7 +164,7 @@ class StreamsMembership(Membership):
         if self._admin is None:
             self._admin = connected_admin(self._settings, self._timeout, "the group could not be joined")
         with self._changed:
-            self._describe = metadata
+            self._describe, self._described = metadata, None
             if self._thread is None:
                 self._state = _State.JOINING
                 self._thread = threading.Thread(target=self._beat, name="streams-group", daemon=True)
@@ -186,7 +190,7 @@ class StreamsMembership(Membership):
 
     def group_metadata(self) -> bytes:
         with self._changed:
-            return encode_generation(Generation(self._group, self._decided.epoch, self._member), self._instance)
+            return encode_generation(Generation(self._group, self._decided.epoch, self._member), self._static_id)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         deadline = monotonic() + self._timeout
@@ -227,7 +231,7 @@ class StreamsMembership(Membership):
         # Otherwise the coordinator removes the member after group.streams.session.timeout.ms.
         with suppress(StreamkitError, kafka_errors.KafkaError):
             if is_member:
-                self._send(self._plain(_LEAVE if self._instance is None else _LEAVE_FOR_A_WHILE))
+                self._send(self._plain(_LEAVE if self._static_id is None else _LEAVE_FOR_A_WHILE))
         with suppress(kafka_errors.KafkaError):
             self._admin.close()
         self._admin = None
@@ -285,8 +289,7 @@ class StreamsMembership(Membership):
                     return
                 self._due = monotonic() + self._interval
             try:
-                with self._changed:
-                    request, named = self._heartbeat()
+                request, named = self._heartbeat()
                 self._answered(self._send(request), request.member_epoch == _JOIN, named)
             except Exception as error:
                 self._failed(error)
@@ -298,19 +301,30 @@ class StreamsMembership(Membership):
 
     def _heartbeat(self) -> tuple[StreamsGroupHeartbeatRequest, _Tasks]:
         """Return the next heartbeat, and the tasks of which it lets the coordinator know."""
-        instance = self._topology.decode(self._describe())
-        joins = self._state is _State.JOINING or self._resync
-        request = self._plain(_JOIN if joins else self._decided.epoch)
-        request.endpoint_information_epoch = -1 if joins else self._decided.endpoints_epoch
+        instance = self._instance_now()
+        with self._changed:
+            joins = self._state is _State.JOINING or self._resync
+            request = self._plain(_JOIN if joins else self._decided.epoch)
+            tasks = _Tasks() if joins else self._owned
+            if joins or tasks != self._said:
+                request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
+            request.endpoint_information_epoch = -1 if joins else self._decided.endpoints_epoch
         request.shutdown_application = instance.end
         request.task_offsets = _offsets(instance.offset_sums)
         request.task_end_offsets = _offsets(instance.end_offset_sums)
-        tasks = _Tasks() if joins else self._owned
         if joins:
             _describe_instance(request, instance, self._topology.sub_topologies)
-        if joins or tasks != self._said:
-            request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
         return request, tasks
+
+    def _instance_now(self) -> StreamsInstance:
+        # Without the lock: the stream threads are asked, which may wait for the lock in `commit`.
+        described, describe = self._described, self._describe
+        if described is None or monotonic() - described[0] > _DESCRIBE_SECONDS:
+            described = monotonic(), self._topology.decode(describe())
+            with self._changed:
+                if self._describe is describe:
+                    self._described = described
+        return described[1]
 
     def _plain(self, epoch: int) -> StreamsGroupHeartbeatRequest:
         """Return a heartbeat that only says who sends it."""
@@ -319,7 +333,7 @@ class StreamsMembership(Membership):
             member_id=self._member,
             member_epoch=epoch,
             endpoint_information_epoch=-1,
-            instance_id=self._instance,
+            instance_id=self._static_id,
         )
 
     def _answered(self, answer: StreamsGroupHeartbeatResponse, joins: bool, named: _Tasks) -> None:
@@ -373,13 +387,13 @@ class StreamsMembership(Membership):
                 log.info("group %s: %s", self._group, error)
                 self._lose()
             elif number in _FATAL or not isinstance(error, kafka_errors.KafkaError | TransportError):
-                self._failure = self._fatal(error)
+                self._state, self._failure = _State.LEFT, self._fatal(error)
                 self._changed.notify_all()
             elif isinstance(error, kafka_errors.UnreleasedInstanceIdError):
                 # Of an instance that was killed; Kafka Streams ends here. The coordinator releases it when its session ends.
                 log.info("group %s: %s", self._group, error)
                 self._due = monotonic() + self._interval
-            elif number is None:
+            elif number is None and isinstance(error, kafka_errors.KafkaError):
                 self._resync = self._state is _State.MEMBER
             self._forget_coordinator()
         log.debug("a heartbeat to group %s failed: %s", self._group, error)
@@ -434,7 +448,7 @@ class StreamsMembership(Membership):
                 group_id=self._group,
                 generation_id_or_member_epoch=epoch,
                 member_id=self._member,
-                group_instance_id=self._instance,
+                group_instance_id=self._static_id,
                 topics=[topic_of(name=t, partitions=p) for t, p in by_topic.items()],
             )
         )
