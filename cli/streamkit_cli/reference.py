@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from streamkit.config import SETTINGS, Config
 from streamkit.config.application_config import variable
 from streamkit.config.settings import SettingValue
+from streamkit.expressions.function_table import LIBRARY
 from streamkit.spec.markdown import cell, without_links
 from streamkit_cli.command_line import COMMANDS, application, function_of
 
@@ -64,7 +65,6 @@ def _sections() -> _Found:
 
 
 def _functions() -> _Found:
-    from streamkit.expressions.function_table import LIBRARY
     from streamkit.spec.language_reference import describe_function
 
     for function in LIBRARY.values():

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.types import ANY, Type
 from streamkit.record import Value
+from streamkit.suggestions import did_you_mean
 
 Check: TypeAlias = Callable[[Value], object]
 """Raises ValueError for an argument that no call takes."""
@@ -70,8 +71,6 @@ def one_of_words(*words: str) -> Check:
 
     def check(value: Value) -> None:
         if value not in words:
-            from streamkit.suggestions import did_you_mean
-
             hint = did_you_mean(value, words) if isinstance(value, str) else ""
             raise ValueError(f"{value!r} is none of {', '.join(words)}{hint}")
 

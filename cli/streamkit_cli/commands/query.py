@@ -19,6 +19,7 @@ from streamkit.durations import option_time, parse
 from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
 from streamkit.http.answers import ROW, ROWS, STORES
 from streamkit.serdes.plain import Document
+from streamkit.state.definitions import KINDS
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import TIME_HELP, EnvFile, Format, Settings, Shown
@@ -304,7 +305,6 @@ def _remote_tables(connection: Connection, stale: bool) -> list[SqlTable]:
     from streamkit.runtime.operations.sql_query import STORES as SCHEMA
     from streamkit.runtime.operations.sql_query import SqlTable
     from streamkit.runtime.operations.sql_tables import store_columns, store_row
-    from streamkit.state.definitions import KINDS
 
     def rows(name: str, queries: list[str], is_windowed: bool, _: Deadline) -> Iterator[Row]:
         path = f"/stores/{quote(name)}/{_kind(queries, None, None, None, (None, None), False)}"

@@ -12,6 +12,7 @@ import typer
 
 from streamkit.durations import option_time
 from streamkit.errors import Position
+from streamkit.expressions import parse
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import DeadLetter, human_reason
 from streamkit.runtime.records import RecordJson
@@ -135,8 +136,6 @@ class LetterFilter:
         self.failure = ""
         """The reason of the first of these errors."""
         if where is not None:
-            from streamkit.expressions import parse
-
             expression = parse(where, NAMES, Position("--where", 1, 1))
             self._test = expression.function(NAMES)
 

@@ -14,7 +14,7 @@ import typer
 from streamkit.errors import SerdeError, StateError, StreamkitError, UsageError
 from streamkit.graph.physical_topology import StepRef
 from streamkit.plan.model import Plan, SinkNode, SourceNode
-from streamkit.runtime.tracing import BATCH, COMMIT, EXPIRY, TIMER, Passed, RowChange, Visit
+from streamkit.runtime.tracing import BATCH, COMMIT, EXPIRY, TIMER, Passed, RowChange, Tracer, Visit
 from streamkit.serdes.plain import Json
 from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.commands.submit import SampleConf, SampleLimit, check_sample_options, is_place, sample_of
@@ -25,7 +25,6 @@ from streamkit_cli.record_lines import input_lines, input_name, json_line
 if TYPE_CHECKING:
     from streamkit.runtime.driver import Driver
     from streamkit.runtime.execution.dead_letters import DeadLetter
-    from streamkit.runtime.tracing import Tracer
 
 Input = Annotated[
     list[str],
@@ -83,7 +82,7 @@ def try_(
         plan = load_plan(file, settings, env_file)
         if places:
             sources.insert(before, ("sample", map(json_line, sample_of(plan, places, limit, conf))))
-        tracer = _tracer(plan) if trace else None
+        tracer = Tracer(plan) if trace else None
         with Driver(plan, Remains(logs=False), tracer=tracer) as driver:
             try:
                 for name, lines in sources:
@@ -96,12 +95,6 @@ def try_(
                 raise SerdeError(str(error)) from error
             if stores is not None:
                 _write_stores(stores, driver.stores())
-
-
-def _tracer(plan: Plan) -> Tracer:
-    from streamkit.runtime.tracing import Tracer
-
-    return Tracer(plan)
 
 
 def _run(driver: Driver, lines: Iterable[str], name: str, stdout: TextIO) -> None:
