@@ -42,6 +42,17 @@ class EditorServer:
         self._register(lsp.TEXT_DOCUMENT_DID_OPEN, self._did_open)
         self._register(lsp.TEXT_DOCUMENT_DID_CHANGE, self._did_change)
         self._register(lsp.TEXT_DOCUMENT_DID_CLOSE, self._did_close)
+        self._register(
+            lsp.TEXT_DOCUMENT_COMPLETION,
+            self._completion,
+            lsp.CompletionOptions(trigger_characters=[" ", ".", ":", "-", "[", "{", "(", "'", '"']),
+        )
+        self._register(
+            lsp.TEXT_DOCUMENT_SIGNATURE_HELP,
+            self._signature_help,
+            lsp.SignatureHelpOptions(trigger_characters=["(", ","]),
+        )
+        self._register(lsp.TEXT_DOCUMENT_HOVER, self._hover)
         self._register(lsp.TEXT_DOCUMENT_CODE_LENS, self._code_lens, lsp.CodeLensOptions())
         self._register(lsp.TEXT_DOCUMENT_INLAY_HINT, self._inlay_hint, lsp.InlayHintOptions())
         self._register("streamkit/graph", self._graph)
@@ -126,6 +137,26 @@ class EditorServer:
     async def _did_close(self, params: lsp.DidCloseTextDocumentParams) -> None:
         (await self.project()).close(params.text_document.uri)
 
+    # -- Completion and hover ------------------------------------------------------------------------------------------
+
+    async def _completion(self, params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+        from streamkit.editor.typing_help import completions
+
+        uri, place = params.text_document.uri, params.position
+        return await self._answer(uri, lambda project, text: completions(project, uri, text, place), [])
+
+    async def _signature_help(self, params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+        from streamkit.editor.typing_help import signature
+
+        uri, place = params.text_document.uri, params.position
+        return await self._answer(uri, lambda project, text: signature(project, uri, text, place), None)
+
+    async def _hover(self, params: lsp.HoverParams) -> lsp.Hover | None:
+        from streamkit.editor.typing_help import hover
+
+        uri, place = params.text_document.uri, params.position
+        return await self._answer(uri, lambda project, text: hover(project, uri, text, place), None)
+
     # -- Drawings, tests and commands ----------------------------------------------------------------------------------
 
     async def _graph(self, params: object) -> object:
@@ -206,6 +237,8 @@ class Arguments:
 def serve(env_file: str | None = None) -> None:
     """Serve one client until it exits. env_file: variables, unless the client names another file."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    # An answer waits for the thread that analyses a file no longer than this.
+    sys.setswitchinterval(0.001)
     # What anything prints must not stand between messages.
     messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with redirect_stdout(sys.stderr):

@@ -251,3 +251,10 @@ def _merged(parts: list[Type]) -> Type:
     records = [part for part in parts if isinstance(part, Record)]
     fields = {name: type_ for record in records for name, type_ in record.fields.items()}
     return Record("the object", fields, closed=all(record.closed for record in records))
+
+
+def type_of_text(text: str, names: Mapping[str, Type]) -> Type:
+    """Return the type of an expression's text, ANY if it is none; for a part of an expression that is being typed."""
+    source = Source(text, None)
+    tree = source.parse([])
+    return ANY if tree is None else _TypeReader(source, names, set()).of(tree)
