@@ -77,6 +77,7 @@ types: $(READY)
 generated: $(READY)
 	$(BIN)/python -m streamkit.spec.language_reference --check docs/language
 	$(BIN)/python -m streamkit.spec.topology_schema --check
+	$(BIN)/python -m streamkit.spec.step_methods --check
 	$(BIN)/python -m streamkit_cli.reference --check docs
 	$(BIN)/python -m streamkit_cli.shell_files --check .
 	$(BIN)/python -m streamkit.testing.case_schema --check
@@ -89,6 +90,7 @@ format: $(READY) ## Format the code and fix what the linter can fix
 generate: $(READY) ## Write the generated files: references, schemas, man pages, completions
 	$(BIN)/python -m streamkit.spec.language_reference --write docs/language
 	$(BIN)/python -m streamkit.spec.topology_schema
+	$(BIN)/python -m streamkit.spec.step_methods
 	$(BIN)/python -m streamkit_cli.reference --write docs
 	$(BIN)/python -m streamkit_cli.shell_files --write .
 	$(BIN)/python -m streamkit.testing.case_schema

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamkit.api.application import Application as Application
     from streamkit.api.application import Store as Store
+    from streamkit.api.function_processor import processor as processor
     from streamkit.api.protocols import BatchFunction as BatchFunction
     from streamkit.api.protocols import BatchProcessor as BatchProcessor
     from streamkit.api.protocols import KeyValueStore as KeyValueStore
@@ -57,6 +58,16 @@ if TYPE_CHECKING:
     from streamkit.errors import UsageError as UsageError
     from streamkit.record import Record as Record
     from streamkit.record import WindowedKey as WindowedKey
+    from streamkit.spec.recorded_calls import Branch as Branch
+    from streamkit.spec.recorded_calls import call as call
+    from streamkit.spec.streams import CogroupedStream as CogroupedStream
+    from streamkit.spec.streams import GlobalTable as GlobalTable
+    from streamkit.spec.streams import GroupedStream as GroupedStream
+    from streamkit.spec.streams import GroupedTable as GroupedTable
+    from streamkit.spec.streams import Stream as Stream
+    from streamkit.spec.streams import Table as Table
+    from streamkit.spec.streams import WindowedCogroup as WindowedCogroup
+    from streamkit.spec.streams import WindowedStream as WindowedStream
 
     __version__: str
 
@@ -81,7 +92,13 @@ _NAMES = {
         *("ConfigError", "DeserializationError", "Position", "Problem", "ProcessingError", "QueryError", "SerdeError"),
         *("RetriableError", "StateError", "StreamkitError", "TopologyError", "TransportError", "UsageError"),
     ),
+    "streamkit.api.function_processor": ("processor",),
     "streamkit.record": ("Record", "WindowedKey"),
+    "streamkit.spec.recorded_calls": ("Branch", "call"),
+    "streamkit.spec.streams": (
+        *("CogroupedStream", "GlobalTable", "GroupedStream", "GroupedTable", "Stream", "Table"),
+        *("WindowedCogroup", "WindowedStream"),
+    ),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -45,6 +45,7 @@ LAYERS = (
 )
 RANK = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 FOREIGN: dict[str, str | tuple[str, ...]] = {
+    "cloudpickle": "streamkit/expressions",
     "confluent_kafka": "streamkit/transport/kafka",
     "confluent_kafka.schema_registry": "streamkit/serdes/registry",
     "fastavro": "streamkit/serdes/formats/avro",

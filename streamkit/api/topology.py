@@ -1,19 +1,24 @@
-"""A topology file as a Python object."""
+"""A topology as a Python object: that of a file, or one that Python code builds."""
 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamkit.errors import Problem, TopologyError, UsageError
+from streamkit.api.topology_calls import TopologyCalls
+from streamkit.errors import ConfigError, Position, Problem, TopologyError, UsageError
 from streamkit.plan.model import Plan
+from streamkit.spec.topology_file import read_text
 
 if TYPE_CHECKING:
     from streamkit.api.application import Application, Listener
     from streamkit.api.topology_driver import TopologyDriver
     from streamkit.runtime.spark.submission.topic_difference import Difference
+    from streamkit.spec.streams import SerdeSpec
+    from streamkit.spec.topology_model import TopologyModel
 
 TEXT = "text"
 CODE = "python"
@@ -28,43 +33,85 @@ def load(
     Mistakes in the topology raise nothing here: `problems` lists them. Raises UsageError for a file that can't be read,
     ConfigError for a setting.
     """
-    return Topology(source, settings or {}, os.environ if environment is None else environment)
-
-
-class Topology:
-    """A topology. Everything but `problems` raises TopologyError if the file has mistakes."""
-
-    def __init__(self, source: str | Path, settings: Mapping[str, object], environment: Mapping[str, str]):
-        self._source = source
-        self._settings = dict(settings)
-        self._environment = environment
-        self._plan: Plan | None = None
-        self._problems: list[Problem] = []
+    found = Topology("", settings=settings, environment=environment)
+    found._recorded.head = {}
+    if isinstance(source, str) and "\n" in source:
+        found._recorded.text = source, "<text>"
+    else:
         try:
-            self._plan = self._build()
+            found._recorded.text = read_text(source), os.fspath(source)
         except TopologyError as error:
-            self._problems = error.problems
+            found._unreadable = error.problems
+    found._make()
+    return found
 
-    def _build(self) -> Plan:
-        from streamkit import plan, spec
 
-        if isinstance(self._source, str) and "\n" in self._source:
-            model = spec.load_text(self._source, "<text>", environment=self._environment)
-        else:
-            model = spec.load(self._source, environment=self._environment)
-        return plan.build(model, self._settings, self._environment)
+class Topology(TopologyCalls):
+    """A topology: that of a file (`load`), or one that Python code builds. A file's may be continued in Python.
+
+    What gives a result raises TopologyError if the topology has mistakes; `problems` does not.
+
+    >>> orders = Topology("large-orders")
+    >>> orders.stream("orders", value="json").filter(lambda order: order["amount"] > 100).to("large")
+    >>> with orders.driver() as driver:
+    ...     driver.pipe("orders", {"amount": 120}, key="ann")
+    ...     driver.read("large")
+    [Record(key='ann', value={'amount': 120}, timestamp=0, headers=())]
+    """
+
+    def __init__(
+        self,
+        application: str,
+        *,
+        description: str | None = None,
+        config: Mapping[str, object] | None = None,
+        defaults: Mapping[str, SerdeSpec] | None = None,
+        include: str | Path | Sequence[str | Path] | None = None,
+        settings: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ):
+        """Begin a topology. application, description, config, defaults, include: as in a file; the others as in `load`."""
+        super().__init__()
+        head: dict[str, object] = {"application": application, "description": description, "include": include}
+        head |= {"config": config, "defaults": defaults}
+        self._recorded.head = {name: value for name, value in head.items() if value is not None}
+        self._settings = dict(settings or {})
+        self._environment = os.environ if environment is None else environment
+        self._unreadable: list[Problem] = []
+        self._made: tuple[int, TopologyModel | None, Plan | None, list[Problem]] | None = None
+        """The number of calls, and what they made."""
+
+    def _make(self) -> tuple[TopologyModel | None, Plan | None, list[Problem]]:
+        """Return the model, the plan and the problems of all calls so far."""
+        if self._unreadable:
+            return None, None, self._unreadable
+        size = self._recorded.size
+        if self._made is None or self._made[0] != size:
+            self._made = (size, *self._build())
+        return self._made[1:]
+
+    def _build(self) -> tuple[TopologyModel | None, Plan | None, list[Problem]]:
+        from streamkit import plan
+
+        model = None
+        try:
+            model = self._recorded.load(environment=self._environment)
+            return model, plan.build(model, self._settings, self._environment), []
+        except TopologyError as error:
+            return model, None, error.problems
 
     @property
     def problems(self) -> list[Problem]:
-        """Every mistake of the file with its position, in the order of the file; empty for a valid one."""
-        return list(self._problems)
+        """Every mistake with its position, in the order of the file; empty for a valid topology."""
+        return list(self._make()[2])
 
     @property
     def plan(self) -> Plan:
         """The frozen plan. Raises TopologyError."""
-        if self._plan is None:
-            raise TopologyError(self._problems)
-        return self._plan
+        _, plan, problems = self._make()
+        if plan is None:
+            raise TopologyError(problems)
+        return plan
 
     @property
     def application_id(self) -> str:
@@ -97,6 +144,22 @@ class Topology:
 
         return Application(self.plan, listener)
 
+    def run(self, until_idle: bool = False) -> None:
+        """Run the topology until SIGTERM or SIGINT, or until all input is processed. Raises the errors of `Application.run`."""
+        self.application().run(until_idle)
+
+    def to_yaml(self) -> str:
+        """Return the text of a file with the same topology.
+
+        Raises TopologyError for mistakes, and for each function that a file can't name, such as a lambda.
+        """
+        from streamkit.spec.yaml_writer import to_yaml
+
+        model, _, problems = self._make()
+        if model is None:
+            raise TopologyError(problems)
+        return to_yaml(self._recorded)
+
     def submit(
         self,
         master: str | None = None,
@@ -119,6 +182,7 @@ class Topology:
         from streamkit.runtime.spark.submission.request import inputs_of, outputs_of, run_job
         from streamkit.runtime.spark.submission.submit_job import check
 
+        self._check_pickles()
         options = JobOptions(
             inputs_of(self.plan, map(_place, _each(inputs or {}))),
             outputs_of(self.plan, map(_place, (outputs or {}).items())),
@@ -129,17 +193,31 @@ class Topology:
         check(self.plan, options)
         return run_job(self.plan, options, Cluster(master, conf or {}))
 
+    def _check_pickles(self) -> None:
+        """Raise TopologyError with the place of each function that can't be sent to the workers of Spark."""
+        model = self._make()[0]
+        found = []
+        for site in model.calls if model is not None else ():
+            try:
+                pickle.dumps(site.ref.target)
+            except ConfigError as error:
+                found.append(Problem(site.ref.position or Position("", 1, 1), f"{site.what}: {error}"))
+        if found:
+            raise TopologyError(found)
+
     def _repr_html_(self) -> str:
         """Return the drawing, which notebooks show; for a topology with mistakes, these."""
-        if self._problems:
+        problems = self.problems
+        if problems:
             from html import escape
 
-            return f"<pre>{escape(str(TopologyError(self._problems)))}</pre>"
+            return f"<pre>{escape(str(TopologyError(problems)))}</pre>"
         return self.describe("svg")
 
     def __repr__(self) -> str:
-        if self._problems:
-            return f"<Topology with {len(self._problems)} problems>"
+        problems = self.problems
+        if problems:
+            return f"<Topology with {len(problems)} problems>"
         return f"<Topology {self.application_id}>"
 
 

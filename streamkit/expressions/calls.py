@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,10 +40,40 @@ class Argument:
         return json.loads(self.data)
 
 
+class PythonObject:
+    """An object that a topology in Python passes itself, such as a lambda; pickled by value for the workers of Spark."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __reduce__(self) -> tuple[Callable[[bytes], PythonObject], tuple[bytes]]:
+        # Pickle alone has no functions without a module to import them from.
+        try:
+            import cloudpickle
+        except ImportError:
+            raise ConfigError(
+                "functions without a module reach Spark's workers by cloudpickle: pip install 'streamkit-kafka[spark]'"
+            ) from None
+        try:
+            return _unpickled, (cloudpickle.dumps(self.value),)
+        except Exception as error:  # objects that it captures may raise any error
+            name = getattr(self.value, "__name__", type(self.value).__name__)
+            captured = ", ".join(getattr(getattr(self.value, "__code__", None), "co_freevars", ()))
+            holds = f", which captures {captured}," if captured else ""
+            raise ConfigError(f"{name}{holds} can't be sent to Spark's workers: {error}") from error
+
+
+def _unpickled(data: bytes) -> PythonObject:
+    return PythonObject(pickle.loads(data))
+
+
 class CallableRef(Protocol):
     """A topology's reference to a Python object: `module:attribute`, searched in `folder` first.
 
-    A reference may also have a `position`: its place in the file.
+    A reference may also have a `position`, its place in the file, and a `target`: the PythonObject itself, for which nothing is
+    searched.
     """
 
     @property
@@ -84,6 +115,9 @@ def load_callable(ref: CallableRef) -> Callable[..., Value]:
 
 def load_object(ref: CallableRef) -> object:
     """Return the object of a reference. Raises the errors of `load_callable`."""
+    target: PythonObject | None = getattr(ref, "target", None)
+    if target is not None:
+        return target.value
     owner: object = _module(ref)
     for part in ref.attribute.split("."):
         if part.startswith("_") or not hasattr(owner, part):

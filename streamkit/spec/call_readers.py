@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from streamkit.expressions.calls import Argument, Misfit, Usage, misfits, source_signature
+from streamkit.errors import Position
+from streamkit.expressions.calls import Argument, Misfit, Usage, load_object, misfits, signature_of, source_signature
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import BatchCall, CallRef
 from streamkit.spec import yaml_reader
@@ -39,7 +40,7 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
     text = reader.text(place, what)
     if text is BAD:
         return BAD
-    if not yaml_reader.CALLABLE.fullmatch(text):
+    if place.ref is None and not yaml_reader.CALLABLE.fullmatch(text):
         written = ":".join(text.rsplit(".", 1))
         hint = f"; write {written}" if yaml_reader.CALLABLE.fullmatch(written) else ""
         form = "of the form package.module:callable"
@@ -49,7 +50,10 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
     arguments = tuple(
         Argument(name, json.dumps(reader.data(value)), key.position) for name, (key, value) in entries.items()
     )
-    ref = CallRef(module, attribute, reader.folder_of(place), arguments, place.position)
+    if place.ref is None:
+        ref = CallRef(module, attribute, reader.folder_of(place), arguments, place.position)
+    else:
+        ref = passed_ref(reader, place.ref, place.position, arguments)
     places = {each.name: each.position for each in arguments}
     problems = [
         reader.report(places.get(misfit.argument or "") or place.position, f"{what}: {misfit}")
@@ -61,6 +65,18 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
     return ref
 
 
+def passed_ref(reader: Reader, ref: CallRef, position: Position, arguments: tuple[Argument, ...] = ()) -> CallRef:
+    """Return the reference to an object that a topology in Python passes, with a name that no other object of the topology has."""
+    attribute = ref.attribute
+    if ref.target is not None:
+        others = reader.objects.setdefault((ref.module, attribute), [])
+        number = next((place for place, each in enumerate(others) if each is ref.target.value), len(others))
+        if number == len(others):
+            others.append(ref.target.value)
+        attribute += f"_{number + 1}" if number else ""
+    return CallRef(ref.module, attribute, ref.folder, arguments, position, ref.target)
+
+
 def called_options(reader: Reader, options: dict[str, Node], usage: Usage) -> CallRef | Bad:
     """Return the CallRef of the options `call` and `with` among others."""
     if "call" not in options:
@@ -69,9 +85,12 @@ def called_options(reader: Reader, options: dict[str, Node], usage: Usage) -> Ca
 
 
 def source_misfits(ref: CallRef, usage: Usage) -> list[Misfit]:
-    """Return what is wrong with a reference according to the source of its module, if that is beside the file."""
+    """Return what is wrong with a reference according to its object, or to the source of its module if that is beside the file."""
     try:
-        signature = source_signature(ref.folder, ref.module, ref.attribute)
+        target = load_object(ref) if ref.target is not None else None
+        signature = (
+            signature_of(target) if callable(target) else source_signature(ref.folder, ref.module, ref.attribute)
+        )
     except Misfit as error:
         return [error]
     if signature is None:

@@ -46,6 +46,9 @@ def source_problems(model: TopologyModel) -> list[Problem]:
     found = []
     for site in model.calls:
         ref, position = site.ref, site.ref.position or Position("", 1, 1)
+        if ref.target is not None:
+            found += [each for each in _problems_of_call(site) if _NOT_AWAITED in each.message]
+            continue
         if not module_exists(os.path.abspath(ref.folder or "."), ref.module):
             text = f"there is no module {ref.module!r} beside the file or on the Python path"
             found.append(Problem(position, f"{site.what}: {text}"))

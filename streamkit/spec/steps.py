@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit import expressions, serdes
 from streamkit.durations import LONGEST
 from streamkit.errors import Position, StreamkitError, TopologyError
-from streamkit.expressions import Expression
+from streamkit.expressions import Expression, Function
 from streamkit.expressions.calls import Usage
 from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core import fields
@@ -32,8 +32,9 @@ from streamkit.operators.core.parsed_values import (
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 from streamkit.spec import macros, yaml_reader
-from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call
+from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call, passed_ref
 from streamkit.spec.store_entries import store_options, topic_config
+from streamkit.spec.topology_model import CallSite
 from streamkit.spec.yaml_nodes import Node, locator, quoted
 from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, Use, put
 from streamkit.suggestions import did_you_mean, is_misspelt, nearest
@@ -334,6 +335,8 @@ def expression(
             return ref if ref is BAD else expressions.called(ref, arguments, node.position)
         if node.kind != "scalar":
             return reader.report(node, f"{what} must be an expression, not {reader.kind(node)}; {quoting(node)}")
+        if node.ref is not None:
+            return _passed(reader, node, node.ref, what, allowed)
         value = macros.filled(reader, node) if macros.is_filled(node) else reader.value(node)
         if value is BAD or (not macros.is_filled(node) and reader.is_broken(node)):
             return BAD
@@ -344,6 +347,15 @@ def expression(
         return expressions.parse(value, allowed, node.position, reader.functions, locator(node))
     except TopologyError as error:
         return reader.report_all(_with_comment(error, node))
+
+
+def _passed(reader: Reader, node: Node, passed: CallRef, what: str, allowed: tuple[str, ...]) -> Expression:
+    """Return the expression of a function that a topology in Python passes: the node's text calls it."""
+    ref = passed_ref(reader, passed, node.position)
+    name = node.value.partition("(")[0]
+    found = expressions.parse(node.value, allowed, node.position, {name: Function(name, call=ref)}, locator(node))
+    reader.calls.append(CallSite(ref, Usage(), what))
+    return found
 
 
 _CUT_OFF = ("unterminated", "is never closed", "it ends too early", "invalid syntax")

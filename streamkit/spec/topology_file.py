@@ -107,16 +107,46 @@ def load_partly(
 
     reading: returns the texts of included files, as `read_text`. Raises TopologyError for malformed YAML.
     """
-    if operators is None:
-        from streamkit.operators import STEPS as operators
     problems: list[Problem] = []
     source = Source(text, file)
     root = compose(source, problems)
+    return _read_nodes(source, root, problems, operators, environment, folder, reading or read_text)
+
+
+def load_nodes(
+    source: Source,
+    root: Node | None,
+    problems: list[Problem],
+    operators: Mapping[str, AnyOperator] | None = None,
+    environment: Mapping[str, str] | None = None,
+    folder: str | None = None,
+) -> TopologyModel:
+    """Return the model of a tree of nodes that calls in Python make; `problems` has those found before.
+
+    Raises TopologyError with every problem, sorted by place.
+    """
+    partial = _read_nodes(source, root, problems, operators, environment, folder, read_text)
+    if partial.problems or partial.model is None:
+        raise TopologyError(partial.problems)
+    return partial.model
+
+
+def _read_nodes(
+    source: Source,
+    root: Node | None,
+    problems: list[Problem],
+    operators: Mapping[str, AnyOperator] | None,
+    environment: Mapping[str, str] | None,
+    folder: str | None,
+    reading: Callable[[str], str],
+) -> Partial:
+    if operators is None:
+        from streamkit.operators import STEPS as operators
     if root is not None:
         check_keys(root, problems)
-    folder = str(Path(file).parent) if folder is None else folder
+    folder = str(Path(source.file).parent) if folder is None else folder
     reader = Reader(source, folder, operators or {}, os.environ if environment is None else environment, problems)
-    model = _read(reader, root, reading or read_text)
+    model = _read(reader, root, reading)
     return Partial(model, root, ordered(problems))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import yaml
 
 from streamkit.errors import Position, Problem, TopologyError, Within
+from streamkit.operators.core.parsed_values import CallRef
 
 MAX_CHARACTERS = 10_000_000
 MAX_NODES = 200_000
@@ -34,7 +35,7 @@ class Source:
     macros: the macros around its nodes, the outermost first; within: of the positions.
     """
 
-    __slots__ = ("_line_starts", "file", "macros", "scope", "text", "within")
+    __slots__ = ("file", "macros", "scope", "starts", "text", "within")
 
     def __init__(self, text: str, file: str):
         self.text = text
@@ -42,7 +43,7 @@ class Source:
         self.scope: Mapping[str, Argument] = MappingProxyType({})
         self.macros: tuple[str, ...] = ()
         self.within: Within | None = None
-        self._line_starts = [0, *(match.end() for match in LINE_END.finditer(text))]
+        self.starts = [0, *(match.end() for match in LINE_END.finditer(text))]
 
     def at(self, offset: int) -> Position:
         """Return the position of an offset; beyond the end it is that of the end.
@@ -51,8 +52,8 @@ class Source:
         'f:2:2'
         """
         offset = min(max(offset, 0), len(self.text))
-        line = bisect_right(self._line_starts, offset)
-        return Position(self.file, line, offset - self._line_starts[line - 1] + 1, self.within)
+        line = bisect_right(self.starts, offset)
+        return Position(self.file, line, offset - self.starts[line - 1] + 1, self.within)
 
     def inside(self, within: Within) -> Source:
         """Return the same text with other positions."""
@@ -66,10 +67,11 @@ class Node:
 
     kind: "scalar" (`value`: its text), "list" (`value`: nodes) or "mapping" (`value`: pairs of key node and value node).
     start, end: offsets in characters; plain: a scalar without quotes; tag: its core type if the file names it (`!!int`);
-    size: the number of nodes with aliases expanded; parameter: the type of the parameter of a macro whose argument it is.
+    size: the number of nodes with aliases expanded; parameter: the type of the parameter of a macro whose argument it is;
+    ref: what the text `module:object` refers to, if a topology in Python passes the object.
     """
 
-    __slots__ = ("end", "kind", "parameter", "plain", "size", "source", "start", "style", "tag", "value")
+    __slots__ = ("end", "kind", "parameter", "plain", "ref", "size", "source", "start", "style", "tag", "value")
 
     def __init__(self, kind: str, value: Any, start: int, end: int, source: Source):
         self.kind = kind
@@ -82,6 +84,7 @@ class Node:
         self.tag: str | None = None
         self.size = 1
         self.parameter: str | None = None
+        self.ref: CallRef | None = None
 
     @property
     def position(self) -> Position:

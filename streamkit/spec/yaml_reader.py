@@ -84,6 +84,8 @@ class Reader:
         self.incomplete: set[str] = set()
         """Pipelines that lack a step or a branch because of a mistake."""
         self.calls: list[CallSite] = []
+        self.objects: dict[tuple[str, str], list[object]] = {}
+        """The objects that a topology in Python passes, by module and name; lambdas of a module have one name."""
         self.called_serdes: list[tuple[CalledSerde, Position, str]] = []
         self.pipeline = ""
         """The name of the pipeline that is being read."""
@@ -96,7 +98,9 @@ class Reader:
 
     def folder_of(self, node: Node) -> str:
         """Return the folder of the file that has a node: an included file has its own modules and schemas beside it."""
-        return self.folder if node.source.file == self.source.file else os.path.dirname(node.source.file)
+        file = node.source.file
+        is_beside = file == self.source.file or file.startswith("<")  # code without a file, as in a notebook
+        return self.folder if is_beside else os.path.dirname(file)
 
     # -- Problems --------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from streamkit.errors import Position
 from streamkit.expressions import Expression
-from streamkit.expressions.calls import Argument
+from streamkit.expressions.calls import Argument, PythonObject
 from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core.fields import FieldValue
 from streamkit.operators.core.frozen import frozen
@@ -18,7 +18,8 @@ from streamkit.operators.core.frozen import frozen
 class CallRef:
     """A reference to a Python callable, `module:object`; the folder of the YAML file (`folder`) is searched first.
 
-    arguments: the named arguments that the file passes (`with`).
+    arguments: the named arguments that the file passes (`with`). target: the object itself, if a topology in Python passes one that
+    can't be imported by name.
     """
 
     module: str
@@ -26,6 +27,7 @@ class CallRef:
     folder: str
     arguments: tuple[Argument, ...] = ()
     position: Position | None = field(default=None, compare=False)
+    target: PythonObject | None = None
 
     def __str__(self) -> str:
         return f"{self.module}:{self.attribute}"
