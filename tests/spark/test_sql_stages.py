@@ -127,8 +127,13 @@ def topology(pipelines: Mapping[str, list[str]]) -> str:
     """A file with pipelines over the same input, each to a topic of its own."""
     topics, parts = [], ["pipelines:"]
     for name, steps in pipelines.items():
+        if steps[-1].startswith("branch:"):
+            topics += [f"  {name}_{target}: {{value: json}}" for target in BRANCHES]
+            parts += [f"  {name}:", "    stream: orders", "    steps:", *(f"      - {step}" for step in steps)]
+            continue
         key = "long" if any("long}" in each for each in steps if each.startswith("group_by")) else "string"
-        value = "long" if steps[-2] == "count" or "value_serde: long" in steps[-2] else "json"
+        last = steps[-2] if len(steps) > 1 else ""
+        value = "long" if last == "count" or "value_serde: long" in last else "json"
         topics.append(f"  {name}: {{key: {key}, value: {value}}}")
         parts += [
             f"  {name}:",
@@ -150,7 +155,11 @@ class Job:
         self.rows = rows
         write_table(folder / "orders.parquet", rows)
         self.folder = folder
-        self.topics = list(pipelines)
+        self.topics = [
+            topic
+            for name, steps in pipelines.items()
+            for topic in ([f"{name}_{each}" for each in BRANCHES] if steps[-1].startswith("branch:") else [name])
+        ]
         self.lines: list[str] = []
 
     def options(self, read: str = READ, **options: Any) -> JobOptions:
@@ -160,7 +169,10 @@ class Job:
         return JobOptions(inputs, outputs_of(self.plan, places), **options)
 
     def _types(self, topic: str) -> str:
-        steps = self.path.read_text().split(f"  {topic}:\n")[1].split("    to:")[0]
+        pipeline = topic.partition("_")[0]
+        steps = self.path.read_text().split(f"  {pipeline}:\n")[1].split("  out")[0]
+        if "'price'" in steps:
+            return STREAM_TYPES
         if "'high'" in steps:
             return ",value=n bigint,low bigint,high string"
         return ",value=n bigint,low bigint" if "'low'" in steps else ",value=bigint" if "reduce" in steps else ""
@@ -186,12 +198,13 @@ class Job:
         return sorted(map(as_row, last.values()), key=repr)
 
 
-def as_row(record: dict[str, Any]) -> dict[str, Any]:
+def as_row(record: dict[str, Any], is_table: bool = True) -> dict[str, Any]:
     """A record as columns."""
     value = record["value"]
     values = {f"value_{name}": each for name, each in value.items()} if isinstance(value, dict) else {"value": value}
     time = datetime.fromtimestamp(record["timestamp"] / 1000, UTC).replace(tzinfo=None)
-    return {"key": record["key"], **values, "deleted": value is None, "timestamp": time, "headers": None}
+    deleted = {"deleted": value is None} if is_table else {}
+    return {"key": record["key"], **values, **deleted, "timestamp": time, "headers": None}
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -208,6 +221,69 @@ def test_queries_write_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> 
     for topic in job.topics:
         assert job.written(topic) == job.expected(topic), pipelines[topic]
     assert not [line for line in job.lines if "after all" in line]
+
+
+ORDER = "{'n': value.small, 'item': value.item, 'paid': value.paid, 'price': value.price}"
+STREAM_TYPES = ",value=n bigint,item string,paid boolean,price double"
+BRANCHES = ("large", "small", "rest")
+
+
+def stateless(draw: random.Random) -> list[str]:
+    """The steps of a pipeline whose records are a stream; some fail at the poison."""
+    steps = draw.sample(
+        [
+            "filter: value.amount is None or value.amount > -5",
+            "filter_not: value.item in ['a', None] and not value.paid",
+            "select_key: value.item",
+            "select_key: \"f'{key}{value.small}'\"",
+            "map: {key: \"'none' if value.item is None else value.item\"}",
+            "map: {key: key, value: \"{'small': value.small * 2, 'item': key, 'paid': not value.paid, 'price': value.price, 'amount': value.amount}\"}",
+            "set_timestamp: timestamp + value.small if value.small > 0 else timestamp",
+            "assert: value.small is not None and key != 'poison'",
+        ],
+        draw.randrange(4),
+    )
+    if draw.random() < 0.4:
+        when = [
+            f'{target}: {{if: {test}, steps: [{{map_values: "{ORDER}"}}], to: OUT_{target}}}'
+            for target, test in (
+                ("large", "value.small > 2"),
+                ("small", "value.item == 'a' or value.amount < 4"),
+                ("rest", "value.paid or value.price is None"),
+            )
+        ]
+        return [*steps, f"branch: {{when: {{{', '.join(when)}}}}}"]
+    return [*steps, f'map_values: "{ORDER}"']
+
+
+def sequences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The rows of each key in their order, as text: 0.0 equals -0.0."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(repr(row["key"]), []).append(repr(row | {"timestamp": str(row["timestamp"])}))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    pipelines = {
+        f"out{number}": [step.replace("OUT", f"out{number}") for step in stateless(draw)] for number in range(PIPELINES)
+    }
+    rows = [order(draw) | {"amount": draw.choice((0, 4, -7, 1 << 40))} for _ in range(200)]
+    job = Job(tmp_path, pipelines, rows)
+    (tmp_path / "orders.parquet").unlink()
+    (tmp_path / "orders.parquet").mkdir()
+    for number, (first, last) in enumerate(((0, 10), (10, 150), (150, 200))):
+        write_table(tmp_path / "orders.parquet" / f"part {number}.parquet", rows[first:last])
+    job.run(spark)
+    assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
+    tried_records = tried(job.path, as_records(job.rows))
+    for topic in job.topics:
+        files = sorted((tmp_path / f"{topic}.parquet").glob("part-*"))
+        found = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+        expected = [as_row(record, False) for record in tried_records if record["topic"] == topic]
+        assert sequences(found) == sequences(expected), pipelines
 
 
 EXACT = ["filter: value.small > 0", "group_by: value.item", "count", "to_stream"]
@@ -350,6 +426,18 @@ def test_a_timestamp_that_a_task_refuses_fails(spark: Any, tmp_path: Path) -> No
     assert job.lines[-1].endswith("a timestamp of orders is before 1970 or too late")
 
 
+def test_a_null_key_that_a_step_uses_fails(spark: Any, tmp_path: Path) -> None:
+    rows = [order(random.Random(at)) | {"user": None if at == 3 else "a"} for at in range(9)]
+    job = Job(
+        tmp_path,
+        {"out": ["filter: value.small > 0 or key != 'b'", "group_by: value.item", "count", "to_stream"]},
+        rows,
+    )
+    with pytest.raises(StreamkitError, match="null in a row"):
+        job.run(spark)
+    assert any("engine sql" in line for line in job.lines)
+
+
 def test_a_number_that_json_lacks_fails(spark: Any, tmp_path: Path) -> None:
     rows = [order(random.Random(0)) | {"price": price} for price in (1.0, math.nan)]
     job = Job(tmp_path, {"out": ["filter: value.price < 2", "group_by_key", "count", "to_stream"]}, rows)
@@ -396,6 +484,8 @@ def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, mon
         line.partition("ReadSchema: ")[2].strip() for line in text.splitlines() if "ReadSchema: " in line
     } or {text}
     assert "item:string" in columns
+    # The key, which no step uses.
+    assert "user" not in columns
     assert "small:int" in columns
     assert "price" not in columns
     assert "paid" not in columns

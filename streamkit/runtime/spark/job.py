@@ -30,6 +30,7 @@ from streamkit.runtime.spark.sql.sources import InputColumns
 from streamkit.runtime.spark.sql.stages import SQL, Choice, Outputs, choose_engines
 from streamkit.runtime.spark.stage_plan import (
     Stage,
+    dead_letter_topics,
     expressions_of,
     final_stores,
     has_routes,
@@ -162,7 +163,7 @@ class Job:
         places = {topic: place for topic, place in self.options.outputs.items() if place and topic not in refusals}
         layouts = {topic: layout_of(self.plan, topic, place) for topic, place in places.items()}
         columns = {topic: each for topic, each in self._columns.items() if topic not in self._written}
-        return choose_engines(self.plan, self.stages, columns, Outputs(layouts, refusals))
+        return choose_engines(self.plan, self.stages, columns, Outputs(layouts, refusals, self._final_topics()))
 
     def _only_python(self) -> str | None:
         """Return why no stage of the job is a query; None if one may be."""
@@ -194,9 +195,18 @@ class Job:
                 "lines of JSON" if place.format == JSON_LINES else "a table" if place.is_table else "bytes of the log"
             )
             return f"the output {topic} is {form}; format=parquet has columns"
-        if topic not in self._final_topics():
-            return f"the output {topic} is a stream, whose records have an order"
+        if topic in self._topics_read():
+            return f"the job reads {topic}, which it writes"
+        if len(self._writers(topic)) > 1:
+            return f"several steps write {topic}"
         return None
+
+    def _writers(self, topic: str) -> list[str]:
+        """Return the steps that write a topic, by the names of their nodes, and its sub-topologies' dead letters."""
+        subs = self.plan.sub_topologies
+        nodes = (node for sub in subs for node in sub.nodes.values())
+        sinks = [node.name for node in nodes if isinstance(node, SinkNode) and node.topic == topic]
+        return [*sinks, *(f"dead letters of {sub.id}" for sub in subs if topic in dead_letter_topics(self.plan, sub))]
 
     def pieces(self, stage: Stage) -> int:
         """Return how many Spark tasks a partition of a stage is cut into, by key; 1 if it can't be cut."""

@@ -1,4 +1,4 @@
-"""Queries in place of stages: rows of one input that are chosen, grouped by key and aggregated, as the columns of an output."""
+"""Queries in place of stages: rows of one input that are chosen, or grouped by key and aggregated, as the columns of an output."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import OutputColumn, OutputLayout, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
@@ -27,7 +28,7 @@ from streamkit.runtime.spark.workers.worker import MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_GROUP = "key"
+_GROUP, _KEY_OF_RECORD = "key", f"{HIDDEN}key"
 _LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
 
@@ -56,6 +57,10 @@ class Records:
         """Return the records for which a condition is true."""
         return replace(self, tests=(*self.tests, Keep(condition)))
 
+    def required(self, guard: Guard) -> Records:
+        """Return the records, each of which meets a guard."""
+        return replace(self, tests=(*self.tests, guard))
+
     def guarded(self, term: Term) -> Records:
         """Return the records, each of which meets the guards of a value that a step makes of it."""
         return replace(self, tests=(*self.tests, *term.guards))
@@ -83,16 +88,20 @@ class Groups:
 
 @dataclass(frozen=True)
 class Query:
-    """The rows of an output."""
+    """The rows of an output: those of a table, or the records of a stream."""
 
-    groups: Groups
+    rows: Groups | Records
     columns: tuple[tuple[str, str], ...]
     """SQL by the names of the columns, in their order."""
 
     @property
     def topic(self) -> str:
         """The topic that it reads."""
-        return self.groups.records.source.topic
+        return self._records.source.topic
+
+    @property
+    def _records(self) -> Records:
+        return self.rows if isinstance(self.rows, Records) else self.rows.records
 
     def frame(self, opened: OpenedInput) -> DataFrame:
         """Return the rows over an opened input. A row for which the query is not exact raises InexactError when they are computed.
@@ -112,15 +121,39 @@ class Query:
     def _frame(self, opened: OpenedInput) -> DataFrame:
         from pyspark.sql import functions as sf
 
-        groups, records = self.groups, self.groups.records
-        tests = (*records.source.guards(), *records.tests)
-        chosen = records.source.frame(opened).where(chosen_rows(tests, _failure))
+        records = self._records
+        columns = records.source.columns_in(self._texts())
+        tests = (*records.source.guards(columns), *records.tests)
+        chosen = records.source.frame(opened, columns, self.rows is records).where(chosen_rows(tests, _failure))
+        if isinstance(self.rows, Records):
+            return self._in_order(chosen)
+        groups = self.rows
         computed = [sf.expr(sql).alias(name) for name, sql in groups.sums.items()]
         latest = sf.expr(f"max({records.time.sql})").alias(TIME)
         rows = chosen.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(*computed, latest)
         if groups.tests:
             rows = rows.where(chosen_rows(groups.tests, _failure))
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+
+    def _texts(self) -> list[str]:
+        """Return all SQL that may name columns of the input."""
+        records = self._records
+        made = [sql for _, sql in self.columns] if isinstance(self.rows, Records) else self.rows.sums.values()
+        return [*(each.sql for each in records.tests), records.key.sql, records.time.sql, *made]
+
+    def _in_order(self, chosen: DataFrame) -> DataFrame:
+        """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
+        from pyspark.sql import functions as sf
+
+        key, order = self._records.key, self._records.source.order_columns()
+        columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
+        made = chosen.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
+        by_key = (
+            made.orderBy(*order)
+            if key.kind == NOTHING
+            else made.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order)
+        )
+        return by_key.select(*(ticked(name) for name, _ in self.columns))
 
 
 def _failure(reason: str) -> str:
@@ -139,27 +172,32 @@ def grouped(records: Records, value: Term, sums: Mapping[str, str], tests: tuple
     return Groups(records, key, value, sums, tests)
 
 
-def query_of(groups: Groups, layout: OutputLayout) -> Query:
+def query_of(rows: Groups | Records, layout: OutputLayout) -> Query:
     """Return the query of an output. Raises UntranslatableError for a column whose values need more than a column of SQL."""
-    names = {column.field for column in layout.columns if column.part == "value"}
-    if groups.value.kind == OBJECT and not names.issuperset(groups.value.fields):
-        raise UntranslatableError(f"the output {layout.place} has no column for a field of its values")
-    columns = tuple((column.name, _cell(groups, column)) for column in layout.columns)
-    tests = [each.sql for each in (*groups.records.tests, *groups.tests)]
-    if sum(map(len, (*tests, *groups.sums.values(), *(sql for _, sql in columns)))) > _LONGEST_SQL:
+    if isinstance(rows, Records) and rows.key.kind in (NUMBER, OBJECT):
+        raise UntranslatableError(f"the key of the stream {layout.topic} is {rows.key.kind}")
+    for part, term in (("key", rows.key), ("value", rows.value)):
+        names = {column.field for column in layout.columns if column.part == part}
+        if term.kind == OBJECT and not names.issuperset(term.fields):
+            raise UntranslatableError(f"the output {layout.place} has no column for a field of its {part}s")
+    columns = tuple((column.name, _cell(rows, column)) for column in layout.columns)
+    sums = () if isinstance(rows, Records) else (*rows.sums.values(), *(each.sql for each in rows.tests))
+    records = rows if isinstance(rows, Records) else rows.records
+    tests = [each.sql for each in records.tests]
+    if sum(map(len, (*tests, *sums, *(sql for _, sql in columns)))) > _LONGEST_SQL:
         raise UntranslatableError(f"the query of the output {layout.place} has more than {_LONGEST_SQL:,} characters")
-    return Query(groups, columns)
+    return Query(rows, columns)
 
 
-def _cell(groups: Groups, column: OutputColumn) -> str:
+def _cell(rows: Groups | Records, column: OutputColumn) -> str:
     """Return SQL of a column."""
     if column.part == "timestamp":
-        return f"timestamp_micros({groups.time.sql} * 1000L)"
+        return f"timestamp_micros({rows.time.sql} * 1000L)"
     if column.part == "headers":
         return f"CAST(NULL AS {column.shape.ddl})"
     if column.part == "deleted":
-        return groups.value.is_null
-    term: Term | None = groups.key if column.part == "key" else groups.value
+        return rows.value.is_null
+    term: Term | None = rows.key if column.part == "key" else rows.value
     if column.field is not None:
         term = None if term is None or term.kind != OBJECT else term.fields.get(column.field)
     if term is not None and term.kind == NOTHING:

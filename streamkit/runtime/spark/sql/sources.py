@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,12 @@ from streamkit.runtime.spark.rows.input_columns import (
     without_case,
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.positions import ROW
+from streamkit.runtime.spark.rows.positions import BLOCK, FILE, ROW
 from streamkit.runtime.spark.sql.terms import BOOLEAN, INTEGER, NUMBER, OBJECT, SERDE_KINDS, TEXT, Guard, Term
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
 LATEST = ((1 << 63) - 1) // 1000
@@ -103,18 +103,25 @@ class SqlSource:
         self._leaves[path] = word
         return self._term(path, kind, nullable, word)
 
-    def guards(self) -> list[Guard]:
-        """Return what holds of each row that a task can read, and that no limit of a record's size refuses."""
+    def columns_in(self, texts: Sequence[str]) -> list[Path]:
+        """Return the paths of the columns that texts of SQL name, and perhaps of others."""
+        return [path for path in self.all_columns() if any(ticked(_name(path)) in text for text in texts)]
+
+    def guards(self, columns: Sequence[Path]) -> list[Guard]:
+        """Return what holds of each row that a task can read, and that no limit of a record's size refuses.
+
+        columns: those that are read.
+        """
         found = [
             Guard(f"({ticked(TIME)} BETWEEN 0 AND {LATEST})", f"a timestamp of {self.topic} is before 1970 or too late")
         ]
         if self._columns.order != FILES:
             found.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
-        if self._columns.has_key:
+        if self._columns.has_key and ("key",) in columns:
             found.append(Guard(f"({ticked('key')} IS NOT NULL)", f"a key of {self.topic} is null"))
-        texts = sum(self._kind_of(path) == TEXT for path in self._paths())
+        texts = sum(self._kind_of(path) == TEXT for path in columns)
         longest = min(LONGEST, _MOST_TEXT // max(1, texts))
-        for path in self._paths():
+        for path in columns:
             if self._kind_of(path) == TEXT:
                 column = ticked(_name(path))
                 fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {longest})"
@@ -128,8 +135,24 @@ class SqlSource:
                 )
         return found
 
-    def frame(self, opened: OpenedInput) -> DataFrame:
-        """Return the columns that steps read, under the names that terms have. Raises TransportError as the Python engine."""
+    def order_columns(self) -> list[Column]:
+        """Return what orders the rows of the input, as `ranks_of` and the Python engine do."""
+        from pyspark.sql import functions as sf
+
+        if self._columns.order != FILES:
+            return [sf.col(ROW), sf.col(BLOCK)]
+        # Files are in the order of their names, not of their URIs.
+        return [
+            sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))).alias(FILE),
+            sf.col(BLOCK),
+            sf.col(ROW),
+        ]
+
+    def frame(self, opened: OpenedInput, paths: Sequence[Path], has_order: bool = False) -> DataFrame:
+        """Return the columns that steps read, under the names that terms have. Raises TransportError as the Python engine.
+
+        paths: the columns; has_order: whether those of `order_columns` are needed.
+        """
         frame, place = opened.frame, opened.place
         # The types of all columns must fit, those that no step reads too.
         for part, serde in self._serdes.items():
@@ -138,7 +161,7 @@ class SqlSource:
         from pyspark.sql import functions as sf
 
         columns = []
-        for path in self._paths():
+        for path in paths:
             column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
             # All numbers have 64 bits, so that no arithmetic ends at fewer.
             wide = _WIDE.get(self._kind_of(path) or "")
@@ -146,9 +169,9 @@ class SqlSource:
             columns.append(column.alias(_name(path)))
         time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
         placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
-        return frame.select(*columns, time, *placed)
+        return frame.select(*columns, time, *placed, *((FILE, BLOCK, ROW) if has_order else ()))
 
-    def _paths(self) -> list[Path]:
+    def all_columns(self) -> list[Path]:
         """Return the paths of all columns: those of fields, the key, and the value if it is no object."""
         parts = [(part,) for part in ("key", "value") if part in self._columns.schema.names]
         return list(dict.fromkeys((*parts, *self._leaves)))
@@ -168,6 +191,7 @@ class _Fields(Mapping[str, Term]):
         self._path = path
         folded = Counter(without_case(each.name) for each in kind.fields)
         # Spark does not tell names apart that differ in their case alone.
+        self._names = dict.fromkeys(each.name for each in kind.fields)
         self._fields = {each.name: each for each in kind.fields if folded[without_case(each.name)] == 1}
 
     def __getitem__(self, name: str) -> Term:
@@ -178,10 +202,10 @@ class _Fields(Mapping[str, Term]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._fields)
+        return len(self._names)
 
 
 def _kind(kind: DataType, depth: int) -> str | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from streamkit.errors import UntranslatableError
+from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.plain_nodes import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate
+from streamkit.operators.steps.extensions.assertion import Assert
+from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
+from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.operators.steps.stateless.map import Map
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
 from streamkit.operators.steps.stateless.select_key import SelectKey
 from streamkit.operators.steps.tables.to_stream import ToStream
@@ -21,8 +26,8 @@ from streamkit.runtime.spark.rows.output_columns import OutputLayout
 from streamkit.runtime.spark.sql.aggregates import aggregate
 from streamkit.runtime.spark.sql.expressions import Made, translate, translate_condition
 from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, query_of
-from streamkit.runtime.spark.sql.sources import InputColumns, SqlSource
-from streamkit.runtime.spark.sql.terms import NOTHING, SERDE_KINDS, Term
+from streamkit.runtime.spark.sql.sources import LATEST, InputColumns, SqlSource
+from streamkit.runtime.spark.sql.terms import INTEGER, NOTHING, SERDE_KINDS, Guard, Term
 from streamkit.runtime.spark.stage_plan import Stage, where
 from streamkit.serdes.serde import Serde
 
@@ -44,13 +49,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a job writes. layouts: of outputs with columns, in files, that get the last record of each key.
+    """What a job writes. layouts: of outputs with columns, in files.
 
     refusals: by topic, why another output is written by Python.
     """
 
     layouts: Mapping[str, OutputLayout]
     refusals: Mapping[str, str]
+    tables: Collection[str]
+    """The topics that get the last record of each key; the others get all records."""
 
 
 def choose_engines(
@@ -127,6 +134,9 @@ class _Compiler:
         missing = walk.left()
         if missing is not None:
             raise UntranslatableError(missing)
+        streams = [name for name, rows in walk.written.items() if isinstance(rows, Records)]
+        if streams and topic in self._between:
+            raise UntranslatableError(f"{streams[0]} is a stream from several tasks, whose times order its records")
         self._between |= walk.between
         return {name: self._query(name, rows) for name, rows in walk.written.items()}
 
@@ -146,10 +156,12 @@ class _Compiler:
             raise UntranslatableError(f"topic {topic} has an expression for its timestamps")
         return Records.of(SqlSource(topic, columns[0], self._form.reading(topic)))
 
-    def _query(self, topic: str, rows: Groups) -> Query:
+    def _query(self, topic: str, rows: _Rows) -> Query:
         layout = self._outputs.layouts.get(topic)
         if layout is None:
             raise UntranslatableError(f"{topic} is not written")
+        if isinstance(rows, Groups) and topic not in self._outputs.tables:
+            raise UntranslatableError(f"{topic} gets all changes of a table")
         return query_of(rows, layout)
 
 
@@ -162,7 +174,7 @@ class _Walk:
         self._seen: set[str] = set()
         self._made = Made()
         self.between: dict[str, Records] = {}
-        self.written: dict[str, Groups] = {}
+        self.written: dict[str, _Rows] = {}
 
     def left(self) -> str | None:
         """Return why a node was not reached, if one was not."""
@@ -187,8 +199,26 @@ class _Walk:
         self._seen.add(name)
         if isinstance(node, SinkNode):
             self._write(node, rows)
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, Branch) and isinstance(rows, Records):
+            self._branch(node.processor, rows)
         elif isinstance(node, ProcessorNode):
             self._to_children(node.children, self._processed(node, rows))
+
+    def _branch(self, branch: Branch, records: Records) -> None:
+        """Follow the records of each branch. A predicate is evaluated for those alone that no earlier one holds for."""
+        before = list[str]()
+        chosen = list[tuple[str, str]]()
+        for predicate, target in zip(branch.predicates, branch.targets, strict=True):
+            test = translate_condition(predicate, records.names, self._made)
+            earlier = " AND ".join(before)
+            guards = tuple(each.under(earlier) if before else each for each in test.guards)
+            records = replace(records, tests=(*records.tests, *guards))
+            chosen.append((target, " AND ".join((*before, test.sql))))
+            before.append(f"(NOT {test.sql})")
+        if branch.default is not None:
+            chosen.append((branch.default, " AND ".join(before) or "true"))
+        for target, condition in chosen:
+            self._follow(target, records.kept_where(f"({condition})"))
 
     def _processed(self, node: ProcessorNode, rows: _Rows) -> _Rows:
         """Return what a node makes of records or of the rows of a table."""
@@ -197,20 +227,39 @@ class _Walk:
             return rows
         if isinstance(rows, Groups):
             return self._mapped(node, rows)
-        if isinstance(processor, Filter):
-            test = translate_condition(processor.predicate, rows.names, self._made)
-            return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
-        if isinstance(processor, MapValues):
-            value = translate(processor.value, rows.names, self._made)
-            return replace(rows.guarded(value), value=value.without_guards())
-        if isinstance(processor, SelectKey):
-            key = translate(processor.key, rows.names, self._made)
-            return replace(rows.guarded(key), key=key.without_guards())
         if isinstance(processor, RepartitionFilter):
             return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
         if isinstance(processor, StreamAggregate):
             return self._aggregated(node, processor, rows)
+        if isinstance(processor, Filter):
+            test = translate_condition(processor.predicate, rows.names, self._made)
+            return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
+        if isinstance(processor, Assert):
+            test = translate_condition(processor.condition, rows.names, self._made)
+            return rows.guarded(test).required(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
+        if isinstance(processor, MapValues | SelectKey | Map):
+            return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
+        if isinstance(processor, SetTimestamp):
+            return self._timed(node, processor, rows)
         raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL that is exact")
+
+    def _changed(self, records: Records, key: Expression | None, value: Expression | None) -> Records:
+        """Return records with other keys and values; both expressions see the records before."""
+        names = records.names
+        if key is not None:
+            made = translate(key, names, self._made)
+            records = replace(records.guarded(made), key=made.without_guards())
+        if value is not None:
+            made = translate(value, names, self._made)
+            records = replace(records.guarded(made), value=made.without_guards())
+        return records
+
+    def _timed(self, node: ProcessorNode, processor: SetTimestamp, records: Records) -> Records:
+        time = translate(processor.timestamp, records.names, self._made)
+        if time.kind != INTEGER:
+            raise UntranslatableError(f"{where(self._plan, node)}: {time.kind} is no timestamp")
+        fits = Guard(f"({time.sql} BETWEEN 0 AND {LATEST})", f"{where(self._plan, node)}: it is no timestamp")
+        return replace(records.guarded(time).required(fits), time=replace(time, guards=(), nullable=False))
 
     def _mapped(self, node: ProcessorNode, groups: Groups) -> Groups:
         """Return rows of a table with other values. Those before the last are mapped too, so that none may fail."""
@@ -245,9 +294,7 @@ class _Walk:
         self._made.size += rows.key.size + rows.value.size
         if not self._made.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
-        if isinstance(rows, Records):
-            if not node.internal:
-                raise UntranslatableError(f"{node.topic} is a stream, whose records have an order")
+        if isinstance(rows, Records) and node.internal:
             self.between[self._plan.internal_name(node.topic)] = rows
         elif node.internal or node.topic in self.written:
             raise UntranslatableError(f"{where(self._plan, node)}: the changes of a table go on as records")

@@ -11,7 +11,7 @@ from streamkit.serdes.size import MAX_BYTES
 
 TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
 NOTHING, OBJECT = "null", "an object"
-COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean"}
+COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean", NUMBER: "double"}
 """The types of columns that hold scalars of these kinds."""
 SERDE_KINDS = {
     "string": (TEXT,),
