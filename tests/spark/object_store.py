@@ -123,11 +123,22 @@ def test_outages_and_a_kill(spark: Any, server: Server, tmp_path: Path) -> None:
         assert "reduce your request rate" in error
         assert "\n" not in error
         assert (len(runs.committed()), runs.written()) == (1, before)
-    runs.kill("COPY .*/out/run=000002")
+    # From the second file on that it copies: the run is committed, and what it wrote waits for the next one.
+    error = runs.run(Fault("COPY .*/out/run=000002", skip=1))
+    assert error is not None
+    assert "reduce your request rate" in error
+    assert "\n" not in error
     assert len(runs.committed()) == 2
+    assert len(before) < len(runs.written()) < 2 * len(before)
+    assert server.objects("out/_run-000002")
     assert runs.run() is None
     assert runs.said[-1] == "nothing is new since run 2"
-    words = [word for record in lines(20) for word in record["value"].split()]
+    runs.add(2)
+    runs.kill("COPY .*/out/run=000003")
+    assert len(runs.committed()) == 3
+    assert runs.run() is None
+    assert runs.said[-1] == "nothing is new since run 3"
+    words = [word for record in lines(30) for word in record["value"].split()]
     expected = [(word, words[: at + 1].count(word)) for at, word in enumerate(words)]
     assert sorted(runs.written()) == sorted(expected)
     assert not [key for key in server.objects("out/_") if "_run" in key]
