@@ -53,6 +53,8 @@ class EditorServer:
             lsp.SignatureHelpOptions(trigger_characters=["(", ","]),
         )
         self._register(lsp.TEXT_DOCUMENT_HOVER, self._hover)
+        fixes = lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix])
+        self._register(lsp.TEXT_DOCUMENT_CODE_ACTION, self._code_action, fixes)
         self._register(lsp.TEXT_DOCUMENT_CODE_LENS, self._code_lens, lsp.CodeLensOptions())
         self._register(lsp.TEXT_DOCUMENT_INLAY_HINT, self._inlay_hint, lsp.InlayHintOptions())
         self._register("streamkit/graph", self._graph)
@@ -156,6 +158,12 @@ class EditorServer:
 
         uri, place = params.text_document.uri, params.position
         return await self._answer(uri, lambda project, text: hover(project, uri, text, place), None)
+
+    async def _code_action(self, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        from streamkit.editor.quick_fixes import quick_fixes
+
+        uri, problems = params.text_document.uri, list(params.context.diagnostics)
+        return await self._answer(uri, lambda project, text: quick_fixes(uri, text, problems), [])
 
     # -- Drawings, tests and commands ----------------------------------------------------------------------------------
 
