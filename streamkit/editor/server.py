@@ -94,6 +94,10 @@ class EditorServer:
 
     def _create(self, loop: asyncio.AbstractEventLoop, encoding: str) -> Project:
         from streamkit.editor.project import Options, Project
+        from streamkit.editor.schema_places import place_in_topology
+
+        # The first completion would otherwise wait for the schema.
+        place_in_topology(())
 
         def publish(found: Published) -> None:
             params = lsp.PublishDiagnosticsParams(found.uri, found.diagnostics, found.version)
