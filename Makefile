@@ -30,7 +30,7 @@ SEEDS ?= 1000
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos simulate memory attacks screenshots site clean
+.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos simulate memory attacks screenshots vscode site clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -134,6 +134,10 @@ memory: $(READY) ## Run at a steady rate and look whether memory, files and stat
 screenshots: $(READY) ## Take the pictures in docs/screenshots again (chromium, prometheus)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.screenshots docs/screenshots
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.browser.spark_page docs/screenshots
+
+vscode: ## Build the extension of VS Code, build/streamkit.vsix (Node 20 and npm)
+	@mkdir -p build
+	@cd editors/vscode && npm ci && npm run build && npm run package -- --out ../../build/streamkit.vsix
 
 site: $(READY) ## Build the site of docs/ into build/site; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f deploy/site/mkdocs.yml -d $(CURDIR)/build/site/$(RELEASE)

@@ -36,6 +36,7 @@ _TOOLS = {
     "browser": (BROWSERS, "a browser", "apt-get install chromium"),
     "helm": (("helm", str(Path.home() / "go" / "bin" / "helm")), "Helm", f"go install {HELM}"),
     "prometheus": (("prometheus",), "Prometheus", "apt-get install prometheus"),
+    "npm": (("npm",), "Node 20 with npm", "apt-get install nodejs npm"),
     "promtool": (("promtool",), "promtool", "apt-get install prometheus"),
 }
 """By name: the commands of which one must be on the path, what it is, and what installs it on Debian."""
