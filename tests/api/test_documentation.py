@@ -93,6 +93,9 @@ def test_types_are_strict_for_users(folder: Path):
         "    with topology.driver() as driver:\n"
         "        driver.pipe('visits', {}, key='a')\n"
         "        return driver.read('counts')\n\n\n"
+        "table = streamkit.Topology('built').stream('in').filter(lambda v: v > 1).group_by('value').count('counts')\n"
+        "table.to_stream().to('out', value='long')\n"
+        "table.window(tumbling='1h')\n"
         "wrong: int = streamkit.load('x').describe()\n",
         encoding="utf-8",
     )
@@ -102,9 +105,10 @@ def test_types_are_strict_for_users(folder: Path):
     command = [sys.executable, "-m", "mypy", *options, "."]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    # The last line is a mistake: the types of the package are seen.
-    assert len(errors) == 1, done.stdout + done.stderr
-    assert re.match(r"service\.py:\d+: error: Incompatible types in assignment", errors[0])
+    # The last two lines are mistakes: the types of the package are seen, and those of the methods of steps.
+    assert len(errors) == 2, done.stdout + done.stderr
+    assert re.match(r'service\.py:\d+: error: "Table" has no attribute "window"', errors[0])
+    assert re.match(r"service\.py:\d+: error: Incompatible types in assignment", errors[1])
 
 
 def test_importing_imports_nothing_heavy():
