@@ -10,7 +10,7 @@ function note(of, text) {
 }
 /* The style of the page takes the place of the picture's own, which its policy does not allow. */
 function pictureOf(svg) {
-  const found = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+  const found = new DOMParser().parseFromString(svg.replace(/<style>[^<]*<\/style>/, ""), "image/svg+xml").documentElement;
   for (const each of found.querySelectorAll("style,script,foreignObject")) each.remove();
   return found.localName === "svg" ? document.importNode(found, true) : null;
 }
