@@ -528,6 +528,26 @@ def test_tasks_that_are_lost_during_a_failed_commit_do_not_come_back(tmp_path, m
     assert made.thread.assignment == ([], [])
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+def test_standbys_of_an_assignment_stay_if_its_tasks_are_lost(tmp_path, monkeypatch, fenced: bool) -> None:
+    """Another thread may wait until this one gives up a standby, and no thread joins the group before."""
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=3)
+    made.shared.coordinator = SimpleNamespace(group_metadata=lambda: b"")
+    made.thread.assign([TaskId(0, 0)], [TaskId(0, 1)])
+    made.round()
+    made.thread.assign([TaskId(0, 0)], [TaskId(0, 2)])
+    if fenced:
+        made.thread._fenced(FencedError("its transaction has timed out"))
+    else:
+        made.thread.lose()
+    assert not made.thread.settled()
+    changes: list[Any] = []
+    monkeypatch.setattr(made.thread._tasks, "change_to", lambda *assignment: changes.append(assignment))
+    made.thread._take_assignment()
+    assert changes == [([], [TaskId(0, 2)])]
+    assert made.thread.settled()
+
+
 def test_a_thread_that_replaces_one_that_was_fenced_waits_for_the_group(tmp_path, monkeypatch) -> None:
     """Others may own the tasks that the fenced thread has closed; the group does not know yet that it has."""
     made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=2)

@@ -17,8 +17,8 @@ _LOCAL = "streamkit.runtime.local."
 MUTATIONS = {
     "lost tasks come back after a failed commit": Mutation(
         _LOCAL + "stream_thread",
-        "if self._assigned is None and not self._lose:\n                        self._assigned = wanted",
-        "if self._assigned is None:\n                        self._assigned = wanted",
+        "                        if self._lose:\n                            self._keep_standbys()\n",
+        "",
     ),
     "what is lost meanwhile counts as closed": Mutation(
         _LOCAL + "stream_thread",
@@ -27,8 +27,8 @@ MUTATIONS = {
     ),
     "a fenced thread keeps its tasks": Mutation(
         _LOCAL + "stream_thread",
-        "        self._close_active()\n        self._settled.set()",
-        "        self._settled.set()",
+        "            self._keep_standbys()\n        self._close_active()",
+        "            self._keep_standbys()",
     ),
     "a member joins before lost tasks are closed": Mutation(
         _LOCAL + "rebalance_listener", "if self._losing and not self._threads_settled():", "if False:"

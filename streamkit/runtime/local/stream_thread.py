@@ -114,8 +114,9 @@ class StreamThread:
         """Make the thread close all active tasks without a commit: others own them now (TaskManager.handleLostAll)."""
         with self._lock:
             self._lose = True
+            self._keep_standbys()
             # A thread that replaces this one must not take them either.
-            self._assigned, self._last_assignment = None, ([], self._last_assignment[1])
+            self._last_assignment = [], self._last_assignment[1]
             self._settled.clear()
             self.idle = False
 
@@ -262,11 +263,20 @@ class StreamThread:
             raise error
         log.warning("%s: %s; its tasks are closed, and the group assigns them again", self.name, error)
         with self._lock:
-            # The last assignment is no longer valid.
-            self._assigned = None
+            self._keep_standbys()
         self._close_active()
-        self._settled.set()
+        with self._lock:
+            if self._assigned is None:
+                self._settled.set()
         self.lost.set()
+
+    def _keep_standbys(self) -> None:
+        """Drop the active tasks of an assignment that is not applied yet, for a caller that holds the lock.
+
+        Its standbys stay: another thread may wait until this one gives up a standby that has moved to it.
+        """
+        if self._assigned is not None:
+            self._assigned = [], self._assigned[1]
 
     def _has_group(self) -> bool:
         coordinator = self._shared.coordinator
@@ -390,10 +400,12 @@ class StreamThread:
                 self._change_to(*wanted)
                 self._publish(now=True)
             except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError):
-                # The next round retries, unless there is a newer assignment, or others own these tasks by now.
+                # The next round retries, unless there is a newer assignment; if others own the tasks by now, only with standbys.
                 with self._lock:
-                    if self._assigned is None and not self._lose:
+                    if self._assigned is None:
                         self._assigned = wanted
+                        if self._lose:
+                            self._keep_standbys()
                 raise
         with self._lock:
             # What was lost meanwhile is not closed yet: the member must not join a generation that would accept its commits.
