@@ -276,3 +276,5 @@ def test_update_takes_the_output_of_no_history(tmp_path: Path) -> None:
     path = write(tmp_path, JOINED, JOIN)
     done = streamkit("test", path, "--simulate", "3", "--update")
     assert_one_clear_line(done, 2, "--simulate does not go with --update")
+    done = streamkit("test", path, "--seed", "3")
+    assert_one_clear_line(done, 2, "--seed has no effect without --simulate")

@@ -44,7 +44,10 @@ Simulate = Annotated[
         "--simulate", metavar="N", min=0, help="Play each test in N histories: other orders, restarts, crashes."
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="The seed of the first history of --simulate.")]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="S", min=0, help="The seed of the first history of --simulate; 1 without it."),
+]
 NO_TESTS = 2
 STYLES = {"same": "dim", "expected": "red", "came": "green", "detail": "yellow"}
 
@@ -58,7 +61,7 @@ def run_tests(
     least: Least = None,
     form: Problems = CiFormat.text,
     simulate: Simulate = 0,
-    seed: Seed = 1,
+    seed: Seed = None,
     settings: Settings = None,
     env_file: EnvFile = None,
 ) -> int:
@@ -76,8 +79,11 @@ def run_tests(
 
     if simulate and update:
         raise UsageError("--simulate does not go with --update: the expected output is that of one order")
+    if seed is not None and not simulate:
+        raise UsageError("--seed has no effect without --simulate")
     plans = Plans(environment(env_file), overrides(settings))
-    session = Session(plans, only, update, coverage or least is not None, simulate, seed)
+    first = 1 if seed is None else seed
+    session = Session(plans, only, update, coverage or least is not None, simulate, first)
     results = []
     for result in _quiet(session.run(find(paths or ["."]))):
         results.append(result)
