@@ -69,6 +69,8 @@ class FoundTest:
 def _test_file(uri: str) -> str:
     """Return the test file itself, or the one beside a topology. Raises UsageError if there is none."""
     path = Path(path_of(uri))
+    if not path.name:
+        raise UsageError("the request names no file")
     if path.name.endswith(TEST_SUFFIXES):
         return str(path)
     for suffix in TEST_SUFFIXES:

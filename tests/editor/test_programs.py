@@ -88,6 +88,11 @@ def test_tests_are_found_and_run_one_by_one(client: Client, files: tuple[str, st
     assert both["results"][1]["failures"][0]["range"]["start"]["line"] == 6
 
 
+def test_tests_of_no_file_are_refused(client: Client) -> None:
+    listed = ask(client, "streamkit/tests", textDocument={"uri": ""})
+    assert listed == {"tests": [], "message": "the request names no file"}
+
+
 def test_try_prints_the_trace_and_leaves_values_beside_the_lines(client: Client, files: tuple[str, str]) -> None:
     result = run(client, "streamkit.try", uri=files[0])
     assert result["ok"], result["text"]
