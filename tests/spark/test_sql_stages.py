@@ -341,6 +341,10 @@ LOWEST = 'aggregate: {{initial: "{}", add: "min(aggregate, value.small)", value_
             "calls a function of the file",
             "functions: {abs: {params: [a], expr: a}}\n",
         ),
+        # A row at which the step fails ends the job, although no output gets it.
+        (EXACT, "no output gets its records", "  checked: {stream: orders, steps: [assert: value.small > 0]}\n"),
+        (EXACT, "no output gets its records", "  added: {stream: orders, steps: [map_values: value.small + 1]}\n"),
+        (EXACT, "no output gets its records", "  counted: {stream: orders, steps: [group_by_key, count]}\n"),
         (EXACT, "expression.max.bytes is below its default", "config: {expression.max.bytes: 65536}\n"),
         (EXACT, "expression.max.steps is below its default", "config: {expression.max.steps: 10000}\n"),
         ([*TEXT_STEPS, *["map_values: value + value"] * 6, *LAST], "value + value: a record's texts may", ""),

@@ -165,6 +165,10 @@ class _Compiler:
         return query_of(rows, layout)
 
 
+def _guards(rows: Records) -> set[Guard]:
+    return {test for test in rows.tests if isinstance(test, Guard)}
+
+
 class _Walk:
     """Follows the records of a sub-topology from its source to its sinks."""
 
@@ -175,11 +179,17 @@ class _Walk:
         self._made = Made()
         self.between: dict[str, Records] = {}
         self.written: dict[str, _Rows] = {}
+        self._dropped: list[tuple[ProcessorNode, Records]] = []
+        """Records that no output gets, by their last node."""
 
     def left(self) -> str | None:
-        """Return why a node was not reached, if one was not."""
+        """Return why a query would leave out a node, or a test at which the job must fail, if it would."""
         others = [node for name, node in self._sub.nodes.items() if name not in self._seen]
-        return f"{where(self._plan, others[0])}: it has no records from the input" if others else None
+        if others:
+            return f"{where(self._plan, others[0])}: it has no records from the input"
+        made = {test for rows in (*self.written.values(), *self.between.values()) for test in rows.tests}
+        unmade = [node for node, rows in self._dropped if not made.issuperset(_guards(rows))]
+        return f"{where(self._plan, unmade[0])}: no output gets its records" if unmade else None
 
     def from_source(self, node: SourceNode, records: Records) -> None:
         """Follow the records of a source. Raises UntranslatableError."""
@@ -202,7 +212,16 @@ class _Walk:
         elif isinstance(node, ProcessorNode) and isinstance(node.processor, Branch) and isinstance(rows, Records):
             self._branch(node.processor, rows)
         elif isinstance(node, ProcessorNode):
-            self._to_children(node.children, self._processed(node, rows))
+            made = self._processed(node, rows)
+            if not node.children:
+                self._drop(node, made)
+            self._to_children(node.children, made)
+
+    def _drop(self, node: ProcessorNode, rows: _Rows) -> None:
+        """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
+        if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
+            raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
+        self._dropped.append((node, rows))
 
     def _branch(self, branch: Branch, records: Records) -> None:
         """Follow the records of each branch. A predicate is evaluated for those alone that no earlier one holds for."""
