@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,7 @@ def write(folder: Path, found: list[dict[str, Any]], schema: pa.Schema = TABLE) 
 TAKEN = f'{{map_values: "{{{", ".join(f"{name!r}: value.{name}" for name in FIELDS)}}}"}}'
 
 
+LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 LONGEST = "spark.sql.maxMetadataStringLength"
 
 
@@ -224,6 +226,35 @@ def test_records_that_spark_encodes_equal_those_of_python(
         # As text, for 0.0 equals -0.0.
         assert str(run(spark, tmp_path, f"[{TAKEN}]")) == str(found)
     assert [list(record["value"]) for record in found] == [FIELDS] * len(rows())
+
+
+def test_large_columns_of_spark_have_the_same_partitions(spark: Any, tmp_path: Path) -> None:
+    """Otherwise records of one key would be counted in several tasks."""
+    write(tmp_path, rows())
+    counted = """[group_by_key, count, to_stream, {map_values: {value: "{'n': value}", value_serde: json}}]"""
+    spark.conf.set(LARGE, "true")
+    try:
+        found = run(spark, tmp_path, counted)
+    finally:
+        spark.conf.unset(LARGE)
+    assert {each["key"]: each["value"]["n"] for each in found} == Counter(row["user"] for row in rows())
+    assert len(found) == len({row["user"] for row in rows()})
+
+
+def test_a_key_that_is_an_object_is_encoded_by_python(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, rows())
+    frames = watched(monkeypatch)
+    (tmp_path / "topology.yaml").write_text(
+        f"{HEAD.replace('{value', '{key: json, value')}pipelines:\n{pipeline(SEEN)}"
+    )
+    plan = load(tmp_path / "topology.yaml")
+    place = f"orders={tmp_path}/orders,format=parquet,key=struct(user),value=*,timestamp=at"
+    submit(
+        plan, JobOptions(inputs_of(plan, [place]), outputs_of(plan, [f"out={tmp_path}/out"]), engine="python"), spark
+    )
+    assert frames == [None]
 
 
 def test_columns_of_a_list_are_encoded_by_python(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,20 @@ def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
     assert again.out == tried.out
 
 
+def test_a_sample_has_fields_that_no_step_uses(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(
+        TOPOLOGY.partition("pipelines")[0]
+        + "pipelines: {counts: {stream: orders, steps: [filter: value.a > 0, group_by_key, count, to_stream], to: names}}\n"
+    )
+    value = {"a": 1, "b": "x"}
+    frame = spark.createDataFrame([("k", value["a"], value["b"], 5)], "k string, a long, b string, t long")
+    frame.write.parquet(f"{tmp_path}/lake")
+    plan = load(tmp_path / "topology.yaml")
+    for options in ("", ",order=t"):
+        inputs = inputs_of(plan, [f"orders={tmp_path}/lake,key=k,value=a,b,timestamp=t{options}"])
+        assert [each["value"] for each in sample_in(spark, plan, inputs, 4)] == [value]
+
+
 def test_a_sample_in_a_test(topology: Path, tmp_path: Path) -> None:
     for name, rows in (("orders", "ann,3\nbob,4\ncy,5\n"), ("damaged", "ann,3,5\n")):
         (tmp_path / f"{name}.csv").write_text(f"user,amount\n{rows}")

@@ -367,8 +367,11 @@ def count_partitions(frame: DataFrame, place: Place) -> int:
     return 1 if row[0] is None else max(1, row[0] + 1)
 
 
-def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFrame:
-    """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing."""
+def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: bool = False) -> DataFrame:
+    """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing.
+
+    whole: also the fields of values that no step uses, since the records themselves are shown.
+    """
     from functools import partial
 
     if place.has_lines:
@@ -388,7 +391,7 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
     for name in frame.columns:
         if name in serdes:
             plain_part(frame, place, name, serdes[name])
-    used = fields_read(plan, reading.topic) if changed_meaning(frame.sparkSession) is None else None
+    used = None if whole or changed_meaning(frame.sparkSession) is not None else fields_read(plan, reading.topic)
     pruned = None if used is None else with_fields(frame, used)
     encoded = None if pruned is None else _encoded(pruned, place, serdes)
     if encoded is not None:
@@ -410,11 +413,15 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading) -> DataFram
 def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> DataFrame | None:
     """Return records as Spark encodes them, with their positions; None if they have parts that only Python reads."""
     from pyspark.sql import functions as sf
+    from pyspark.sql.types import StructType
 
     parts = {name for name in frame.columns if name in PARTS}
     if not {"value", "timestamp"} <= parts <= {"key", "value", "timestamp"}:
         return None
     if frame.schema["timestamp"].dataType.simpleString() == "string":
+        return None
+    if "key" in parts and isinstance(frame.schema["key"].dataType, StructType):
+        # The bytes of a key choose its partition, and the text of an object differs between Spark and Python.
         return None
     value = encoded_part(frame, place, "value", serdes["value"])
     key = encoded_part(frame, place, "key", serdes["key"]) if "key" in parts else sf.lit(None).cast("binary")
@@ -521,7 +528,8 @@ def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.Re
     for batch in batches:
         if not len(batch):
             continue
-        keys, values = batch.column("key"), batch.column("value")
+        # Spark's setting useLargeVarTypes makes other columns of them.
+        keys, values = (batch.column(name).cast(pa.binary()) for name in ("key", "value"))
         for part, column in (("key", keys), ("value", values)):
             _check_bytes(reading.topic, part, column)
         sources, offsets = (

@@ -64,10 +64,12 @@ def read_inputs(
     partitions: int,
     inputs: Sequence[OpenedInput],
     ranks: Sequence[Mapping[str, int]],
+    *,
+    whole: bool = False,
 ) -> DataFrame:
     """Return the records of a topic as rows for a stage. Raises TransportError for missing columns.
 
-    pickled: the plan for the workers; ranks: the ranks of each input's files in reading order.
+    pickled: the plan for the workers; ranks: the ranks of each input's files in reading order; whole: as in `read_files`.
     """
     declared = plan.external_topics.get(topic)
     names = (topic,) if declared is None else (topic, declared.entry)
@@ -77,6 +79,7 @@ def read_inputs(
             each.frame,
             each.place,
             FileReading(pickled, topic, names, partitions, ranks[number], timed, each.place.has_lines),
+            whole=whole,
         )
         for number, each in enumerate(inputs)
     )

@@ -93,7 +93,7 @@ def _in_order_of_files(plan: Plan, topic: str, inputs: Sequence[OpenedInput], li
     count = (declared and declared.partitions) or _MOST_PARTITIONS
     found: list[Row] = []
     for part, known in ((part, known) for each, known in zip(inputs, ranks, strict=True) for part in by_files(each)):
-        rows = read_inputs(plan, pickled, topic, count, [part], [known])
+        rows = read_inputs(plan, pickled, topic, count, [part], [known], whole=True)
         found += arrow_rows.with_all_columns(rows, topic).take(limit - len(found))
         if any(row.source == 0 for row in found):
             return None
@@ -105,7 +105,7 @@ def _in_order_of_files(plan: Plan, topic: str, inputs: Sequence[OpenedInput], li
 def _in_order(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row]:
     count = count_of(plan, topic, inputs)
     first = [first_rows(each, limit) for each in inputs]
-    frame = read_inputs(plan, pickle.dumps(plan), topic, count, first, ranks_of(inputs))
+    frame = read_inputs(plan, pickle.dumps(plan), topic, count, first, ranks_of(inputs), whole=True)
     return arrow_rows.with_all_columns(frame, topic).orderBy("source", "offset", "partition").limit(limit).collect()
 
 
