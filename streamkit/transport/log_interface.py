@@ -428,6 +428,8 @@ class StreamsInstance:
     """How long the group waits for this member to give up tasks."""
     server: str = ""
     """Host and port for queries; empty: none."""
+    threads: int = 1
+    """0: the instance runs no task, and leaves the group."""
     tags: Mapping[str, str] = field(default_factory=dict)
     rack: str = ""
     offset_sums: Mapping[TaskId, int] = field(default_factory=dict)

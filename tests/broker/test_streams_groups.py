@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaConnectionError, NotCoordinatorError
 
 from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
@@ -32,6 +33,7 @@ from tests.java import build
 pytestmark = pytest.mark.broker
 
 PART = 2000
+LOST = KafkaConnectionError("socket disconnected")
 SETTINGS = """\
 group.streams.heartbeat.interval.ms=200
 group.streams.min.heartbeat.interval.ms=100
@@ -184,14 +186,14 @@ class Members:
     """Members of one streams group, whose topology reads one topic."""
 
     def __init__(self, log: Log, group: str, topics: tuple[str, ...] = ("in",)):
-        self.log, self.group = log, group
+        self.log, self.group, self.poll_ms = log, group, 60_000
         for topic in topics:
             log.create(f"{group}-{topic}", 4)
         names = tuple(f"{group}-{topic}" for topic in topics)
         self.topology = StreamsTopology(
             {0: SubTopologyTopics(names, (), (), (), ())},
             lambda task: [TopicPartition(name, task.partition) for name in names],
-            lambda data: StreamsInstance(data.decode(), 60_000),
+            lambda data: StreamsInstance(data.decode(), self.poll_ms, threads=len(data)),
             lambda assignment: b"",
         )
         self.opened: list[StreamsMembership] = []
@@ -223,29 +225,31 @@ class Members:
 
 @pytest.fixture
 def members(log: Log, request: pytest.FixtureRequest) -> Iterator[Members]:
-    opened = Members(log, f"members-{request.node.name}")
+    opened = Members(log, re.sub(r"\W", "-", request.node.name))
     yield opened
     opened.close()
 
 
-def loses_an_answer(member: StreamsMembership) -> None:
-    """Let the connection break before the next answer with tasks arrives."""
+def loses_an_answer(member: StreamsMembership, error: Exception = LOST, with_tasks: bool = True) -> None:
+    """Let a heartbeat fail that the coordinator has answered: the next one, or the next one whose answer has tasks."""
     send, lost = member._send, []
 
     def broken(request: object) -> object:
         answer = send(request)
-        if not lost and answer.active_tasks is not None:
+        if not lost and (not with_tasks or answer.active_tasks is not None):
             lost.append(answer)
-            raise KafkaConnectionError("socket disconnected")
+            raise error
         return answer
 
     member._send = broken
 
 
-def test_tasks_in_a_lost_answer_are_asked_for_again(members: Members) -> None:
-    first, second = members.join("a"), members.join("b")
+@pytest.mark.parametrize("error", [LOST, NotCoordinatorError()], ids=["connection", "coordinator"])
+@pytest.mark.parametrize("static", ["", "one"])
+def test_tasks_in_a_lost_answer_are_asked_for_again(members: Members, error: Exception, static: str) -> None:
+    first, second = members.join("a", static), members.join("b")
     members.own(2, 2)
-    loses_an_answer(first)
+    loses_an_answer(first, error)
     second.leave()
     members.opened.remove(second)
     (rebalance,) = members.own(4)
@@ -264,6 +268,56 @@ def test_a_member_whose_tasks_were_taken_back_in_a_lost_answer_loses_all(members
     members.own(2, 2)
     first.commit({TopicPartition(f"{members.group}-in", 0): CommittedOffset(1)})
     assert members.log.committed(members.group, f"{members.group}-in")[0][0] == 1
+
+
+def test_tasks_that_are_being_given_up_when_an_answer_is_lost_are_lost(members: Members) -> None:
+    """The coordinator takes them for given up, and a commit of them would count although others have them."""
+    first = members.join("a")
+    members.own(4)
+    members.join("b")
+    rebalance = None
+    while rebalance is None:
+        rebalance = first.poll(1000)
+    (revoked, _) = rebalance.revoked
+    loses_an_answer(first, with_tasks=False)
+    with pytest.raises(FencedError):
+        until(lambda: first.poll(100, join=False) or False, "the loss")
+    with pytest.raises(FencedError):
+        first.commit({revoked: CommittedOffset(1)})
+    members.own(2, 2)
+
+
+def test_a_member_without_threads_leaves_until_it_has_some(members: Members) -> None:
+    first, _ = members.join("a"), members.join("b")
+    members.own(2, 2)
+    first.join(lambda: b"", ())
+    with pytest.raises(FencedError):
+        members.own(0, 4)
+    members.own(0, 4)
+    first.join(lambda: b"a", ())
+    members.own(2, 2)
+
+
+def test_a_member_that_is_not_polled_leaves(members: Members) -> None:
+    members.poll_ms = 1000
+    first = members.join("a")
+    members.own(4)
+    members.opened[:] = [members.join("b")]
+    assert members.own(4)
+    members.opened.append(first)
+    with pytest.raises(FencedError):
+        members.own(4, 0)
+
+
+def test_a_group_of_another_protocol_is_waited_for(log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    classic = word_count(tmp_path, log)
+    with instance(classic, 1):
+        until(lambda: described(classic).members, "the classic member")
+        members = Members(log, classic.application)
+        members.join("a")
+        until(lambda: "has members of another protocol; waiting for them to end" in caplog.text, "the warning")
+    members.own(4)
+    members.close()
 
 
 def test_removed_members_say_so_once_and_join_again(members: Members) -> None:

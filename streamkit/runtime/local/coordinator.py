@@ -136,7 +136,7 @@ class Coordinator:
         if rebalance is not None:
             self._take_rebalance(rebalance)
             self._unblock_commits()
-        elif self._blocked or not (self._reassign and join and self._threads):
+        elif self._blocked or not (self._reassign and self.assigned and join and self._threads):
             # Threads that have to give up tasks commit first, and could not while a rebalance is due.
             return None
         return self._assign_threads()

@@ -50,6 +50,7 @@ def streams_topology(
             found.process,
             rebalance_timeout_ms,
             found.server,
+            found.threads,
             found.tags,
             offset_sums=sums,
             end_offset_sums=_end_sums({task: changelogs[task] for task in sums}, ends),

@@ -239,7 +239,7 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
 
 def streams_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:
     """Return the members of a group, None if no streams group (KIP-1071) has its name. Raises TransportError."""
-    from kafka.errors import GroupIdNotFoundError, IncompatibleBrokerVersion, NoError, for_code
+    from kafka.errors import GroupIdNotFoundError, NoError, UnsupportedVersionError, for_code
 
     from streamkit.transport.kafka.messages import StreamsGroupDescribeRequest
 
@@ -252,10 +252,11 @@ def streams_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
     with translated(f"group {group} could not be described", address):
         try:
             answer = admin._manager.run(ask).groups[0]
-        except IncompatibleBrokerVersion:
+        except UnsupportedVersionError:
             return None
         error = for_code(answer.error_code)
-        if error is GroupIdNotFoundError or answer.group_state == "Dead":
+        # Brokers of a cluster that came from an older version may know the request, but have no streams groups.
+        if error in (GroupIdNotFoundError, UnsupportedVersionError) or answer.group_state == "Dead":
             return None
         if error is not NoError:
             raise error(answer.error_message or "")
@@ -329,7 +330,13 @@ _UNREACHABLE = (
     kafka_errors.MetadataEmptyBrokerList,
 )
 _NOT_PERMITTED = (kafka_errors.AuthorizationError, kafka_errors.UnsupportedVersionError)
-_FENCED = (kafka_errors.UnknownMemberIdError, kafka_errors.IllegalGenerationError, kafka_errors.CommitFailedError)
+_FENCED = (
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.IllegalGenerationError,
+    kafka_errors.CommitFailedError,
+    kafka_errors.FencedMemberEpochError,
+    kafka_errors.StaleMemberEpochError,
+)
 _MESSAGES = {
     kafka_errors.FencedInstanceIdError: "another process has taken over this group.instance.id",
     kafka_errors.InvalidSessionTimeoutError: "the brokers do not allow this session.timeout.ms",

@@ -54,6 +54,8 @@ _TOPOLOGY_EPOCH = 0
 _FIRST_INTERVAL = 5.0
 """Seconds between heartbeats until the coordinator names its interval (group.streams.heartbeat.interval.ms)."""
 _BACKOFF = 0.1
+_FOREIGN_SECONDS = 60.0
+"""How long a member waits for the sessions of members of another protocol, which are 45 s by default."""
 _DESCRIBE_SECONDS = 10.0
 """How long heartbeats repeat offsets of standbys (task.offset.interval.ms of Kafka is at least 15 s)."""
 
@@ -70,6 +72,12 @@ _FATAL = {
     131,  # STREAMS_INVALID_TOPOLOGY_EPOCH
     132,  # STREAMS_TOPOLOGY_FENCED
 }
+_NOT_THERE = (
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.GroupIdNotFoundError,
+    kafka_errors.FencedInstanceIdError,
+)
+"""What the coordinator says to a member that leaves and is not in the group, or whose group.instance.id another one has."""
 _FENCED = {kafka_errors.FencedMemberEpochError.errno, kafka_errors.UnknownMemberIdError.errno}
 
 
@@ -150,8 +158,15 @@ class StreamsMembership(Membership):
         """The tasks that the last heartbeat named; None: the next one has to name all."""
         self._resync = False
         """Whether an answer was lost, which may have had other tasks: the coordinator repeats them to a member that joins."""
+        self._turn = 0
+        """Counts joins and losses: answers to requests of an earlier turn say nothing any more."""
+        self._known = False
+        """Whether the coordinator may have this member."""
+        self._has_threads = True
+        self._polled_at = monotonic()
         self._must_report = False
         self._failure: StreamkitError | None = None
+        self._foreign_since: float | None = None
         self._missing_since: float | None = None
         self._warned: tuple[str, ...] = ()
 
@@ -163,13 +178,18 @@ class StreamsMembership(Membership):
     def join(self, metadata: Describe, topics: Iterable[str]) -> None:
         if self._admin is None:
             self._admin = connected_admin(self._settings, self._timeout, "the group could not be joined")
+        instance = self._topology.decode(metadata())
         with self._changed:
-            self._describe, self._described = metadata, None
+            self._describe, self._described = metadata, (monotonic(), instance)
+            self._has_threads = instance.threads > 0
             if self._thread is None:
-                self._state = _State.JOINING
                 self._thread = threading.Thread(target=self._beat, name="streams-group", daemon=True)
                 self._thread.start()
+                self._go_on()
             self._wake()
+            leaves = self._state is _State.MEMBER and not self._has_threads
+        if leaves:
+            self.give_up("it has no threads")
 
     def rebalance(self) -> None:
         with self._changed:
@@ -178,6 +198,7 @@ class StreamsMembership(Membership):
 
     def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
         with self._changed:
+            self._polled_at = monotonic()
             if join:
                 self._go_on()
             self._changed.wait_for(lambda: self._has_news(join), timeout_ms / 1000)
@@ -216,12 +237,12 @@ class StreamsMembership(Membership):
         with self._changed:
             self._lose()
         with translated("the group could not be left", self._address):
-            self._send(self._plain(_LEAVE))
+            self._leave(_LEAVE)
 
     def leave(self) -> None:
         with self._changed:
-            is_member = self._state in (_State.MEMBER, _State.JOINING)
             self._state = _State.LEFT
+            self._turn += 1
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
@@ -230,8 +251,8 @@ class StreamsMembership(Membership):
             return
         # Otherwise the coordinator removes the member after group.streams.session.timeout.ms.
         with suppress(StreamkitError, kafka_errors.KafkaError):
-            if is_member:
-                self._send(self._plain(_LEAVE if self._static_id is None else _LEAVE_FOR_A_WHILE))
+            if self._known:
+                self._leave(_LEAVE if self._static_id is None else _LEAVE_FOR_A_WHILE)
         with suppress(kafka_errors.KafkaError):
             self._admin.close()
         self._admin = None
@@ -241,8 +262,10 @@ class StreamsMembership(Membership):
     def _go_on(self) -> None:
         """Join after a loss, or own what the last poll returned: what it took away is given up by now."""
         if self._state is _State.OUT:
-            self._state = _State.JOINING
-            self._wake()
+            if self._has_threads:
+                self._state = _State.JOINING
+                self._turn += 1
+                self._wake()
         elif self._owned != self._reported.tasks:
             self._owned = self._reported.tasks
             self._wake()
@@ -270,6 +293,7 @@ class StreamsMembership(Membership):
     def _lose(self) -> None:
         """Forget all tasks: the next poll raises FencedError, and the one after that joins again."""
         self._state, self._resync, self._said = _State.LOST, False, None
+        self._turn += 1
         self._decided, self._reported, self._owned = _Decision(), _Decision(), _Tasks()
         self._changed.notify_all()
 
@@ -288,27 +312,54 @@ class StreamsMembership(Membership):
                 if self._state is _State.LEFT:
                     return
                 self._due = monotonic() + self._interval
+                turn = self._turn
             try:
-                request, named = self._heartbeat()
-                self._answered(self._send(request), request.member_epoch == _JOIN, named)
+                self._beat_once(turn)
             except Exception as error:
-                self._failed(error)
+                self._failed(error, turn)
+
+    def _beat_once(self, turn: int) -> None:
+        instance = self._instance_now()
+        overdue = monotonic() - self._polled_at > instance.rebalance_timeout_ms / 1000
+        with self._changed:
+            if turn != self._turn:
+                return
+            if overdue:
+                log.warning("group %s is left: it was not polled for max.poll.interval.ms", self._group)
+                self._lose()
+            joins = self._state is _State.JOINING or self._resync
+        if overdue:
+            self._leave(_LEAVE)
+            return
+        if joins and self._static_id is not None and self._known:
+            # The coordinator lets a static member join only once the one before has left, even if it is the same.
+            with suppress(*_NOT_THERE):
+                self._leave(_LEAVE_FOR_A_WHILE)
+        with self._changed:
+            if turn != self._turn:
+                return
+            request, named = self._heartbeat(instance, joins)
+            self._known = True
+        answer = self._send(request)
+        _raise_error(answer)
+        self._answered(answer, turn, named)
+
+    def _leave(self, epoch: int) -> None:
+        _raise_error(self._send(self._plain(epoch)))
+        self._known = epoch == _LEAVE_FOR_A_WHILE
 
     def _is_due(self) -> bool:
         if self._state is _State.LEFT:
             return True
         return self._state in (_State.MEMBER, _State.JOINING) and monotonic() >= self._due
 
-    def _heartbeat(self) -> tuple[StreamsGroupHeartbeatRequest, _Tasks]:
-        """Return the next heartbeat, and the tasks of which it lets the coordinator know."""
-        instance = self._instance_now()
-        with self._changed:
-            joins = self._state is _State.JOINING or self._resync
-            request = self._plain(_JOIN if joins else self._decided.epoch)
-            tasks = _Tasks() if joins else self._owned
-            if joins or tasks != self._said:
-                request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
-            request.endpoint_information_epoch = -1 if joins else self._decided.endpoints_epoch
+    def _heartbeat(self, instance: StreamsInstance, joins: bool) -> tuple[StreamsGroupHeartbeatRequest, _Tasks]:
+        """Return the next heartbeat, and the tasks of which it lets the coordinator know; the caller holds the lock."""
+        request = self._plain(_JOIN if joins else self._decided.epoch)
+        tasks = _Tasks() if joins else self._owned
+        if joins or tasks != self._said:
+            request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
+        request.endpoint_information_epoch = -1 if joins else self._decided.endpoints_epoch
         request.shutdown_application = instance.end
         request.task_offsets = _offsets(instance.offset_sums)
         request.task_end_offsets = _offsets(instance.end_offset_sums)
@@ -317,14 +368,23 @@ class StreamsMembership(Membership):
         return request, tasks
 
     def _instance_now(self) -> StreamsInstance:
-        # Without the lock: the stream threads are asked, which may wait for the lock in `commit`.
-        described, describe = self._described, self._describe
-        if described is None or monotonic() - described[0] > _DESCRIBE_SECONDS:
-            described = monotonic(), self._topology.decode(describe())
-            with self._changed:
-                if self._describe is describe:
-                    self._described = described
-        return described[1]
+        """Return what `join` has described; offsets of standbys are asked for in a thread, since brokers may let them wait."""
+        with self._changed:
+            assert self._described is not None
+            since, instance = self._described
+            stale = monotonic() - since > _DESCRIBE_SECONDS
+            if stale:
+                self._described = monotonic(), instance
+                describe = self._describe
+        if stale:
+            threading.Thread(target=self._describe_again, args=(describe,), daemon=True).start()
+        return instance
+
+    def _describe_again(self, describe: Describe) -> None:
+        instance = self._topology.decode(describe())
+        with self._changed:
+            if self._describe is describe:
+                self._described = monotonic(), instance
 
     def _plain(self, epoch: int) -> StreamsGroupHeartbeatRequest:
         """Return a heartbeat that only says who sends it."""
@@ -336,23 +396,21 @@ class StreamsMembership(Membership):
             instance_id=self._static_id,
         )
 
-    def _answered(self, answer: StreamsGroupHeartbeatResponse, joins: bool, named: _Tasks) -> None:
-        error = kafka_errors.for_code(answer.error_code)
-        if error is not kafka_errors.NoError:
-            raise error(answer.error_message or "")
+    def _answered(self, answer: StreamsGroupHeartbeatResponse, turn: int, named: _Tasks) -> None:
         with self._changed:
-            if self._state is not (_State.JOINING if joins and not self._resync else _State.MEMBER):
-                # Meanwhile the member has left.
+            if turn != self._turn:
                 return
             self._interval = answer.heartbeat_interval_ms / 1000
             self._due = min(self._due, monotonic() + self._interval)
             decided = _updated(self._decided, answer)
-            if self._resync and not self._reported.tasks.active <= decided.tasks.active:
-                # What the lost answer took away may run elsewhere by now.
+            if self._resync and not (self._owned.active | self._reported.tasks.active) <= decided.tasks.active:
+                # What the lost answer took away may run elsewhere by now, and what is being given up was not reported.
                 self._lose()
                 return
-            self._state, self._resync, self._said = _State.MEMBER, False, named
+            self._state, self._resync, self._said, self._foreign_since = _State.MEMBER, False, named, None
             self._decided = replace(decided, end=self._has_ended(answer.status or ()))
+            if named != self._owned:
+                self._due = 0.0
             self._changed.notify_all()
 
     def _has_ended(self, statuses: Sequence[DataContainer]) -> bool:
@@ -375,28 +433,55 @@ class StreamsMembership(Membership):
                 log.warning("group %s: %s", self._group, detail)
         return _Status.SHUTDOWN_APPLICATION in details
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, turn: int) -> None:
         """Go on after a heartbeat that failed: again, as a new member, or not at all."""
-        number = getattr(error, "errno", None) if isinstance(error, kafka_errors.BrokerResponseError) else None
+        number = error.errno if isinstance(error, kafka_errors.BrokerResponseError) else None
+        is_fatal = number in _FATAL or not (
+            error.retriable or number is None
+            if isinstance(error, kafka_errors.KafkaError)
+            else isinstance(error, TransportError)
+        )
         with self._changed:
+            if turn != self._turn:
+                return
             self._said = None
             self._due = monotonic() + _BACKOFF
-            if self._state not in (_State.MEMBER, _State.JOINING):
-                return
-            if number in _FENCED:
+            self._forget_coordinator()
+            joining = self._state is _State.JOINING
+            if number in _FENCED or (isinstance(error, kafka_errors.GroupIdNotFoundError) and not joining):
                 log.info("group %s: %s", self._group, error)
                 self._lose()
-            elif number in _FATAL or not isinstance(error, kafka_errors.KafkaError | TransportError):
-                self._state, self._failure = _State.LEFT, self._fatal(error)
-                self._changed.notify_all()
+            elif isinstance(error, kafka_errors.GroupIdNotFoundError):
+                self._wait_for_foreign()
             elif isinstance(error, kafka_errors.UnreleasedInstanceIdError):
                 # Of an instance that was killed; Kafka Streams ends here. The coordinator releases it when its session ends.
                 log.info("group %s: %s", self._group, error)
                 self._due = monotonic() + self._interval
-            elif number is None and isinstance(error, kafka_errors.KafkaError):
-                self._resync = self._state is _State.MEMBER
-            self._forget_coordinator()
+            elif is_fatal:
+                self._end(self._fatal(error))
+            elif not isinstance(error, kafka_errors.CoordinatorLoadInProgressError):
+                # The coordinator may have decided, also if it answers that it is none any more.
+                self._resync = not joining
         log.debug("a heartbeat to group %s failed: %s", self._group, error)
+
+    def _wait_for_foreign(self) -> None:
+        """Try again while members of another protocol are in the group, up to a limit; the caller holds the lock."""
+        self._due = monotonic() + self._interval
+        if self._foreign_since is None:
+            self._foreign_since = monotonic()
+            log.warning("group %s has members of another protocol; waiting for them to end", self._group)
+        elif monotonic() - self._foreign_since > _FOREIGN_SECONDS:
+            self._end(
+                TransportError(
+                    f"the group could not be joined: {self._group} is no streams group; stop its members first"
+                )
+            )
+
+    def _end(self, failure: StreamkitError) -> None:
+        """Let all further polls fail; the caller holds the lock."""
+        self._state, self._failure = _State.LEFT, failure
+        self._turn += 1
+        self._changed.notify_all()
 
     def _fatal(self, error: Exception) -> StreamkitError:
         if isinstance(error, kafka_errors.InvalidRequestError) and "Topology updates" in str(error):
@@ -457,6 +542,12 @@ class StreamsMembership(Membership):
                 error = kafka_errors.for_code(partition.error_code)
                 if error is not kafka_errors.NoError:
                     raise error(f"{topic.name}-{partition.partition_index}")
+
+
+def _raise_error(answer: StreamsGroupHeartbeatResponse) -> None:
+    error = kafka_errors.for_code(answer.error_code)
+    if error is not kafka_errors.NoError:
+        raise error(answer.error_message or "")
 
 
 # The parts of messages.
