@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, TopicError, UsageError
 from streamkit_cli.guard import print_message
 
@@ -137,7 +138,7 @@ def start_language_server(env_file: str | None = None) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol", "cattrs"):
             raise
-        raise UsageError("the language server needs pygls: pip install 'streamkit-kafka[lsp]'") from error
+        raise UsageError(f"the language server needs pygls: {install_command('lsp')}") from error
     serve(env_file)
 
 

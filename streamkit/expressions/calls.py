@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Protocol
 
 from streamkit import durations
+from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, Position, Problem, StreamkitError, TopologyError
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
@@ -54,7 +55,7 @@ class PythonObject:
             import cloudpickle
         except ImportError:
             raise ConfigError(
-                "functions without a module reach Spark's workers by cloudpickle: pip install 'streamkit-kafka[spark]'"
+                f"functions without a module reach Spark's workers by cloudpickle: {install_command('spark')}"
             ) from None
         try:
             return _unpickled, (cloudpickle.dumps(self.value),)
