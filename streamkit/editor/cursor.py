@@ -1,4 +1,4 @@
-"""Finds the place in a file's YAML at which a cursor stands, also in lines that are half typed: by indentation, without a parser."""
+"""Finds the cursor's place in a file's YAML, also in lines that are half typed: by indentation, without a parser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamkit.editor.texts import Text
 
 Path = tuple[str | None, ...]
-"""The keys from the root to a place; None stands for an item of a list."""
+"""The keys from the root to a place; None is an item of a list."""
 _KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s#:{}\[\],&*!|>'"%@`-][^:#{}\[\]]*?|-[^\s:][^:]*?)\s*:(?=\s|$)""")
 _MOST_ROWS = 5_000
 """Rows above the cursor that are read."""
@@ -16,7 +16,7 @@ _MOST_ROWS = 5_000
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a cursor stands.
+    """The place of a cursor.
 
     path: of the mapping or list around a key, or of a value; written: the scalar up to the cursor, with its opening quote;
     start: the column at which it begins; in_flow: whether it is within brackets.
@@ -36,7 +36,7 @@ class Cursor:
 
 
 def cursor_at(text: Text, line: int, column: int) -> Cursor:
-    """Return where a place (both from 0, in characters) stands."""
+    """Return the place of a line and column, both from 0, in characters."""
     head = text.line(line)[:column]
     marks, start = _marks(head)
     indent = len(head) - len(head.lstrip(" "))

@@ -88,18 +88,12 @@ def _items(
     start = column - len(cursor.plain.rpartition("\n")[2])
     end = word_end(text, cursor.line, column)
     has_colon = text.line(cursor.line)[end:].lstrip().startswith(":")
-    at = lsp.Range(text.position(cursor.line, start), text.position(cursor.line, end))
-    return [
-        lsp.CompletionItem(
-            label=label,
-            kind=kind,
-            documentation=_markdown(documentation) if documentation else None,
-            sort_text=f"{number:04}",
-            filter_text=label,
-            text_edit=lsp.TextEdit(at, label if has_colon else written),
-        )
-        for number, (label, written, documentation, kind) in enumerate(items)
-    ]
+    return _at(
+        known,
+        start,
+        end,
+        [(label, label if has_colon else written, about, kind) for label, written, about, kind in items],
+    )
 
 
 def _markdown(text: str) -> lsp.MarkupContent:
@@ -145,16 +139,17 @@ def _members(known: Knowledge, owner: Type, start: int, column: int) -> list[lsp
 
 
 def _at(
-    known: Knowledge, start: int, column: int, items: list[tuple[str, str, str, lsp.CompletionItemKind]]
+    known: Knowledge, start: int, end: int, items: list[tuple[str, str, str, lsp.CompletionItemKind]]
 ) -> list[lsp.CompletionItem]:
     text, line = known.text, known.cursor.line
-    at = lsp.Range(text.position(line, start), text.position(line, column))
+    at = lsp.Range(text.position(line, start), text.position(line, end))
     return [
         lsp.CompletionItem(
             label=label,
             kind=kind,
             documentation=_markdown(documentation) if documentation else None,
             sort_text=f"{number:04}",
+            filter_text=label,
             text_edit=lsp.TextEdit(at, written),
         )
         for number, (label, written, documentation, kind) in enumerate(items)
