@@ -431,7 +431,6 @@ class StreamsInstance:
     threads: int = 1
     """0: the instance runs no task, and leaves the group."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    rack: str = ""
     offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
     """For tasks with state that do not run here: the sum of their changelogs' offsets."""
     end_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)

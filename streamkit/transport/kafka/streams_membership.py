@@ -563,7 +563,6 @@ def _describe_instance(
     if instance.server:
         host, _, port = instance.server.rpartition(":")
         request.user_endpoint = _Request.Endpoint(host=host, port=int(port))
-    request.rack_id = instance.rack or None
     request.client_tags = _pairs(instance.tags)
 
 
