@@ -76,6 +76,7 @@ class Runs:
         try:
             submit_next(load(self.path), options, self.spark, self.said.append)
         except TransportError as error:
+            self.server.wait_for_requests()
             return str(error)
         finally:
             self.server.faults.clear()
@@ -93,6 +94,7 @@ class Runs:
         kill = Fault(pattern, count=1, skip=1, then=lambda: os.killpg(process.pid, signal.SIGKILL))
         self.server.faults[:] = [kill]
         _, errors = process.communicate()
+        self.server.wait_for_requests()
         self.server.faults.clear()
         assert process.returncode == -signal.SIGKILL, errors
 

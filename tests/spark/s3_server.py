@@ -75,7 +75,8 @@ class Server:
     def __post_init__(self) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._app = DomainDispatcherApplication(create_backend_app)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._active = 0
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -105,7 +106,22 @@ class Server:
         keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
         return {key: self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode("latin-1") for key in keys}
 
+    def wait_for_requests(self) -> None:
+        """Wait until all requests are answered: S3A ends a rename with its first error, while other copies go on."""
+        with self._lock:
+            assert self._lock.wait_for(lambda: not self._active, timeout=60)
+
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        with self._lock:
+            self._active += 1
+        try:
+            return self._answer_or_fail(environ, start)
+        finally:
+            with self._lock:
+                self._active -= 1
+                self._lock.notify_all()
+
+    def _answer_or_fail(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         is_copy = "HTTP_X_AMZ_COPY_SOURCE" in environ
         line = f"{'COPY' if is_copy else environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
         with self._lock:
