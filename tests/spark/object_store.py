@@ -125,8 +125,8 @@ def test_outages_and_a_kill(spark: Any, server: Server, tmp_path: Path) -> None:
         assert "reduce your request rate" in error
         assert "\n" not in error
         assert (len(runs.committed()), runs.written()) == (1, before)
-    # From the second file on that it copies: the run is committed, and what it wrote waits for the next one.
-    error = runs.run(Fault("COPY .*/out/run=000002", skip=1))
+    # From the second part on that it copies: the run is committed, and what it wrote waits for the next one.
+    error = runs.run(Fault("COPY .*/out/run=000002/part", skip=1))
     assert error is not None
     assert "reduce your request rate" in error
     assert "\n" not in error
@@ -136,7 +136,7 @@ def test_outages_and_a_kill(spark: Any, server: Server, tmp_path: Path) -> None:
     assert runs.run() is None
     assert runs.said[-1] == "nothing is new since run 2"
     runs.add(2)
-    runs.kill("COPY .*/out/run=000003")
+    runs.kill("COPY .*/out/run=000003/part")
     assert len(runs.committed()) == 3
     assert runs.run() is None
     assert runs.said[-1] == "nothing is new since run 3"
