@@ -797,6 +797,23 @@ def test_the_last_commit_waits_for_the_markers_of_the_one_before(tmp_path, monke
     assert made.log.offsets[IN].offset == 3
 
 
+def test_a_last_commit_without_an_answer_is_no_failure(tmp_path, monkeypatch, caplog) -> None:
+    """The next owner finds in the log whether it was made: nothing is lost, so the process ends in order."""
+    settings = Settings(exactly_once=True, commit_interval_ms=30_000)
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1)
+    made.send(3)
+    made.round()
+
+    def commit(*_: Any) -> None:
+        raise RetriableTransportError("the end of the transaction: no answer")
+
+    monkeypatch.setattr(made.thread._committer._producer, "commit", commit)
+    with caplog.at_level(logging.WARNING):
+        made.thread._shut_down(clean=True)
+    assert (made.thread.error, made.thread.state) == (None, ThreadState.DEAD)
+    assert "may or may not be committed" in caplog.text
+
+
 def test_what_init_writes_is_committed_without_a_record(tmp_path, monkeypatch) -> None:
     program = FakeProgram(init=lambda rt: rt.output.append(("out", b"k", b"v", 0, None, None)))
     settings = Settings(exactly_once=True, commit_interval_ms=100)

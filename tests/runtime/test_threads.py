@@ -108,6 +108,17 @@ def test_the_last_thread_may_go_and_another_come(log, tmp_path):
         counted(log, 1)
 
 
+def test_a_thread_that_is_being_started_is_not_removed(log, tmp_path):
+    """Nothing can wait for its end yet."""
+    with Running(Application(counting(tmp_path / "state"), log)) as application:
+        (running,) = application.threads
+        assert application._threads is not None
+        (starting,) = application._threads.add()
+        assert application.remove_thread(LIMIT_S) == running.name
+        assert application.threads == [starting]
+        starting.start()
+
+
 def test_the_group_may_go_on_while_a_thread_that_goes_commits(log, tmp_path, monkeypatch):
     with Running(Application(counting(tmp_path / "state", processing_guarantee="exactly_once_v2"), log)) as application:
         name = application.add_thread()

@@ -31,7 +31,7 @@ with instrument(
     import streamkit.runtime.local.client as client
     import streamkit.transport.kafka.kafka_membership as membership
     from streamkit.compile.compiler import compile_sub_topology
-    from streamkit.errors import StreamkitError, TaskCorruptedError
+    from streamkit.errors import StreamkitError
     from streamkit.plan import load
     from streamkit.plan.model import Plan
     from streamkit.record import TopicPartition
@@ -104,7 +104,6 @@ class Process:
         self.owner = Owner(f"p{number}")
         self.stop = Event()
         self.app: client.Application | None = None
-        self.shrunk = False
         """Whether a thread was removed since its start."""
         self.threads = 0
         self.error: BaseException | None = None
@@ -120,7 +119,7 @@ class Process:
         """Start the application again, on the files that its predecessor has left."""
         self._starts += 1
         self.owner = Owner(f"p{self.number}.{self._starts}")
-        self.stop, self.error, self.shrunk = Event(), None, False
+        self.stop, self.error = Event(), None
         self.threads = self._plan.config.num_stream_threads
         self.thread = Thread(target=self._run, name=f"{self.owner.name}-main", owner=self.owner)
         self.thread.start()
@@ -308,10 +307,7 @@ class History:
     def _start_again(self) -> None:
         for process in self.processes:
             if not process.alive:
-                # The last commit of a process or a thread that ends may have no answer: it reports that, and nothing is lost.
-                ends = process.stop.is_set() or process.shrunk
-                unsure = ends and isinstance(process.error, TaskCorruptedError)
-                if process.error is not None and not unsure:
+                if process.error is not None:
                     kind = type(process.error).__name__
                     self.verdict.wrong.append(f"{process.owner.name} ended: {kind}: {process.error}")
                 process.start()
@@ -381,7 +377,6 @@ class History:
         adds = adds or process.threads < 2
         process.threads += 1 if adds else -1
         self.note(f"{process.owner.name} gets a thread {'more' if adds else 'less'}")
-        process.shrunk = process.shrunk or not adds
 
         def resize() -> None:
             try:

@@ -163,7 +163,7 @@ class Application(InstanceMetadataReader):
         return None if thread is None else thread.name
 
     def remove_thread(self, timeout: float | None = None) -> str | None:
-        """Stop a stream thread within `timeout` seconds and return its name; None if there is none.
+        """Stop a stream thread within `timeout` seconds and return its name; None if none has been started.
 
         The other threads take its tasks; without any the instance is idle. Raises StateError after the time-out.
         """

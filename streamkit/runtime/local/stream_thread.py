@@ -151,13 +151,18 @@ class StreamThread:
         self._stop.set()
 
     @property
+    def started(self) -> bool:
+        """Whether the thread has been started; it may have ended since."""
+        return self._thread.ident is not None
+
+    @property
     def stopping(self) -> bool:
         """Whether the thread is stopping, or has ended."""
         return self._stop.is_set() or self.state in (ThreadState.PENDING_SHUTDOWN, ThreadState.DEAD)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most `timeout` seconds; return whether the thread has ended."""
-        if self._thread.ident is not None:
+        if self.started:
             self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -441,8 +446,10 @@ class StreamThread:
             try:
                 step()
             except BaseException as error:
-                if isinstance(error, FencedError) and self._has_group():
-                    # The group removed this member while the tasks were closed; their next owner starts from their last commit.
+                fenced = isinstance(error, FencedError) and self._has_group()
+                if fenced or (isinstance(error, TaskCorruptedError) and not error.on_disk):
+                    # The group removed this member while the tasks were closed, or the last commit has no answer: the next owner
+                    # of the tasks finds in the log whether it was made.
                     log.warning("%s: %s; its tasks continue from their last commit", self.name, error)
                 else:
                     self.error = self.error or error
@@ -602,13 +609,14 @@ class Threads:
         return thread
 
     def end_one(self, timeout: float | None) -> StreamThread | None:
-        """End the most recently created thread and return it; None if there is none.
+        """End the most recently created thread and return it; None if none has been started.
 
         Raises StateError if it takes longer than `timeout` seconds; the thread is then still ending, and its number stays
         taken.
         """
         with self._lock:
-            staying = [thread for thread in self.alive() if not thread.stopping]
+            # One that is not started yet can't be waited for.
+            staying = [thread for thread in self.alive() if thread.started and not thread.stopping]
             if not staying:
                 return None
             thread = staying[-1]
