@@ -214,8 +214,8 @@ def test_a_zombie_is_fenced_and_comes_back(kafka: Log, tmp_path: Path) -> None:
 def test_a_thread_that_stalls_gives_its_tasks_up(kafka: Log, tmp_path: Path) -> None:
     (tmp_path / "stall.py").write_text(STALL)
     os.mkfifo(tmp_path / "go-on")
-    # librdkafka takes no session that is longer than the interval between two polls.
-    times = {"max_poll_interval_ms": 6000, "session_timeout_ms": 6000, "producer_transaction_timeout_ms": 10_000}
+    # librdkafka itself would take no session that is longer than the interval between two polls.
+    times = {"max_poll_interval_ms": 6000, "session_timeout_ms": 9000, "producer_transaction_timeout_ms": 10_000}
     app = counting(tmp_path, kafka, STALLING, **times)
     with instances(app, "ab") as processes:
         both_have_tasks(app, processes)

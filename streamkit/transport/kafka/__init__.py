@@ -28,6 +28,9 @@ TIMEOUT_SETTING = "default.api.timeout.ms"
 
 Settings = Mapping[str, Mapping[str, str]]
 
+_MEMBER_TIMES = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"})
+"""Settings of a group's member, which a consumer with assigned partitions is not."""
+
 _BACKOFF, _BACKOFF_MAX = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
 _CLIENT = {
     # As in Java's clients. With librdkafka's limit of 10 s, it would return to a restarted broker later.
@@ -88,6 +91,8 @@ class KafkaTransport(Transport):
         from streamkit.transport.kafka.kafka_consumer import NO_GROUP, KafkaConsumer
 
         config, timeout = self._config(_CONSUMER, ("consumer", role), client_id)
+        # librdkafka refuses a session that is longer than max.poll.interval.ms, which brokers and Java take.
+        config = {name: value for name, value in config.items() if name not in _MEMBER_TIMES}
         config["group.id"] = group or NO_GROUP
         config["isolation.level"] = "read_committed" if read_committed else "read_uncommitted"
         return KafkaConsumer(config, timeout, self._committed_of(group or "", read_committed))
