@@ -13,11 +13,18 @@ from streamkit.state.engines.open_maps import DEFAULT_ENGINE, ENGINES, check_eng
 from tests.broker.kafka_broker import VERSION, Broker
 from tests.broker.support import Log
 from tests.chaos.brokers import Brokers
-from tests.chaos.faults import MIXES, USUAL, name_of
-from tests.chaos.instances import KAFKA_STREAMS, STREAMKIT, kafka_streams_line, streamkit_line
+from tests.chaos.faults import MIXES, STREAMS_GROUPS, USUAL, name_of
+from tests.chaos.instances import (
+    BOTH,
+    KAFKA_STREAMS,
+    STREAMKIT,
+    Launch,
+    either_line,
+    kafka_streams_line,
+    streamkit_line,
+)
 from tests.chaos.soak import EXACTLY_ONCE, soak
-
-PROGRAMS = (STREAMKIT, KAFKA_STREAMS)
+from tests.chaos.workload import CLASSIC, STREAMS
 
 
 def main() -> int:
@@ -33,7 +40,8 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1, help="with 3, leaders and coordinators move")
     names = sorted({name_of(kind) for mix in MIXES.values() for kind, _ in mix})
     parser.add_argument("--kafka", default=VERSION, metavar="VERSION", help="of the broker, and of Kafka Streams")
-    parser.add_argument("--program", choices=PROGRAMS, default=STREAMKIT, help="what runs the topology")
+    what = f"what runs the topology; {BOTH}: three instances of each in one streams group"
+    parser.add_argument("--program", choices=(STREAMKIT, KAFKA_STREAMS, BOTH), default=STREAMKIT, help=what)
     parser.add_argument("--mix", choices=MIXES, default=USUAL, help="which faults come, and how often")
     parser.add_argument("--gap", type=float, default=None, help="seconds between two faults; drawn by default")
     parser.add_argument("--results", type=Path, default=None, help="a file that gets one more line: what was found")
@@ -58,13 +66,19 @@ def _run_on_log(options: argparse.Namespace, folder: Path) -> int:
     if options.log == "embedded":
         return _run(options, folder, f"embedded:{folder / 'log'}", None)
     several = options.brokers > 1
-    kafka, place = options.kafka, folder / "broker"
-    with Brokers(place, options.brokers, options.seed, kafka) if several else Broker(place, version=kafka) as broker:
+    kafka, place, own = options.kafka, folder / "broker", STREAMS_GROUPS if options.program == BOTH else ""
+    one = Broker(place, settings=own, version=kafka)
+    with Brokers(place, options.brokers, options.seed, kafka) if several else one as broker:
         return _run(options, folder, broker.address, broker)
 
 
 def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker | None) -> int:
     log = Log(address)
+    launches: dict[str, Launch] = {
+        STREAMKIT: streamkit_line,
+        KAFKA_STREAMS: partial(kafka_streams_line, options.kafka),
+        BOTH: partial(either_line, options.kafka),
+    }
     try:
         verdict = soak(
             folder,
@@ -78,7 +92,9 @@ def _run(options: argparse.Namespace, folder: Path, address: str, broker: Broker
             most=options.faults,
             only=frozenset(options.only),
             kills=options.kills,
-            launch=streamkit_line if options.program == STREAMKIT else partial(kafka_streams_line, options.kafka),
+            launch=launches[options.program],
+            count=6 if options.program == BOTH else 3,
+            protocol=STREAMS if options.program == BOTH else CLASSIC,
             mix=options.mix,
             gap=options.gap,
             say=lambda text: print(text, flush=True),

@@ -16,15 +16,21 @@ from tests.chaos.instances import Instance, Launch, moment, streamkit_line
 SESSION_MS = 1500
 TRANSACTION_MS = 4000
 THREADS = 2
-USUAL, BROKERS = "usual", "brokers"
+USUAL, BROKERS, INSTANCES = "usual", "brokers", "instances"
 STORM = 3
 IN_ORDER = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of an instance that was asked to end: the second of one that had only begun to start, the third of a JVM."""
-SETTINGS = {
-    "consumer.session.timeout.ms": SESSION_MS,
-    "consumer.heartbeat.interval.ms": 400,
-    "consumer.max.poll.interval.ms": 20_000,
-}
+HEARTBEAT_MS = 400
+MEMBER_SETTINGS = {"consumer.max.poll.interval.ms": 20_000}
+SESSION_SETTINGS = {"consumer.session.timeout.ms": SESSION_MS, "consumer.heartbeat.interval.ms": HEARTBEAT_MS}
+STREAMS_GROUPS = f"""\
+group.streams.heartbeat.interval.ms={HEARTBEAT_MS}
+group.streams.min.heartbeat.interval.ms=100
+group.streams.initial.rebalance.delay.ms=0
+group.streams.session.timeout.ms={SESSION_MS}
+group.streams.min.session.timeout.ms=1000
+"""
+"""The same settings where brokers have them, for streams groups."""
 EXACTLY_ONCE_SETTINGS = {"producer.transaction.timeout.ms": TRANSACTION_MS}
 
 
@@ -48,6 +54,8 @@ class Cluster:
     faults: int = 0
     deaths: list[str] = field(default_factory=list)
     """Instances that ended although nothing was done to them."""
+    java_deaths: list[str] = field(default_factory=list)
+    """The same of instances of Kafka Streams beside streamkit: such a run judges streamkit and the records."""
     only: frozenset[str] = frozenset()
     """Names of the kinds of faults, all where it is empty."""
     kills: int = 1
@@ -60,6 +68,8 @@ class Cluster:
     """The name of the faults and how often they come (MIXES)."""
     gap: float | None = None
     """Seconds between two faults; None: drawn."""
+    shared: bool = False
+    """Whether instances with even numbers run Kafka Streams, in the group of the others (either_line)."""
 
     def __post_init__(self) -> None:
         self.instances = [Instance(self.app, number, self.launch) for number in range(1, self.count + 1)]
@@ -104,9 +114,13 @@ class Cluster:
             if not instance.alive:
                 assert instance.process is not None
                 text = f"instance {instance.number} ended by itself, {instance.process.returncode}: {instance.last_words()}"
-                self.deaths.append(text)
+                self.note_death(instance, text)
                 self.note(text)
                 instance.start()
+
+    def note_death(self, instance: Instance, text: str) -> None:
+        """Keep what is said of an instance that ended by itself, or not in order."""
+        (self.java_deaths if self.shared and instance.number % 2 == 0 else self.deaths).append(text)
 
     def end(self) -> list[str]:
         """End all instances in order; return what was not in order."""
@@ -186,7 +200,7 @@ def _restart(cluster: Cluster) -> None:
     cluster.note(f"restart instance {instance.number} in order")
     code = instance.end()
     if code not in IN_ORDER:
-        cluster.deaths.append(f"instance {instance.number} ended with {code}: {instance.last_words()}")
+        cluster.note_death(instance, f"instance {instance.number} ended with {code}: {instance.last_words()}")
     instance.start()
 
 
@@ -279,8 +293,11 @@ KINDS: list[tuple[Callable[[Cluster], None], int]] = [
     (_broker_crash, 1),
 ]
 """Faults and how often they come."""
+BROKER_KINDS = (_broker_restart, _broker_crash, _broker_kill, _broker_restart_in_move)
 MIXES: dict[str, list[tuple[Callable[[Cluster], None], int]]] = {
     USUAL: KINDS,
+    # Of a broker that restarts, Kafka Streams may take up transactions that the broker had aborted.
+    INSTANCES: [each for each in KINDS if each[0] not in BROKER_KINDS],
     BROKERS: [
         (_kill, 6),
         (_kill_for_long, 4),
@@ -292,7 +309,6 @@ MIXES: dict[str, list[tuple[Callable[[Cluster], None], int]]] = {
     ],
 }
 KILLS = (_kill, _kill_for_long, _kill_all, _wipe)
-BROKER_KINDS = (_broker_restart, _broker_crash, _broker_kill, _broker_restart_in_move)
 
 
 def name_of(kind: Callable[[Cluster], None]) -> str:

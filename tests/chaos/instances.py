@@ -21,7 +21,9 @@ from tests.java import build
 END_S = 300
 
 
-STREAMKIT, KAFKA_STREAMS = "streamkit", "kafka-streams"
+STREAMKIT, KAFKA_STREAMS, BOTH = "streamkit", "kafka-streams", "both"
+JAVA_CLIENT = "java-"
+"""What the client ids of instances of Kafka Streams begin with."""
 Launch = Callable[[App, Path], list[str]]
 """Returns the command line of a process with this state directory."""
 
@@ -35,10 +37,20 @@ def streamkit_line(app: App, state: Path) -> list[str]:
 def kafka_streams_line(kafka: str, app: App, state: Path) -> list[str]:
     """Return the command line of the same topology with the same settings on a version of Kafka Streams."""
     config = yaml.safe_load(app.path.read_text(encoding="utf-8"))["config"]
-    settings = {**config, "application.id": app.application, "state.dir": state}
+    settings = {
+        **config,
+        "application.id": app.application,
+        "state.dir": state,
+        "client.id": f"{JAVA_CLIENT}{state.name}",
+    }
     options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     line = build.command("chaos/java", "Workload", *options, kafka=kafka)
     return [*line, *(f"{name}={value}" for name, value in settings.items())]
+
+
+def either_line(kafka: str, app: App, state: Path) -> list[str]:
+    """Return the command line of one program or the other: instances with even numbers run Kafka Streams."""
+    return kafka_streams_line(kafka, app, state) if int(state.name) % 2 == 0 else streamkit_line(app, state)
 
 
 class Instance:

@@ -1,19 +1,21 @@
-"""Who looks after the application: ends the transactions that brokers have lost, with the command that the application names."""
+"""Who looks after the application: ends the transactions that brokers have lost, and notes which program has which task."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import threading
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from streamkit.errors import TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.log_interface import OpenTransaction
 from tests.broker.support import App
 from tests.chaos.faults import TRANSACTION_MS
-from tests.chaos.instances import moment
+from tests.chaos.instances import JAVA_CLIENT, KAFKA_STREAMS, STREAMKIT, moment
+from tests.chaos.workload import PARTITIONS
 from tests.cli.support import LIMIT_S, command
 
 PAUSE_S = 3.0
@@ -66,6 +68,43 @@ class Operator:
         ended = [f"{row['topic']}-{row['partition']}: {row['outcome']}" for row in rows if row["ended"]]
         self.ended += len(ended)
         self._note(f"ended by the command: {', '.join(ended) or 'none'} {' / '.join(done.stderr.splitlines())}")
+
+
+class Owners:
+    """Notes which program has had which task, in a group that streamkit and Kafka Streams share."""
+
+    def __init__(self, app: App):
+        topics = [app.topic(name) for name in ("events", "lines", "left")] + [f"{app.application}-words-repartition"]
+        self._wanted = {TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)}
+        self._had: dict[str, set[TopicPartition]] = defaultdict(set)
+        self._app = app
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def missing(self) -> list[str]:
+        """Return a line for each program and partition that it never had."""
+        return [
+            f"{program} never had {partition.topic.removeprefix(self._app.application)}-{partition.partition}"
+            for program in (STREAMKIT, KAFKA_STREAMS)
+            for partition in sorted(self._wanted - self._had[program])
+        ]
+
+    def _run(self) -> None:
+        with closing(self._app.log.transport.admin()) as admin:
+            while not self._end.wait(1.0):
+                # Brokers restart meanwhile.
+                with suppress(TransportError):
+                    for member in admin.describe_group(self._app.application).members:
+                        program = KAFKA_STREAMS if member.name.startswith(JAVA_CLIENT) else STREAMKIT
+                        self._had[program] |= member.partitions
 
 
 def unended(app: App) -> list[TopicPartition]:

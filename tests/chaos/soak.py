@@ -15,7 +15,7 @@ from tests.broker.kafka_broker import Broker
 from tests.broker.support import App, Log
 from tests.chaos import faults, workload
 from tests.chaos.instances import Launch, moment, streamkit_line, traces
-from tests.chaos.operator import Operator, left_open, unended
+from tests.chaos.operator import Operator, Owners, left_open, unended
 
 EXACTLY_ONCE = "exactly_once_v2"
 PATIENCE_S = 120
@@ -44,12 +44,16 @@ class Verdict:
     healed: float = 0.0
     """Seconds from the last fault until all results were there, and no transaction was open."""
     traces: list[str] = field(default_factory=list)
+    unmoved: list[str] = field(default_factory=list)
+    """Tasks that one of two programs in a group never had."""
+    java_deaths: list[str] = field(default_factory=list)
+    """Not judged: Kafka Streams ended by itself in a group that it shares with streamkit."""
 
     @property
     def passed(self) -> bool:
         found = self.found
         wrong = found.gaps or found.repeats or found.wrong or found.unread
-        return not (wrong or self.deaths or self.hung or self.stuck or self.traces)
+        return not (wrong or self.deaths or self.hung or self.stuck or self.traces or self.unmoved)
 
     def row(self) -> list[str]:
         """What was found, for a table: faults, SIGKILLs, lost, doubled, stuck, ended by the command, deaths, seconds to heal, verdict."""
@@ -68,7 +72,7 @@ class Verdict:
             f"{len(self.stuck)} partitions stuck, {self.ended} ended by the command, healed after {self.healed:.0f} s"
         ]
         lines += [f"not read: {count} records of {name}" for name, count in found.unread.items()]
-        for name in ("deaths", "hung", "stuck", "traces"):
+        for name in ("deaths", "hung", "stuck", "traces", "unmoved", "java_deaths"):
             lines += [f"{name}: {text}" for text in getattr(self, name)]
         return "\n".join([*lines, *found.samples, "PASSED" if self.passed else "FAILED"])
 
@@ -87,6 +91,8 @@ def soak(
     only: frozenset[str] = frozenset(),
     kills: int = 1,
     launch: Launch = streamkit_line,
+    count: int = 3,
+    protocol: str = workload.CLASSIC,
     mix: str = faults.USUAL,
     gap: float | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -94,23 +100,33 @@ def soak(
     """Run the application under faults for so many seconds, or `most` faults; then let it finish, and check.
 
     `engine`: state.engine; None: the one that is installed with streamkit. `kills`: how many times as often as usual instances
-    are killed: more of the faults are such, with shorter pauses.
+    are killed: more of the faults are such, with shorter pauses. `count`: of instances. `protocol`: of the group; instances of
+    STREAMS run two programs, each of which must have every task at some time.
     """
     exactly_once = guarantee == EXACTLY_ONCE
+    shared = protocol == workload.STREAMS
     extra = faults.EXACTLY_ONCE_SETTINGS if exactly_once else {}
-    settings = {name.replace(".", "_"): value for name, value in {**faults.SETTINGS, **extra}.items()}
+    usual: dict[str, object] = (
+        {**faults.MEMBER_SETTINGS} if shared else {**faults.MEMBER_SETTINGS, **faults.SESSION_SETTINGS}
+    )
+    settings = {name.replace(".", "_"): value for name, value in {**usual, **extra}.items()}
     if engine is not None:
         settings["state_engine"] = engine
-    app = workload.make(folder, log, guarantee, **settings)
-    cluster = faults.Cluster(app, random.Random(seed), broker, only=only, kills=kills, launch=launch, mix=mix, gap=gap)
+    app = workload.make(folder, log, guarantee, protocol, **settings)
+    draw = random.Random(seed)
+    cluster = faults.Cluster(
+        app, draw, broker, count, only=only, kills=kills, launch=launch, mix=mix, gap=gap, shared=shared
+    )
     feeder = workload.Feeder(app, seed, rate)
-    operator = Operator(app, cluster.note)
+    operator, owners = Operator(app, cluster.note), Owners(app)
     shown = 0
     hung: list[str] = []
     try:
         cluster.start()
         feeder.start()
         operator.start()
+        if shared:
+            owners.start()
         hung += _progress(app, cluster)
         began = moment()
         while moment() - began < seconds and (most is None or cluster.faults < most) and not hung:
@@ -129,17 +145,18 @@ def soak(
         stuck = [str(each) for each in _stuck(app, cluster)]
         healed = moment() - ended
         operator.end()
+        owners.end()
         cluster.look_for_deaths()
         hung += cluster.end()
         for event in cluster.events[shown:]:
             say(f"{event.at:8.1f} s  {event.what}")
     finally:
         operator.end()
+        owners.end()
         cluster.kill()
     found = workload.check(app, exactly_once=exactly_once)
-    return Verdict(
-        cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, stuck, operator.ended, healed, traces(app)
-    )
+    places = stuck, operator.ended, healed, traces(app), owners.missing() if shared else [], cluster.java_deaths
+    return Verdict(cluster.faults, cluster.killed, lasted, found, cluster.deaths, hung, *places)
 
 
 def _progress(app: App, cluster: faults.Cluster) -> list[str]:

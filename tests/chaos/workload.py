@@ -18,6 +18,10 @@ from streamkit.transport.log_interface import Producer
 from tests.broker.support import App, Log, Raw, application
 
 PARTITIONS = 8
+CLASSIC, STREAMS = "classic", "streams"
+"""What `group.protocol` may be."""
+ENRICH = '      - enrich: {call: "chaos_lookup:answer", retries: 9, backoff: 5ms, value_serde: string}\n'
+"""A step of streamkit's own, which a group with Kafka Streams can't have."""
 KEYS = 300
 WORDS = 120
 PAUSE_S = 0.05
@@ -38,8 +42,7 @@ pipelines:
   running:
     stream: events
     steps:
-      - enrich: {{call: "chaos_lookup:answer", retries: 9, backoff: 5ms, value_serde: string}}
-      - group_by_key
+{ENRICH}      - group_by_key
       - count: running
       - to_stream
     to: counts
@@ -75,14 +78,15 @@ INPUTS = ("events", "lines", "left", "right")
 STORES = ("running", "words")
 
 
-def make(folder: Path, log: Log, guarantee: str, **config: object) -> App:
-    """The topology with the record cache off, and all its topics."""
+def make(folder: Path, log: Log, guarantee: str, protocol: str = CLASSIC, **config: object) -> App:
+    """The topology with the record cache off, and all its topics. protocol: of its group; STREAMS: Kafka Streams may share it."""
     (folder / "chaos_lookup.py").write_text(LOOKUP, encoding="utf-8")
     app = application(
         folder,
         log,
         "chaos",
-        TEXT,
+        TEXT if protocol == CLASSIC else TEXT.replace(ENRICH, ""),
+        group_protocol=protocol,
         processing_guarantee=guarantee,
         num_stream_threads=2,
         statestore_cache_max_bytes=0,
