@@ -161,13 +161,13 @@ class OnLog:
 # The form of an application as JSON, which outlives the plan: beside state that later runs continue from.
 
 
-def to_json(form: Form) -> dict[str, Document]:
+def to_json(form: Form) -> dict[str, Json]:
     """Return a form as data for JSON, without the name of its file."""
-    found: dict[str, Document] = _encoded(form)
+    found: dict[str, Json] = _encoded(form)
     return found
 
 
-def from_json(data: Document) -> Form:
+def from_json(data: Json) -> Form:
     """Return the form of `to_json`. Raises ValueError for any other data.
 
     Tuples inside documents become lists, so that only forms which both come from JSON are comparable.
@@ -184,7 +184,7 @@ def rows_to_json(rows: RowForm) -> Document:
     return _encoded(rows)
 
 
-def rows_from_json(data: Document) -> RowForm:
+def rows_from_json(data: Json) -> RowForm:
     """Return the form of rows of `rows_to_json`."""
     found: RowForm = _decoded(RowForm, data)
     return found

@@ -13,7 +13,7 @@ from streamkit.expressions.function_entry import CALL
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import check_hashes
 from streamkit.expressions.methods import GUARDED
-from streamkit.record import Operand
+from streamkit.record import Operand, Value
 
 _BIG = 1 << 63
 _SMALL = frozenset((int, float, bool, type(None)))
@@ -27,20 +27,20 @@ _BITS = 8
 # -- Operators --
 
 
-def _long(budget: Budget, *operands: Operand) -> None:
+def _long(budget: Budget, *operands: Value) -> None:
     for each in operands:
         if isinstance(each, int) and not -_BIG < each < _BIG:
             budget.spend(each.bit_length() // _BITS)
 
 
-def _number(budget: Budget, result: Operand) -> Operand:
+def _number(budget: Budget, result: Value) -> Value:
     """Charge a number that may have many digits, and return it."""
     if result.__class__ is int and not -_BIG < result < _BIG:
         budget.item(result)
     return result
 
 
-def multiply(budget: Budget, a: Operand, b: Operand) -> Operand:
+def multiply(budget: Budget, a: Operand, b: Operand) -> Value:
     """`a * b`."""
     for one, other in ((a, b), (b, a)):
         if one.__class__ not in _SMALL and isinstance(other, int) and hasattr(one, "__len__"):
@@ -51,19 +51,19 @@ def multiply(budget: Budget, a: Operand, b: Operand) -> Operand:
     return _number(budget, helpers.multiply(a, b))
 
 
-def power(budget: Budget, a: Operand, b: Operand) -> Operand:
+def power(budget: Budget, a: Value, b: Value) -> Value:
     """`a ** b`."""
     result = helpers.power(a, b)
     _long(budget, result)
     return _number(budget, result)
 
 
-def shift(budget: Budget, a: Operand, b: Operand) -> Operand:
+def shift(budget: Budget, a: Value, b: Value) -> Value:
     """`a << b`."""
     return _number(budget, helpers.shift(a, b))
 
 
-def modulo(budget: Budget, a: Operand, b: Operand) -> Operand:
+def modulo(budget: Budget, a: Operand, b: Value) -> Value:
     """`a % b`."""
     if a.__class__ in _SMALL:
         _long(budget, a, b)
@@ -75,16 +75,16 @@ def modulo(budget: Budget, a: Operand, b: Operand) -> Operand:
     return budget.item(helpers.modulo(a, b))
 
 
-def divide(budget: Budget, a: Operand, b: Operand) -> Operand:
+def divide(budget: Budget, a: Value, b: Operand) -> Value:
     """`a // b`."""
     _long(budget, a, b)
     return a // b
 
 
-_COMPARE: dict[str, Callable[[Operand, Operand], Operand]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_COMPARE: dict[str, Callable[[Operand, Operand], Value]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def compare(budget: Budget, sign: str, a: Operand, b: Operand) -> Operand:
+def compare(budget: Budget, sign: str, a: Value, b: Value) -> Value:
     """Compare two values, and charge for the parts that the comparison reads."""
     if a.__class__ not in _SMALL and b.__class__ not in _SMALL:
         if a.__class__ in _TEXTS:
@@ -95,11 +95,11 @@ def compare(budget: Budget, sign: str, a: Operand, b: Operand) -> Operand:
     return _COMPARE[sign](a, b)
 
 
-def _pairs(a: Operand, b: Operand) -> int:
+def _pairs(a: Value, b: Value) -> int:
     return min(len(a), len(b)) if hasattr(a, "__len__") and hasattr(b, "__len__") else 0
 
 
-def contains(budget: Budget, item: Operand, items: Operand) -> bool:
+def contains(budget: Budget, item: Value, items: Operand) -> bool:
     """`item in items`."""
     kind = items.__class__
     if kind in _TEXTS:
@@ -122,7 +122,7 @@ _BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.ite
 """Types that find members by hash; a view of values visits all."""
 
 
-def _each(budget: Budget, items: Iterable[Operand], item: Operand) -> Iterable[Operand]:
+def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
     size = 0 if item.__class__ in _SMALL else budget.size(item) // SLOT
     for each in budget.loop(items):
         if size and each.__class__ not in _SMALL:
@@ -133,12 +133,12 @@ def _each(budget: Budget, items: Iterable[Operand], item: Operand) -> Iterable[O
 # -- Functions --
 
 
-def text(budget: Budget, *parts: Operand) -> str:
+def text(budget: Budget, *parts: Value) -> str:
     """An f-string."""
     return budget.item(helpers.bounded("".join([_str(budget, part) for part in parts]), "text made by an f-string"))
 
 
-def _str(budget: Budget, value: Operand, what: str = "str()", write: Callable[[Operand], str] = str) -> str:
+def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Value], str] = str) -> str:
     if value.__class__ is str and write is str:
         return value
     _long(budget, value)
@@ -150,24 +150,24 @@ def _str(budget: Budget, value: Operand, what: str = "str()", write: Callable[[O
     return helpers.bounded(write(value), f"text made by {what}")
 
 
-def make_str(budget: Budget, value: Operand = "", *arguments: Operand, **named: Operand) -> str:
+def make_str(budget: Budget, value: Value = "", *arguments: Value, **named: Value) -> str:
     """`str(…)`."""
     if arguments or named:
         return budget.item(helpers.make_str(value, *arguments, **named))
     return budget.item(_str(budget, value))
 
 
-def make_repr(budget: Budget, value: Operand) -> str:
+def make_repr(budget: Budget, value: Value) -> str:
     """The `!r` of an f-string."""
     return budget.item(_str(budget, value, "'!r'", repr))
 
 
-def make_ascii(budget: Budget, value: Operand) -> str:
+def make_ascii(budget: Budget, value: Value) -> str:
     """The `!a` of an f-string."""
     return budget.item(_str(budget, value, "'!a'", ascii))
 
 
-def make_int(budget: Budget, *arguments: Operand, **named: Operand) -> int:
+def make_int(budget: Budget, *arguments: Value, **named: Value) -> int:
     """`int(…)`."""
     if arguments and arguments[0].__class__ in _TEXTS:
         budget.spend(1 + len(arguments[0]) // 2)
@@ -181,13 +181,13 @@ def make_float(budget: Budget, *arguments: Operand) -> float:
     return float(*arguments)
 
 
-def make_round(budget: Budget, number: Operand, *arguments: Operand, **named: Operand) -> Operand:
+def make_round(budget: Budget, number: Value, *arguments: Value, **named: Value) -> Value:
     """`round(…)`."""
     _long(budget, number)
     return helpers.make_round(number, *arguments, **named)
 
 
-def make_sum(budget: Budget, items: Operand, *start: Operand, **named: Operand) -> Operand:
+def make_sum(budget: Budget, items: Operand, *start: Value, **named: Value) -> Value:
     """`sum(…)`."""
     return budget.item(helpers.make_sum(budget.loop(items), *start, **named))
 
@@ -202,7 +202,7 @@ def all_of(budget: Budget, items: Operand) -> bool:
     return all(budget.loop(items))
 
 
-def make_sorted(budget: Budget, items: Operand, *, key: Operand = None, reverse: Operand = False) -> list[Operand]:
+def make_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Operand = False) -> list[Value]:
     """`sorted(…)`."""
     members = make_list(budget, items)
     keys = _keys(budget, members, key)
@@ -213,7 +213,7 @@ def make_sorted(budget: Budget, items: Operand, *, key: Operand = None, reverse:
     return [members[at] for at in sorted(range(len(members)), key=keys.__getitem__, reverse=reverse)]
 
 
-def _keys(budget: Budget, items: list[Operand], key: Operand) -> list[Operand]:
+def _keys(budget: Budget, items: list[Value], key: Operand) -> list[Operand]:
     if key is None:
         return items
     found = []
@@ -222,12 +222,12 @@ def _keys(budget: Budget, items: list[Operand], key: Operand) -> list[Operand]:
     return found
 
 
-_CHEAP_KEYS: frozenset[Operand] = frozenset((len, bool, abs))
+_CHEAP_KEYS: frozenset[Value] = frozenset((len, bool, abs))
 
 
 def _extreme(
-    choose: Callable[..., Operand], budget: Budget, *arguments: Operand, key: Operand = None, **named: Operand
-) -> Operand:
+    choose: Callable[..., Operand], budget: Budget, *arguments: Value, key: Value = None, **named: Value
+) -> Value:
     several = len(arguments) != 1
     items = list(arguments) if several else make_list(budget, arguments[0])
     if not items:
@@ -237,13 +237,13 @@ def _extreme(
     return items[choose(range(len(items)), key=keys.__getitem__)]
 
 
-def make_list(budget: Budget, items: Operand = ()) -> list[Operand]:
+def make_list(budget: Budget, items: Value = ()) -> list[Operand]:
     """`list(…)`."""
     made = list(helpers.collected(_bounded(budget, items), "a list"))
     return budget.item(made) if items.__class__ in _HOLDS else budget.items(made)
 
 
-def make_tuple(budget: Budget, items: Operand = ()) -> tuple[Operand, ...]:
+def make_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
     """`tuple(…)`."""
     return budget.item(tuple(helpers.collected(_bounded(budget, items), "a tuple")))
 
@@ -252,12 +252,12 @@ def _bounded(budget: Budget, items: Operand) -> Operand:
     return items if hasattr(items, "__len__") else budget.loop(items)
 
 
-def make_set(budget: Budget, items: Operand = ()) -> set[Operand]:
+def make_set(budget: Budget, items: Value = ()) -> set[Value]:
     """`set(…)`, and set comprehensions."""
     return budget.item(set(check_hashes(make_list(budget, items), budget)))
 
 
-def make_dict(budget: Budget, items: Operand = (), **fields: Operand) -> dict[Operand, Operand]:
+def make_dict(budget: Budget, items: Value = (), **fields: Value) -> dict[Operand, Value]:
     """`dict(…)`."""
     if isinstance(items, dict):
         return budget.item(dict(items, **fields))
@@ -268,17 +268,17 @@ def make_dict(budget: Budget, items: Operand = (), **fields: Operand) -> dict[Op
     return budget.item(dict(members, **fields))
 
 
-def merge(budget: Budget, *parts: Operand) -> dict[Operand, Operand]:
+def merge(budget: Budget, *parts: Operand) -> dict[Value, Value]:
     """`merge(…)`."""
     return budget.item(helpers.merge(*parts))
 
 
-def make_zip(budget: Budget, *items: Operand, **named: Operand) -> Operand:
+def make_zip(budget: Budget, *items: Value, **named: Operand) -> Value:
     """`zip(…)`."""
     return budget.loop(zip(*items, **named))  # noqa: B905
 
 
-def make_enumerate(budget: Budget, *arguments: Operand, **named: Operand) -> Operand:
+def make_enumerate(budget: Budget, *arguments: Operand, **named: Operand) -> Value:
     """`enumerate(…)`."""
     return budget.loop(enumerate(*arguments, **named))
 
@@ -320,7 +320,7 @@ _HASHING = frozenset(
 _SHORT = frozenset(("get", "items", "keys", "values", "bit_length", "bit_count", "is_integer"))
 
 
-def call_method(budget: Budget, name: str, receiver: Operand, *arguments: Operand, **named: Operand) -> Operand:
+def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, **named: Value) -> Value:
     """`receiver.name(…)`."""
     if name == "get" and isinstance(receiver, dict):
         return receiver.get(*map(budget.key, arguments[:1]), *arguments[1:], **named)
@@ -344,15 +344,15 @@ def call_method(budget: Budget, name: str, receiver: Operand, *arguments: Operan
     return budget.items(result) if result.__class__ is list and receiver.__class__ in _TEXTS else budget.item(result)
 
 
-def _hashable(budget: Budget, items: Operand) -> Operand:
+def _hashable(budget: Budget, items: Value) -> Value:
     return check_hashes(make_list(budget, items), budget) if not hasattr(items, "isdisjoint") else items
 
 
-def _count(value: Operand) -> int:
+def _count(value: Value) -> int:
     return len(value) if hasattr(value, "__len__") else 1
 
 
-def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[Operand]) -> None:
+def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[Value]) -> None:
     size, longest = len(receiver), 0
     for each in arguments:
         if each.__class__ in _TEXTS:
@@ -371,14 +371,14 @@ def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[O
         budget.spend(1 + (size + longest) // 8)
 
 
-def join(budget: Budget, receiver: Operand, items: Operand) -> Operand:
+def join(budget: Budget, receiver: Value, items: Value) -> Value:
     """`receiver.join(…)`, also of an iterator."""
     members = items if isinstance(items, (list, tuple)) else make_list(budget, items)
     budget.spend(1 + len(members))
     return budget.item(GUARDED["join"](receiver, members))
 
 
-COUNTING: dict[str, Callable[..., Operand]] = {
+COUNTING: dict[str, Callable[..., Value]] = {
     "_x_k_mul": multiply,
     "_x_k_times": multiply,
     "_x_k_pow": power,

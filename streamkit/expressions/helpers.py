@@ -25,7 +25,7 @@ from streamkit.expressions.expression_limits import (
     size_error,
 )
 from streamkit.extension import native
-from streamkit.record import Operand
+from streamkit.record import Operand, Value
 from streamkit.rounds import LARGE, made
 
 Text = TypeVar("Text", str, bytes)
@@ -57,7 +57,7 @@ _CODEC_ERRORS = frozenset(("strict", "ignore", "replace", "backslashreplace", "x
 # -- operators --
 
 
-def multiply(a: Operand, b: Operand) -> Operand:
+def multiply(a: Value, b: Operand) -> Value:
     """`a * b`."""
     if a.__class__ is float or b.__class__ is float:
         return a * b
@@ -72,7 +72,7 @@ def multiply(a: Operand, b: Operand) -> Operand:
     return check_bits(result) if isinstance(result, int) else result
 
 
-def times(a: Operand, b: Operand) -> Operand:
+def times(a: Value, b: Operand) -> Value:
     """`a * b` where only a number is valid, as in sum() or left of a minus."""
     if a.__class__ is float or b.__class__ is float:
         return a * b
@@ -84,7 +84,7 @@ def times(a: Operand, b: Operand) -> Operand:
     return multiply(a, b)
 
 
-def _repeat(sequence: Operand, count: int) -> Operand:
+def _repeat(sequence: Operand, count: int) -> Value:
     unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
     if unit * count > MAX_BYTES:
         raise size_error(f"{noun(sequence)} made by '*'", unit * count)
@@ -93,7 +93,7 @@ def _repeat(sequence: Operand, count: int) -> Operand:
     return sequence * count
 
 
-def power(a: Operand, b: Operand) -> Operand:
+def power(a: Value, b: Operand) -> Value:
     """`a ** b`; a complex result is a ValueError, as the language has no complex numbers."""
     if isinstance(a, int) and isinstance(b, int) and b > 0:
         if (a.bit_length() - 1) * b >= MAX_BITS:
@@ -105,7 +105,7 @@ def power(a: Operand, b: Operand) -> Operand:
     return result
 
 
-def shift(a: Operand, b: Operand) -> Operand:
+def shift(a: Value, b: Operand) -> Value:
     """`a << b`."""
     if isinstance(a, int) and isinstance(b, int) and a and a.bit_length() + b > MAX_BITS:
         raise LimitError(f"an integer of over {MAX_BITS} bits made by '<<'")
@@ -117,7 +117,7 @@ _DIRECTIVE = r"%(?:\([^)]*\))?[-+ #0]*(\*|\d*)(?:\.(\*|\d*))?"
 _NESTED = r"%\([^)]*\("
 
 
-def modulo(a: Operand, b: Operand) -> Operand:
+def modulo(a: Value, b: Operand) -> Value:
     """`a % b`, for text the printf form: its widths must be small numbers in the text."""
     if a.__class__ is int or a.__class__ is float or not isinstance(a, (str, bytes)):
         return a % b
@@ -151,14 +151,14 @@ def bounded(value: Text, what: str) -> Text:
     return value
 
 
-def noun(value: Operand) -> str:
+def noun(value: Value) -> str:
     """Return the type of a sequence in words, for messages."""
     if isinstance(value, str):
         return "text"
     return "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
 
 
-def collected(items: Iterable[Operand], what: str) -> Iterable[Operand]:
+def collected(items: Iterable[Value], what: str) -> Iterable[Value]:
     """Return the items in a container that is not too long for a list. Raises LimitError."""
     longest = MAX_BYTES // SLOT
     if not hasattr(items, "__len__"):
@@ -168,7 +168,7 @@ def collected(items: Iterable[Operand], what: str) -> Iterable[Operand]:
     return items
 
 
-def levels(value: Operand) -> int:
+def levels(value: Value) -> int:
     """Return how deep lists and tuples are nested, 1 for a plain one; to order two, Python compares a level once for each above it.
 
     >>> levels([1, 2]), levels([[1], [2, (3,)]])
@@ -182,12 +182,12 @@ def levels(value: Operand) -> int:
     return max(found, 1)
 
 
-def levels_of_keys(keys: list[Operand]) -> int:
+def levels_of_keys(keys: list[Value]) -> int:
     """Return the levels of values that are compared with each other: lists if the first is one, since others can't be."""
     return levels(keys) - 1 if keys and keys[0].__class__ in _ORDERED else 1
 
 
-def sortable_levels(keys: list[Operand]) -> int:
+def sortable_levels(keys: list[Value]) -> int:
     """Return the levels of keys that are sorted. Raises LimitError beyond MAX_LEVELS."""
     found = levels_of_keys(keys)
     if found > MAX_LEVELS:
@@ -198,7 +198,7 @@ def sortable_levels(keys: list[Operand]) -> int:
 _ORDERED = frozenset((list, tuple))
 
 
-def listed(items: Iterable[Operand], what: str) -> list[Operand]:
+def listed(items: Iterable[Value], what: str) -> list[Operand]:
     """Return the items as a list. Raises LimitError if it is too long."""
     found = collected(items, what)
     return found if isinstance(found, list) else list(found)
@@ -230,7 +230,7 @@ def make_int(value: Operand = 0, base: Operand = _NO_VALUE) -> int:
     return check_bits(int(value) if base is _NO_VALUE else int(value, base))
 
 
-def make_str(value: Operand = "", *arguments: Operand, **named: Operand) -> str:
+def make_str(value: Value = "", *arguments: Value, **named: Value) -> str:
     """`str(…)`."""
     if value.__class__ in _PLAIN and not arguments and not named:
         return str(value)
@@ -246,41 +246,41 @@ def make_str(value: Operand = "", *arguments: Operand, **named: Operand) -> str:
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
-def make_repr(value: Operand) -> str:
+def make_repr(value: Value) -> str:
     """The `!r` of an f-string."""
     if deep_size(value, MAX_BYTES) > MAX_BYTES:
         raise size_error("text made by '!r'", MAX_BYTES + 1)
     return bounded(repr(value), "text made by '!r'")
 
 
-def make_ascii(value: Operand) -> str:
+def make_ascii(value: Value) -> str:
     """The `!a` of an f-string."""
     if deep_size(value, MAX_BYTES) > MAX_BYTES:
         raise size_error("text made by '!a'", MAX_BYTES + 1)
     return bounded(ascii(value), "text made by '!a'")
 
 
-def make_text(*parts: Operand) -> str:
+def make_text(*parts: Value) -> str:
     """An f-string whose parts may be large."""
     return bounded("".join([make_str(part) for part in parts]), "text made by an f-string")
 
 
-def make_list(items: Operand = ()) -> list[Operand]:
+def make_list(items: Operand = ()) -> list[Value]:
     """`list(…)`."""
     return list(collected(items, "a list"))
 
 
-def make_tuple(items: Operand = ()) -> tuple[Operand, ...]:
+def make_tuple(items: Operand = ()) -> tuple[Value, ...]:
     """`tuple(…)`."""
     return tuple(collected(items, "a tuple"))
 
 
-def make_set(items: Operand = ()) -> set[Operand]:
+def make_set(items: Operand = ()) -> set[Value]:
     """`set(…)`."""
     return set(check_hashes(listed(items, "a set")))
 
 
-def make_sorted(items: Operand, *, key: Operand = None, reverse: Operand = False) -> list[Operand]:
+def make_sorted(items: Operand, *, key: Operand = None, reverse: Operand = False) -> list[Value]:
     """`sorted(…)`."""
     members = collected(items, "a list")
     for first in members:
@@ -291,7 +291,7 @@ def make_sorted(items: Operand, *, key: Operand = None, reverse: Operand = False
     return sorted(members, key=key, reverse=reverse)
 
 
-def make_dict(items: Operand = (), **fields: Operand) -> dict[Operand, Operand]:
+def make_dict(items: Operand = (), **fields: Value) -> dict[Operand, Value]:
     """`dict(…)`."""
     if isinstance(items, dict):
         return dict(items, **fields)
@@ -302,11 +302,11 @@ def make_dict(items: Operand = (), **fields: Operand) -> dict[Operand, Operand]:
     return dict(pairs, **fields)
 
 
-def make_sum(items: Operand, start: Operand = 0) -> Operand:
+def make_sum(items: Operand, start: Operand = 0) -> Value:
     """`sum(…)`; lists are joined in linear time."""
     if not isinstance(start, (list, tuple)):
         return sum(items, start)
-    result: list[Operand] = []
+    result: list[Value] = []
     for item in items:
         if not isinstance(item, type(start)):
             raise TypeError(f"sum() can't add {type(item).__name__} to {type(start).__name__}")
@@ -315,7 +315,7 @@ def make_sum(items: Operand, start: Operand = 0) -> Operand:
     return [*start, *result] if isinstance(start, list) else (*start, *result)
 
 
-def make_round(number: Operand, ndigits: Operand = None) -> Operand:
+def make_round(number: Operand, ndigits: Operand = None) -> Value:
     """`round(…)`."""
     if ndigits is None:
         return round(number)
@@ -327,13 +327,13 @@ def make_round(number: Operand, ndigits: Operand = None) -> Operand:
     return round(number, ndigits)
 
 
-def merge_in_python(*parts: dict[Operand, Operand]) -> dict[Operand, Operand]:
+def merge_in_python(*parts: dict[Value, Value]) -> dict[Value, Value]:
     """`merge(a, b, …)`: a new object, shallow; later fields win.
 
     >>> merge_in_python({"a": 1, "b": 1}, {"b": 2})
     {'a': 1, 'b': 2}
     """
-    result: dict[Operand, Operand] = {}
+    result: dict[Value, Value] = {}
     for part in parts:
         if not isinstance(part, dict):
             raise TypeError(f"merge() takes objects, not {type(part).__name__}")
@@ -358,7 +358,7 @@ def header(headers: Iterable[tuple[str, bytes | None]], name: str) -> str | None
     return None if found is None else found.decode("utf-8", "replace")
 
 
-def codec(encoding: Operand, errors: Operand) -> tuple[str, str]:
+def codec(encoding: Operand, errors: Value) -> tuple[str, str]:
     """Check the name of a codec and its error handler. Raises ValueError for one that the language does not have."""
     plain = encoding.lower().replace("-", "").replace("_", "") if isinstance(encoding, str) else encoding
     if plain not in _CODECS:
@@ -368,7 +368,7 @@ def codec(encoding: Operand, errors: Operand) -> tuple[str, str]:
     return encoding, errors
 
 
-def decode(data: Operand, encoding: Operand = "utf-8", errors: Operand = "strict") -> str:
+def decode(data: Value, encoding: Value = "utf-8", errors: Value = "strict") -> str:
     """`data.decode(…)`."""
     if not isinstance(data, bytes):
         raise AttributeError(f"decode() is a method of bytes, not of {type(data).__name__}")
@@ -385,7 +385,7 @@ def re_split(pattern: str, text: str) -> list[str]:
     return regex.split(pattern, text)
 
 
-HELPERS: dict[str, Callable[..., Operand]] = {
+HELPERS: dict[str, Callable[..., Value]] = {
     "_x_mul": multiply,
     "_x_times": times,
     "_x_pow": power,
@@ -471,7 +471,7 @@ def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
     most = max(hashes.values())
     if most > MAX_EQUAL_HASHES:
         suspects = {found for found, count in hashes.items() if count > MAX_EQUAL_HASHES}
-        different: dict[int, list[Operand]] = {}
+        different: dict[int, list[Value]] = {}
         for each in members:
             found = hash(each)
             if found in suspects:

@@ -19,7 +19,7 @@ from streamkit.http.service import Service
 from streamkit.runtime.local.states import ClientState
 from streamkit.runtime.local.status_model import total_lag
 from streamkit.runtime.operations.group_lag import member_label
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -76,7 +76,7 @@ def _others(service: Service, own: Object) -> list[Object]:
                 address, "/status", {"scope": "local"}, shape=INSTANCE, timeout_seconds=_PEER_SECONDS
             )
         except StreamkitError as error:
-            # While the log does not respond, the other instance may only wait for it.
+            # While the log does not respond, the other instance may be waiting for it and nothing else.
             gone = isinstance(error, InstanceGoneError) and own["group"]["members"] is not None
             state = "GONE" if gone else "UNKNOWN"
             return {
@@ -312,7 +312,7 @@ def resume(service: Service, request: Request) -> Response:
     return _on_instance(service, request, lambda: _paused(service, service.application.resume))
 
 
-def _on_instance(service: Service, request: Request, change: Callable[[], dict[str, Document]]) -> Response:
+def _on_instance(service: Service, request: Request, change: Callable[[], dict[str, Json]]) -> Response:
     """Make a change on this instance, or on the one that the request names. Raises QueryError for an unknown one."""
     wanted = Arguments(request, _INSTANCE).text("instance")
     if wanted is None or wanted == service.peers.own:
@@ -324,12 +324,12 @@ def _on_instance(service: Service, request: Request, change: Callable[[], dict[s
     return json_response(answer)
 
 
-def _paused(service: Service, change: Callable[[], None]) -> dict[str, Document]:
+def _paused(service: Service, change: Callable[[], None]) -> dict[str, Json]:
     change()
     return {"paused": service.application.paused}
 
 
-def _changed(service: Service, thread: str | None) -> dict[str, Document]:
+def _changed(service: Service, thread: str | None) -> dict[str, Json]:
     if thread is None:
         raise StoreUnavailableError(f"the application is {service.application.state.value}: it has no thread to spare")
     return {"thread": thread, "threads": [each.name for each in service.application.threads]}
@@ -382,7 +382,7 @@ def history(service: Service, request: Request) -> Response:
     return json_response(_history(service, after))
 
 
-def _history(service: Service, after: int) -> dict[str, Document]:
+def _history(service: Service, after: int) -> dict[str, Json]:
     def of(address: str) -> Document:
         parameters = {"after": str(after), "scope": "local"}
         try:
@@ -397,7 +397,7 @@ def _history(service: Service, after: int) -> dict[str, Document]:
     return {"interval_ms": INTERVAL_S * 1000, "instances": instances}
 
 
-def _own_history(service: Service, after: int) -> dict[str, Document]:
+def _own_history(service: Service, after: int) -> dict[str, Json]:
     points = service.history.points(after)
     return {
         "address": service.peers.own,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamkit.errors import StreamkitError
 from streamkit.runtime.execution.dead_letters import one_line
 from streamkit.runtime.local.status_model import total_lag
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
@@ -100,7 +100,7 @@ class History:
         points = list(self._points)
         return points[-1].time if points else 0
 
-    def events(self) -> list[dict[str, Document]]:
+    def events(self) -> list[dict[str, Json]]:
         """Return the last errors, warnings and rebalances, the newest first."""
         rebalances = [
             {"time": each.time, "kind": "rebalance", "text": each.text, "count": 1}

@@ -21,7 +21,7 @@ from streamkit.http.answers import PARTITIONS, ROW
 from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.service import Service
 from streamkit.runtime.local.queries import Row, is_global, require_store
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS, Query, StoreDef, require_kind
 from streamkit.state.layouts import MAX_LONG
@@ -133,13 +133,13 @@ def _token(text: str | None) -> tuple[bytes, int] | None:
     return data[4:], int.from_bytes(data[:4], "big")
 
 
-def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Document]]:
+def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Json]]:
     """Return rows in the JSON form of their serdes, each with the token of its place."""
     write = definition.kind.implementation_class().row_writer(definition)
     result = []
     for place, partition, row in rows:
         key, value = write(row.key, row.value)
-        found: dict[str, Document] = {
+        found: dict[str, Json] = {
             "key": key,
             "value": value,
             "partition": partition,
@@ -212,7 +212,7 @@ class _StoreQuery:
         answer = self._service.application.stores.read(self._definition.name, self._query, partitions, stale=stale)
         return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
 
-    def row(self, partitions: list[int] | None) -> dict[str, Document]:
+    def row(self, partitions: list[int] | None) -> dict[str, Json]:
         """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError if there is no such row."""
         name = self._definition.name
         page = self.page(partitions)
@@ -222,7 +222,7 @@ class _StoreQuery:
         del row["cursor"]
         return row
 
-    def row_of_owner(self, partitions: list[int] | None) -> dict[str, Document]:
+    def row_of_owner(self, partitions: list[int] | None) -> dict[str, Json]:
         """Return the row of a key from the instance that has it. Raises StoreUnavailableError, InstanceError."""
         peers = self._service.peers
         owner = peers.owner(self._definition.name, self._query.key or b"")
@@ -241,7 +241,7 @@ class _StoreQuery:
         assert failure is not None
         raise failure
 
-    def page_of_all(self, partitions: list[int] | None) -> dict[str, Document]:
+    def page_of_all(self, partitions: list[int] | None) -> dict[str, Json]:
         """Return a page of all instances' stores. Raises StoreUnavailableError while no instance has a partition."""
         peers = self._service.peers
         places = [peers.own, *peers.others()]
@@ -284,18 +284,16 @@ class _StoreQuery:
                 found = list(pool.map(read, places))
         return [page for page in found if page is not None]
 
-    def _request(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Document]:
+    def _request(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Json]:
         parameters = {**self._parameters, "scope": "local", "stale": str(stale).lower()}
         if partitions is not None:
             parameters["partition"] = str(partitions[0])
         path = f"/stores/{quote(self._definition.name)}/{self._query.kind}"
         shape = ROW if self._query.kind == "get" else PARTITIONS
-        answer: dict[str, Document] = self._service.peers.request(place, path, parameters, shape=shape)
+        answer: dict[str, Json] = self._service.peers.request(place, path, parameters, shape=shape)
         return answer
 
-    def _page(
-        self, rows: list[dict[str, Document]], partitions: Iterable[int], standbys: Iterable[int]
-    ) -> dict[str, Document]:
+    def _page(self, rows: list[dict[str, Json]], partitions: Iterable[int], standbys: Iterable[int]) -> dict[str, Json]:
         # A short page is the last one.
         full = len(rows) == self._query.limit and self._query.kind != "get"
         return {

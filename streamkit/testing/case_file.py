@@ -15,7 +15,7 @@ from streamkit.graph.physical_topology import StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
 from streamkit.runtime.records import RecordJson
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
 from streamkit.spec import yaml_reader as spec_names
 from streamkit.spec.topology_file import ordered, read_text
@@ -246,7 +246,7 @@ class Phases:
         """Return the fields of a record; null is a value here. BAD if one is wrong."""
         if item.kind != "mapping":
             return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
-        found: dict[str, Document] = {}
+        found: dict[str, Json] = {}
         bad = False
         for name, (key, value) in self._reader.entries(item, what).items():
             if name not in keys:
@@ -258,7 +258,7 @@ class Phases:
                 bad |= not self._timestamp(found, value)
         return BAD if bad else found
 
-    def _timestamp(self, found: dict[str, Document], node: Node) -> bool:
+    def _timestamp(self, found: dict[str, Json], node: Node) -> bool:
         try:
             found["timestamp"] = instant(found["timestamp"])
         except SerdeError as error:
@@ -324,7 +324,7 @@ class Phases:
             if fields is not BAD:
                 yield Expected(self._window(fields, name, kind), item.position, item)
 
-    def _window(self, fields: dict[str, Document], name: str, kind: str) -> dict[str, Document]:
+    def _window(self, fields: dict[str, Json], name: str, kind: str) -> dict[str, Json]:
         """Return fields with the times of a windowed key as milliseconds."""
         key = fields.get("key")
         place = (None, name) if kind == "store" else (name, None)
@@ -343,7 +343,7 @@ def _is_options(body: Node) -> bool:
     return bool(keys & {"records", "file"}) and keys <= set(EXPECTATION_KEYS)
 
 
-def _lenient(value: Document) -> Document:
+def _lenient(value: Json) -> Json:
     try:
         return instant(value)
     except SerdeError:
@@ -362,7 +362,7 @@ class PlanOf(Protocol):
     variables: Mapping[str, str]
     """Variables for `${NAME}`; a test file's variables override them."""
 
-    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document]) -> Plan:
+    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json]) -> Plan:
         """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""
 
 
@@ -412,7 +412,7 @@ class _File:
         self._reader = reader
         self._path = path
         self._plan_of = plan_of
-        self._plan_with: Callable[[Mapping[str, Document], Node], Plan | None] = lambda own, place: None
+        self._plan_with: Callable[[Mapping[str, Json], Node], Plan | None] = lambda own, place: None
         """Returns the plan of the topology for the settings of a test; its mistakes are reported at the node."""
         self._job_of: Callable[[str], JobFile]
         """Reads a job file. Raises TopologyError, UsageError."""
@@ -469,7 +469,7 @@ class _File:
         )
 
     def _plan(
-        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document], place: Node
+        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json], place: Node
     ) -> Plan | None:
         try:
             return self._plan_of(topology, environment, settings)
@@ -502,14 +502,14 @@ class _File:
         data = {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, what).items()}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in data.items()}
 
-    def _settings(self, node: Node | None) -> dict[str, Document]:
+    def _settings(self, node: Node | None) -> dict[str, Json]:
         if node is None:
             return {}
         return {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, "'set'").items()}
 
     # -- Cases -----------------------------------------------------------------------------------------------------
 
-    def _cases(self, node: Node, names: Names, plan: Plan, settings: Mapping[str, Document]) -> tuple[Case, ...]:
+    def _cases(self, node: Node, names: Names, plan: Plan, settings: Mapping[str, Json]) -> tuple[Case, ...]:
         entries = self._reader.entries(node, "'tests'")
         if node.kind == "mapping" and not entries:
             self._reader.report(node, "'tests' needs at least one test")
@@ -520,7 +520,7 @@ class _File:
     def _has_only_known_keys(body: Node) -> bool:
         return body.kind == "mapping" and all(key.value in CASE_KEYS for key, _ in body.value)
 
-    def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Document]) -> Case | None:
+    def _case(self, key: Node, body: Node, names: Names, plan: Plan, inherited: Mapping[str, Json]) -> Case | None:
         reader = self._reader
         what = f"The test {key.value!r}"
         options = reader.options(body, what, CASE_KEYS)
@@ -610,7 +610,7 @@ class Names:
         """Return the name that a test has for a physical topic."""
         return self._by_name.get(topic, topic)
 
-    def check_record(self, record: Mapping[str, Document]) -> None:
+    def check_record(self, record: Mapping[str, Json]) -> None:
         """Raise SerdeError for a record that the serdes of its topic can't encode.
 
         Once a schema registry does not answer, no record is checked: the tests that need it fail when they run.

@@ -13,7 +13,7 @@ from streamkit.plan.describe import describe
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, Remains
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.testing.case_file import Names
 from streamkit.testing.cases import CONTAINS, ORDERED, Case, Described, Expectation, Expected, Given, Phase, Plain
 
@@ -289,7 +289,7 @@ def align(expectation: Expectation, actual: Sequence[Mapping[str, Document]]) ->
     With `contains` actual records without an expected one are left out.
     """
 
-    def fits(one: Expected, other: Mapping[str, Document]) -> bool:
+    def fits(one: Expected, other: Mapping[str, Json]) -> bool:
         return not differences(expectation, one, other)
 
     if expectation.match == ORDERED:
@@ -298,10 +298,10 @@ def align(expectation: Expectation, actual: Sequence[Mapping[str, Document]]) ->
     return [pair for pair in pairs if pair.expected or expectation.match != CONTAINS]
 
 
-Fits = Callable[[Expected, Mapping[str, Document]], bool]
+Fits = Callable[[Expected, Mapping[str, Json]], bool]
 
 
-def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
+def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
     start = 0
     while start < min(len(expected), len(actual)) and fits(expected[start], actual[start]):
         start += 1
@@ -314,7 +314,7 @@ def _in_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Docume
     return pairs + [Pair(one, other, True) for one, other in last]
 
 
-def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
+def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
     """Pair along the longest common subsequence; the records between its members are paired in order."""
     if len(expected) * len(actual) > MOST_COMPARISONS:
         return _gap(expected, actual)
@@ -339,14 +339,14 @@ def _between(expected: Sequence[Expected], actual: Sequence[Mapping[str, Documen
     return pairs + _gap(expected[from_i:], actual[from_j:])
 
 
-def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]]) -> list[Pair]:
+def _gap(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]]) -> list[Pair]:
     both = min(len(expected), len(actual))
     pairs = [Pair(one, other, False) for one, other in zip(expected[:both], actual[:both], strict=True)]
     pairs += [Pair(one, None, False) for one in expected[both:]]
     return pairs + [Pair(None, other, False) for other in actual[both:]]
 
 
-def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Document]], fits: Fits) -> list[Pair]:
+def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Json]], fits: Fits) -> list[Pair]:
     """Pair as many as fit (augmenting paths); among the rest, pair those with the same key."""
     taken: dict[int, int] = {}
     for i in range(len(expected)):
@@ -368,7 +368,7 @@ def _in_any_order(expected: Sequence[Expected], actual: Sequence[Mapping[str, Do
 def _assign(
     start: int,
     expected: Sequence[Expected],
-    actual: Sequence[Mapping[str, Document]],
+    actual: Sequence[Mapping[str, Json]],
     fits: Fits,
     taken: dict[int, int],
 ) -> None:

@@ -14,7 +14,7 @@ from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
 from streamkit.plan import load as load_plan
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import PREFIX, STEP, is_dead_letter
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.spec.yaml_nodes import Node, Source, compose
 from streamkit.spec.yaml_reader import core
 from streamkit.testing.case_file import SUFFIXES, load
@@ -181,7 +181,7 @@ class _Writer:
         elif failure.described is not None:
             self._describe(failure.described, failure.actual)
 
-    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Document]]]) -> None:
+    def propose(self, phase: Phase, printed: Mapping[str, list[Mapping[str, Json]]]) -> None:
         """Write `expect` below the input of a phase; write nothing without output."""
         if not printed:
             return
@@ -204,7 +204,7 @@ class _Writer:
             self._edits.append(Edit(begin, max(begin, real_end(there[1])), "\n" + "\n".join(rows[1:])))
 
     def _propose_in_line(
-        self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Document]]]
+        self, node: Node, there: tuple[Node, Node] | None, printed: Mapping[str, list[Mapping[str, Json]]]
     ) -> None:
         """Write `expect` in a test that is written in brackets."""
         topics = [f"{flow_key(topic)}: {_proposed(records)}" for topic, records in printed.items()]
@@ -378,7 +378,7 @@ class _Writer:
         indent = "\n" + " " * (parent.position.column - 1 + 2)
         self._edits.append(Edit(start, end, "".join(indent + "- " + flow(item) for item in items)))
 
-    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Document] | None:
+    def _result(self, pair: Pair, fields: set[str], expectation: Expectation) -> Mapping[str, Json] | None:
         if pair.equal and pair.expected is not None:
             return pair.expected.fields
         if pair.actual is None:
@@ -440,7 +440,7 @@ def flow_spans(node: Node | None) -> list[tuple[int, int]]:
     return [span for each in inside for span in flow_spans(each)]
 
 
-def _listed(items: Iterable[Mapping[str, Document]]) -> str:
+def _listed(items: Iterable[Mapping[str, Json]]) -> str:
     return f"[{', '.join(map(flow, items))}]"
 
 
@@ -463,7 +463,7 @@ def _owned(node: Node) -> bool:
     return node.kind == "scalar" or all(node.start <= each.start <= node.end and _owned(each) for each in inside)
 
 
-def _plain_data(node: Node) -> Document:
+def _plain_data(node: Node) -> Json:
     """Return a node's data; texts in quotes stay texts."""
     if node.kind == "scalar":
         return core(node.value) if node.plain else node.value
@@ -500,7 +500,7 @@ def _proposed(records: Sequence[Mapping[str, Document]], fields: Sequence[str] =
     return f"{{partial: true, records: {listed}}}"
 
 
-def _shown(record: Mapping[str, Document], fields: Collection[str], partial: bool = False) -> dict[str, Document]:
+def _shown(record: Mapping[str, Document], fields: Collection[str], partial: bool = False) -> dict[str, Json]:
     """Return the fields of a record that are written, in their usual order; absent ones but a tombstone are left out.
 
     partial: other headers may come, so that a dead letter is written with its reason alone.
@@ -522,7 +522,7 @@ def _fit_mapping(pairs: tuple[Pair, ...]) -> bool:
     return len(texts) == len(keys) and not any(isinstance(key, dict | list) for key in keys)
 
 
-def _row(record: Mapping[str, Document]) -> str:
+def _row(record: Mapping[str, Json]) -> str:
     return f"{flow(record['key'])}: {flow(record['value'])}"
 
 
@@ -579,12 +579,12 @@ class Plans:
     variables: for `${NAME}`, below those of a test file; overrides: settings that override those of the tests.
     """
 
-    def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Document]):
+    def __init__(self, variables: Mapping[str, str], overrides: Mapping[str, Json]):
         self.variables = variables
         self._overrides = overrides
         self._built: dict[tuple[Path, tuple[tuple[str, str], ...], str], Plan] = {}
 
-    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Document]) -> Plan:
+    def __call__(self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json]) -> Plan:
         """Return the plan of a topology. Raises TopologyError, UsageError, ConfigError."""
         wanted = {**settings, **self._overrides}
         key = (topology, tuple(sorted(environment.items())), repr(sorted(wanted.items(), key=lambda item: item[0])))

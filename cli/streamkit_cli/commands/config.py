@@ -11,7 +11,7 @@ import typer
 from streamkit.config import Config, read_env_file
 from streamkit.config.application_config import variable
 from streamkit.config.settings import ALIASES
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.spec.topology_model import TopologyModel
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_model, overrides
@@ -60,11 +60,11 @@ def config(
         print(table(("SETTING", "VALUE", "FROM"), [_cells(row, "name", "value", "origin") for row in rows]))
 
 
-def _cells(row: dict[str, Document], *names: str) -> list[str]:
+def _cells(row: dict[str, Json], *names: str) -> list[str]:
     return [" ".join(str(row[name]).split()) for name in names]
 
 
-def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Document]]:
+def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:
     in_file = read_env_file(env_file) if env_file else {}
     model = load_model(file, {**in_file, **os.environ})
     config = Config(

@@ -31,7 +31,7 @@ from streamkit.runtime.operations.topic_reading import (
     record_json,
 )
 from streamkit.runtime.records import RecordJson, headers_to_json
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.transport.log_interface import Consumer, TopicInfo, Transport
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan, silence_noticed
@@ -170,7 +170,7 @@ def consume(
         if info is None:
             return
         places = places_of(info.name, info.partitions, span.partitions)
-        # With read_committed records of open or aborted transactions are left out.
+        # With read_committed, records of open or aborted transactions are left out.
         with closing(transport.consumer(None, read_committed=True)) as consumer:
             reading = Reading(consumer, record_filter, stopped.is_set)
             polls = _polls(reading, consumer, places, span, tail, follow, until_idle, limit)
@@ -249,7 +249,7 @@ def _write(polls: Iterator[list[Found]], out: Output, most: int | None) -> None:
 def _report(record_filter: RecordFilter) -> None:
     if record_filter.failed:
         print_message(
-            f"--where could not be answered for {record_filter.failed} of the records, which are left out: {record_filter.failure}"
+            f"--where could not be evaluated for {record_filter.failed} of the records, which are left out: {record_filter.failure}"
         )
 
 
@@ -283,7 +283,7 @@ def _numbers(texts: Sequence[str]) -> frozenset[int]:
     found = set()
     for part in ",".join(texts).split(","):
         if not re.fullmatch(r"[0-9]{1,9}", part.strip(), re.ASCII):
-            raise UsageError(f"--partition {part.strip()}: expected a number, or several with commas")
+            raise UsageError(f"--partition {part.strip()}: expected a number, or several separated by commas")
         found.add(int(part))
     return frozenset(found)
 
@@ -406,7 +406,7 @@ class Blocks:
                 text = json.dumps(record[name], ensure_ascii=False, indent=None if name == "headers" else 2)
                 self._console.print(f"  {name + ':':<9}{text.replace(chr(10), chr(10) + ' ' * 11)}")
 
-    def _dead_letter(self, row: Row) -> dict[str, Document]:
+    def _dead_letter(self, row: Row) -> dict[str, Json]:
         """Print what failed, where and when, and return the record in the form of its own topic."""
         place = TopicPartition(row.topic, row.partition)
         letter = read_dead_letter(place, row.offset, (row.key, row.value, row.timestamp, row.headers))
@@ -436,7 +436,7 @@ _WIDEST = 40
 
 
 class Table:
-    """Rows below a head that is printed once; columns widen while records arrive."""
+    """A table whose header is printed once; columns widen while records arrive."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -481,7 +481,7 @@ class Table:
         return set_cell_size(line, self._width - 1) + "…"
 
 
-def _cell(value: Document) -> str:
+def _cell(value: Json) -> str:
     return json_line(value)[:-1]
 
 
@@ -490,7 +490,7 @@ def _printable(text: str) -> str:
 
 
 def time_text(timestamp: int) -> str:
-    """Return a timestamp (ms) as ISO 8601 in UTC; a timestamp that is not a valid date as a number.
+    """Return a timestamp (ms) as ISO 8601 in UTC, or as a number if it is not a valid date.
 
     >>> time_text(1_700_000_000_123), time_text(-1)
     ('2023-11-14T22:13:20.123Z', '-1')

@@ -18,7 +18,7 @@ import typer
 from streamkit.durations import option_time, parse
 from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
 from streamkit.http.answers import ROW, ROWS, STORES
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.state.definitions import KINDS
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan, opened
@@ -95,7 +95,7 @@ MostRows = Annotated[
         "--max-rows",
         metavar="N",
         min=1,
-        help="With --sql: the most rows of a store or topic that are read; 1,000,000 by default.",
+        help="With --sql: the maximum number of rows read from a store or topic; 1,000,000 by default.",
     ),
 ]
 _PAGE = 1000
@@ -217,8 +217,8 @@ def _rows(
         parameters["after"] = page["next"]
 
 
-def _print(rows: Iterable[dict[str, Document]], form: RowFormat, names: list[str] | None = None) -> None:
-    """Print rows; names: of their columns, if they are known even without a row."""
+def _print(rows: Iterable[dict[str, Json]], form: RowFormat, names: list[str] | None = None) -> None:
+    """Print rows. names: the columns, if they are known even without a row."""
     if form is RowFormat.json:
         for row in rows:
             sys.stdout.write(json_line(row))
@@ -232,7 +232,7 @@ def _print(rows: Iterable[dict[str, Document]], form: RowFormat, names: list[str
         print(table([name.upper() for name in names], [[_cell(row.get(name)) for name in names] for row in found]))
 
 
-def _cell(value: Document) -> Document:
+def _cell(value: Json) -> Json:
     return value if value is None or isinstance(value, str) else json_line(value).rstrip("\n")
 
 

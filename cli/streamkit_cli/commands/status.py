@@ -10,7 +10,7 @@ import typer
 
 from streamkit.errors import UsageError
 from streamkit.http.answers import STATUS
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan, opened
 from streamkit_cli.options import EnvFile, File, Format, Settings, Shown
@@ -168,7 +168,7 @@ def _drops(status: dict[str, Document]) -> str:
     return table(heads, rows, numbers=[2, 3, 4])
 
 
-def _numbers(partition: dict[str, Document]) -> tuple[object, ...]:
+def _numbers(partition: dict[str, Json]) -> tuple[object, ...]:
     return partition["committed"], partition["end"], partition["lag"]
 
 
@@ -186,7 +186,7 @@ def _row(thread: dict[str, Document], task: dict[str, Document] | None) -> tuple
     return (name, thread["state"], task["id"], task["kind"], task["processed"], f"{task['rate']:.0f}", lag, stores)
 
 
-def _part(store: dict[str, Document], part: dict[str, Document]) -> tuple[object, ...]:
+def _part(store: dict[str, Json], part: dict[str, Document]) -> tuple[object, ...]:
     # Files do not count their rows, so that it is an estimate.
     about = "" if part["bytes"] is None or part["rows"] is None else "~"
     rows = None if part["rows"] is None else f"{about}{part['rows']:,}"
@@ -194,7 +194,7 @@ def _part(store: dict[str, Document], part: dict[str, Document]) -> tuple[object
     return (store["name"], part["task"], rows, bytes_, part["offset"], part["end"], time_cell(part["committed_ms"]))
 
 
-def _eta(restoring: dict[str, Document]) -> str | None:
+def _eta(restoring: dict[str, Json]) -> str | None:
     return None if restoring["eta_seconds"] is None else f"{restoring['eta_seconds']:.0f} s"
 
 

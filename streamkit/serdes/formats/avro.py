@@ -27,7 +27,7 @@ from streamkit.expressions.types import (
 )
 from streamkit.record import Value
 from streamkit.serdes.formats.avro_values import DATE, DECIMAL, AvroValues
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.registry import Part, Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
@@ -62,7 +62,7 @@ class AvroSchema(Schema):
             library = _library()
         except ImportError as error:
             raise self.missing(error) from error
-        named: dict[str, Document] = {}
+        named: dict[str, Json] = {}
         try:
             for part in self.parts:
                 library.parse_schema(_prepared(json.loads(part.text)), named_schemas=named)
@@ -144,7 +144,7 @@ def _full_name(part: Part) -> str:
         raise SerdeError(f"serde avro: the reference {part.name} is no named Avro schema") from error
 
 
-def _prepared(schema: Document) -> Document:
+def _prepared(schema: Json) -> Json:
     """Return a schema with the logical types that expressions use for values."""
     if isinstance(schema, list):
         return [_prepared(each) for each in schema]
@@ -200,7 +200,7 @@ def _places(schema: Document) -> int:
     return int(schema.get("precision", 1 << 30))
 
 
-def _type(schema: Document, named: dict[str, Document], seen: dict[str, Record]) -> Type:
+def _type(schema: Document, named: dict[str, Json], seen: dict[str, Record]) -> Type:
     if isinstance(schema, list):
         return one_of(_type(each, named, seen) for each in schema)
     if isinstance(schema, str):
@@ -222,6 +222,6 @@ def _type(schema: Document, named: dict[str, Document], seen: dict[str, Record])
     return _type(kind, named, seen)
 
 
-def make_avro(spec: dict[str, Document], folder: str) -> Serde:
+def make_avro(spec: dict[str, Json], folder: str) -> Serde:
     """Return the serde of `{avro: FILE}` or `{avro: {…}}`. Raises SerdeError."""
     return SchemaSerde(AvroSchema, spec, folder)

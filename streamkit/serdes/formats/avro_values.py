@@ -28,7 +28,7 @@ from streamkit.code import (
     symbol,
 )
 from streamkit.record import Operand, Value
-from streamkit.serdes.plain import Document, shown
+from streamkit.serdes.plain import Document, Json, shown
 
 DATE, DECIMAL = "streamkit-date", "streamkit-decimal"
 """Logical types that become text. Their names are streamkit's own, since fastavro's converters apply to the whole process."""
@@ -87,7 +87,7 @@ class AvroValues:
     within a union.
     """
 
-    def __init__(self, schema: Document, named: Mapping[str, Document]):
+    def __init__(self, schema: Json, named: Mapping[str, Json]):
         """Compile the tests of a schema that fastavro has parsed. named: the types that it refers to, by their full names."""
         self._schema = schema
         self._named = named
@@ -102,10 +102,10 @@ class AvroValues:
 
     # -- The tests --
 
-    def _compiled(self, schema: Document) -> _Test:
+    def _compiled(self, schema: Json) -> _Test:
         return cast(_Test, self._scope[self._function(schema, strict=True)])
 
-    def _function(self, schema: Document, strict: bool) -> str:
+    def _function(self, schema: Json, strict: bool) -> str:
         """Return the name of the test of a schema, within the scope of all tests."""
         kind, schema = self._resolved(schema)
         # Names are known before the test is complete, as records may contain themselves.
@@ -122,7 +122,7 @@ class AvroValues:
                 self._names[key] = same
         return self._names[key]
 
-    def _resolved(self, schema: Document) -> tuple[str, Document]:
+    def _resolved(self, schema: Document) -> tuple[str, Json]:
         """Return the type of a schema, and the schema itself, looked up if it is a name."""
         while not isinstance(schema, list):
             kind = schema if isinstance(schema, str) else schema["type"]
@@ -131,7 +131,7 @@ class AvroValues:
             schema = self._named[kind] if isinstance(kind, str) else kind
         return "union", schema
 
-    def _test(self, schema: Document, value: Code, strict: bool) -> Code:
+    def _test(self, schema: Json, value: Code, strict: bool) -> Code:
         kind, schema = self._resolved(schema)
         if kind == "union":
             return self._union(schema, value, strict)
@@ -199,7 +199,7 @@ class AvroValues:
         expected = logical or _EXPECTED.get(kind) or f"of one type of its union ({', '.join(kinds)})"
         return f"{path.removeprefix('.') or 'it'} must be {expected}, not {shown(value, 80)}"
 
-    def _parts(self, kind: str, schema: Document, value: Operand) -> Iterator[tuple[str, Document, Value]]:
+    def _parts(self, kind: str, schema: Document, value: Operand) -> Iterator[tuple[str, Json, Value]]:
         if kind == "union":
             others = [member for member in schema if self._resolved(member)[0] != "null"]
             if len(others) == 1:
@@ -214,14 +214,14 @@ class AvroValues:
                     yield f".{field['name']}", field["type"], value.get(field["name"])
 
 
-def _key(schema: Document) -> object:
+def _key(schema: Json) -> object:
     """Return the key of a schema's test: the name of a record, else the schema itself, which its owner keeps alive."""
     if isinstance(schema, str):
         return schema
     return schema["name"] if isinstance(schema, dict) and "name" in schema else id(schema)
 
 
-def _logical(kind: str, schema: Document) -> str | None:
+def _logical(kind: str, schema: Json) -> str | None:
     """Return DATE or DECIMAL if fastavro converts the schema's values."""
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     return logical if (logical, kind) in ((DATE, "int"), (DECIMAL, "bytes"), (DECIMAL, "fixed")) else None

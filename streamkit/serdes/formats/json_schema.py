@@ -92,11 +92,11 @@ _OPEN = ("patternProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas
 class _Types:
     """Derives the types of fields from a schema; ANY if it has keywords that this class does not interpret."""
 
-    def __init__(self, root: Document):
+    def __init__(self, root: Json):
         self.root = root
         self.known: dict[str, Type] = {}
 
-    def of(self, schema: Document, name: str) -> Type:
+    def of(self, schema: Json, name: str) -> Type:
         """Return the type of a part of the schema; `name` is that of its object in messages."""
         if not isinstance(schema, dict) or any(word in schema for word in _OPEN):
             return ANY

@@ -32,7 +32,7 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     state_of,
     unpack_state,
 )
-from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamkit.errors import StateError
-from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.plain import Document, Json
 
 VERSION = 7
 _OLDEST = 2
@@ -123,7 +123,7 @@ class Manifest:
     """The next offsets to read from topics on the log, by topic and partition."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the topics in `offsets` (Admin.topic_ids)."""
-    tasks: Mapping[str, Json] = field(default_factory=dict)
+    tasks: Mapping[str, Document] = field(default_factory=dict)
     """The state of each task outside of its stores, by the task's id."""
     state: Mapping[str, Mapping[str, tuple[Piece, ...]]] = field(default_factory=dict)
     """The rows of stores, by store and partition: a base and its deltas, in order."""
@@ -210,7 +210,7 @@ def damaged(place: str, reason: str) -> StateError:
     )
 
 
-def _inputs(data: Json) -> dict[str, dict[str, KnownInput]]:
+def _inputs(data: Document) -> dict[str, dict[str, KnownInput]]:
     """Return how inputs were read. Older manifests have only column types, or nothing."""
     if "inputs" not in data:
         columns = data.get("columns", {})
@@ -223,12 +223,12 @@ def _inputs(data: Json) -> dict[str, dict[str, KnownInput]]:
     }
 
 
-def _piece(data: Json) -> Piece:
+def _piece(data: Document) -> Piece:
     folder, kind, rows, size, *others = data
     return Piece(folder, kind, rows, size, *(tuple(StateFile(*each) for each in files) for files in others))
 
 
-def _output(data: Json) -> Output:
+def _output(data: Document) -> Output:
     runs = tuple(
         RunOutput(each["run"], each["folder"], each["staged"], tuple(WrittenFile(*file) for file in each["files"]))
         for each in data["runs"]
@@ -238,6 +238,6 @@ def _output(data: Json) -> Output:
     return Output(data["path"], data["format"], runs, data.get("columns", {}), rows)
 
 
-def _table_rows(data: Json) -> TableRows:
+def _table_rows(data: Document) -> TableRows:
     keys, partition_by, sort_by = (tuple(data[name]) for name in ("keys", "partition_by", "sort_by"))
     return TableRows(keys, data["mode"], data["since"], partition_by, sort_by)

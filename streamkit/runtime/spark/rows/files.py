@@ -36,7 +36,7 @@ from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, li
 from streamkit.runtime.spark.workers.partitioning import partitions_of
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
-from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import MAX_BYTES
 from streamkit.suggestions import did_you_mean

@@ -34,7 +34,7 @@ from streamkit.runtime.spark.stage_plan import table_topics
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.plain import Document, Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -369,7 +369,7 @@ class _Writer:
             self._column(column, make, parts) for column, make in zip(self._layout.columns, self._makers, strict=True)
         ]
 
-    def _decoded(self, form: RecordJson, batch: pa.RecordBatch) -> tuple[list[Json], list[Json]]:
+    def _decoded(self, form: RecordJson, batch: pa.RecordBatch) -> tuple[list[Document], list[Json]]:
         keys, values = (arrow_rows.values_of(batch.column(index)) for index in (arrow_rows.KEY, arrow_rows.VALUE))
         found = form.columns(self._layout.topic, keys, values)
         if found is not None:
@@ -431,7 +431,7 @@ def maker_of(shape: Shape, name: str) -> Make:
     return lambda value: make(value, name, shape.kind)
 
 
-def _of_kind(value: Json, kind: type, name: str, word: str) -> Json:
+def _of_kind(value: Json, kind: type, name: str, word: str) -> Document:
     if not isinstance(value, kind):
         _refuse(value, name, word)
     return value
@@ -467,7 +467,7 @@ def _whole(value: Json, name: str, kind: str) -> Cell:
     return value
 
 
-def _double(value: Json, name: str, kind: str) -> float:
+def _double(value: Document, name: str, kind: str) -> float:
     if value in _NO_NUMBERS:
         return float(value)
     if type(value) not in (int, float):
@@ -481,7 +481,7 @@ def _double(value: Json, name: str, kind: str) -> float:
     return number
 
 
-def _float(value: Json, name: str, kind: str) -> Cell:
+def _float(value: Document, name: str, kind: str) -> Cell:
     """Return the 32-bit float that equals a number, or whose shortest text is that number: 0.1 stands for 0.10000000149."""
     number = _double(value, name, kind)
     narrow: float = c_float(number).value

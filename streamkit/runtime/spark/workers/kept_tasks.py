@@ -15,7 +15,7 @@ from streamkit.runtime.spark.stage_plan import where
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.arrow_rows import pack, unpack
 from streamkit.runtime.spark.workers.task_stores import KeptStores
-from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.plain import Document, Json
 from streamkit.state.definitions import Volatile
 from streamkit.transport.log_interface import CommittedOffset
 
@@ -53,7 +53,7 @@ def state_of(store: str) -> str:
 class Kept:
     """The state from which a job continues. Spark sends this object to the workers."""
 
-    tasks: Mapping[str, Json] = field(default_factory=dict)
+    tasks: Mapping[str, Document] = field(default_factory=dict)
     """The state of each task outside of its stores, by the task's id."""
     deltas: frozenset[tuple[str, int]] = frozenset()
     """The stores and partitions whose changes alone are written; for all others every row is written."""
@@ -85,7 +85,7 @@ class Reading:
     known: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     """The lowest and the highest such offset of earlier runs."""
 
-    def restore(self, saved: Json) -> None:
+    def restore(self, saved: Document) -> None:
         """Continue after the positions that `memory_of` returned."""
         self.offsets = {(topic, partition): offset for topic, partition, offset in saved["offsets"]}
         self.orders = {(topic, partition): time for topic, partition, time in saved["orders"]}
@@ -182,7 +182,7 @@ class BatchTask(Task):
         raise StreamkitError("a batch job has no wall clock, so that its result does not depend on when it runs")
 
 
-def resume(task: BatchTask, saved: Json) -> None:
+def resume(task: BatchTask, saved: Document) -> None:
     """Start a task at its saved position. saved: the result of `memory_of`, None for a new task. Raises StateError."""
     if saved is None:
         task.start({})
@@ -203,7 +203,7 @@ def resume(task: BatchTask, saved: Json) -> None:
     task.restore_timers(schedules)
 
 
-def memory_of(task: BatchTask, plan: Plan) -> dict[str, Json]:
+def memory_of(task: BatchTask, plan: Plan) -> dict[str, Document]:
     """Commit a task, and return its state outside of its stores. Raises StateError."""
     task.touch(task.inputs)
     found = task.prepare_commit(lambda place: 0)

@@ -17,7 +17,7 @@ from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.partitioning import partitions_of
 from streamkit.serdes.formats.json_text import plain_text, to_text
 from streamkit.serdes.partitioner import partition as partition_of
-from streamkit.serdes.plain import Document as Json
+from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.size import MAX_DEPTH
 from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
@@ -66,7 +66,7 @@ class OutputCollector:
         """Return what determines the order of the next rows: the number of rows, and the highest timestamps so far."""
         return [self._sequence, [[*place, highest] for place, highest in sorted(self._highest.items())]]
 
-    def restore(self, position: Json) -> None:
+    def restore(self, position: Document) -> None:
         """Continue from the result of `position`."""
         self._sequence, highest = position
         self._highest = {(topic, place): time for topic, place, time in highest}
