@@ -112,11 +112,11 @@ class TaskMetrics:
         """Return a metric, which the first call creates. Raises StreamkitError if a metric of another kind has the name, or Prometheus does not allow it."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise StreamkitError(
-                f"the name of a metric {name!r} must be made of letters, digits and _, and begin with no digit"
+                f"the name of a metric {name!r} must be made of letters, digits and _, and not begin with a digit"
             )
         found = self._metrics.setdefault((group, node, name), kind())
         if not isinstance(found, kind):
-            raise StreamkitError(f"the metric {name!r} is a {found.kind} already, and no {kind.kind}")
+            raise StreamkitError(f"the metric {name!r} is already a {found.kind}, not a {kind.kind}")
         return found
 
     def view(self) -> tuple[MetricValue, ...]:

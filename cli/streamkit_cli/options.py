@@ -109,7 +109,7 @@ def _matching(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _file() -> str | None:
-    """Return the topology file of the line: its first word that is a file."""
+    """Return the topology file of the command line: its first word that is a file."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     try:
         words = shlex.split(line)

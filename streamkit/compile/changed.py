@@ -25,7 +25,7 @@ def split_changed(data: bytes | None) -> tuple[bytes | None, bytes | None]:
 
 
 def join_changed(new: bytes | None, old: bytes | None) -> bytes:
-    """Return the record value of a table's repartition topic (ChangedSerializer): new value, old value and a flag which of them exist.
+    """Return the record value of a table's repartition topic (ChangedSerializer): new value, old value and a flag for which of them exist.
 
     >>> join_changed(b"n", None), join_changed(None, b"o"), join_changed(b"n", b"o")
     (b'n\\x01', b'o\\x00', b'\\x02no\\x02')

@@ -1,8 +1,8 @@
 """Prometheus metrics, named as Kafka's JMX exporter names the metrics of Kafka Streams.
 
 MBean `kafka.streams:type=stream-thread-metrics,thread-id=…`, attribute `process-rate` becomes
-`kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute joined by `_`, each
-character that is not a letter or digit becomes `_`, the other properties are labels (the exporter's default format).
+`kafka_streams_stream_thread_metrics_process_rate{thread_id="…"}`: domain, type and attribute are joined by `_`.
+Each character other than a letter or digit becomes `_`, and the remaining properties become labels (the exporter's default format).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Status:
             yield _gauge(
                 _THREAD,
                 f"{name}-rate",
-                f"{meaning}, a second",
+                f"{meaning}, per second",
                 ["thread_id"],
                 [([each.name], each.rates.get(total, 0.0)) for each in threads],
             )
@@ -145,14 +145,14 @@ class _Status:
         labels = ["thread_id", "task_id"]
         yield _counter(_TASK, "process", "Records processed", labels, [(ids, task.processed) for ids, task in rows])
         yield _gauge(
-            _TASK, "process-rate", "Records processed, a second", labels, [(ids, task.rate) for ids, task in rows]
+            _TASK, "process-rate", "Records processed per second", labels, [(ids, task.rate) for ids, task in rows]
         )
         dropped = "Records dropped: late, without a key, undecodable, or given up by a handler"
         yield _counter(_TASK, "dropped-records", dropped, labels, [(ids, task.dropped) for ids, task in rows])
         yield _gauge(
             _TASK,
             "dropped-records-rate",
-            f"{dropped}, a second",
+            f"{dropped}, per second",
             labels,
             [(ids, task.dropped_rate) for ids, task in rows],
         )
@@ -257,7 +257,7 @@ class _Server:
         """Yield the metrics."""
         traffic = self._traffic
         yield GaugeMetricFamily(f"{_HTTP}connections", "Connections that are open", traffic.open)
-        yield GaugeMetricFamily(f"{_HTTP}connections_limit", "Connections that are taken at once", traffic.limit)
+        yield GaugeMetricFamily(f"{_HTTP}connections_limit", "The maximum number of open connections", traffic.limit)
         refused = [([reason], traffic.refused[reason]) for reason in REASONS]
         yield _counter(_HTTP, "refused", "Connections and requests refused or cut", ["reason"], refused)
         yield CounterMetricFamily(f"{_HTTP}restarts", "Starts of the server after it failed", traffic.restarts)

@@ -535,9 +535,9 @@ class Stream(AnyStream):
         name: str | None = None,
         on_error: OnError = None,
     ) -> GroupedStream:
-        """Groups records by a new key for the next aggregation, which repartitions. On a table, the aggregation removes a
-        row's old value from its group and adds the new one to its new group. `name` names the repartition topic, which
-        aggregations of the same group then share.
+        """Groups records by a new key for the next aggregation; this repartitions them. On a table, the aggregation
+        removes a row's old value from its group and adds the new one to its new group. `name` names the repartition
+        topic, which aggregations of the same group then share.
 
         key: The key of the group.
         value: On tables: the value to aggregate; by default the row's value.
@@ -555,7 +555,7 @@ class Stream(AnyStream):
         name: str | None = None,
         on_error: OnError = None,
     ) -> GroupedStream:
-        """Groups records by their current key for the next aggregation, which repartitions only if keys have changed.
+        """Groups records by their current key for the next aggregation; this repartitions them only if keys have changed.
 
         key_serde: The serde of keys in a repartition topic; by default the stream's key serde.
         value_serde: The serde of values in a repartition topic; by default the stream's value serde.
@@ -829,9 +829,9 @@ class Table(AnyStream):
         name: str | None = None,
         on_error: OnError = None,
     ) -> GroupedTable:
-        """Groups records by a new key for the next aggregation, which repartitions. On a table, the aggregation removes a
-        row's old value from its group and adds the new one to its new group. `name` names the repartition topic, which
-        aggregations of the same group then share.
+        """Groups records by a new key for the next aggregation; this repartitions them. On a table, the aggregation
+        removes a row's old value from its group and adds the new one to its new group. `name` names the repartition
+        topic, which aggregations of the same group then share.
 
         key: The key of the group.
         value: On tables: the value to aggregate; by default the row's value.

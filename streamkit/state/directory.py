@@ -219,7 +219,7 @@ class StateDirectory:
                 self._put_aside(path, mark.engine, f"was written by {mark.engine}, not {wanted}", unlogged)
                 mark = None
             elif mark.is_torn_copy(path):
-                why = "was copied while a process used it, so that its files may not fit"
+                why = "was copied while a process used it, so its files may not match"
                 self._put_aside(path, "copy", why, unlogged)
                 mark = None
         path = self._directory(name)

@@ -24,7 +24,7 @@ from streamkit.testing.simulated_cluster import Cluster, Delivery, Event, Played
 from streamkit.testing.yaml_text import flow
 
 _MOST_EXPLAINED = 10
-"""Histories of a test whose output differs that are explained; the others are only counted."""
+"""How many histories with a different output are explained for each test; the others are only counted."""
 _MOST_TRIES = 300
 _LONGEST = 300
 """Characters of a line that shows an event."""
@@ -127,7 +127,7 @@ class _Simulation:
             if name in self._section.accept:
                 simulated.accepted.append(name)
             else:
-                often = f"{different} of {count} histories have other output, first with --seed {number}"
+                often = f"{different} of {count} histories have a different output, first with --seed {number}"
                 if finding is found:
                     often = f"- with 1 partition, + with {self._section.partitions}"
                 simulated.failures.append(self._failure(finding, often))
@@ -265,7 +265,7 @@ class _Simulation:
         return _Finding(what, *self._step(one, other), one, other, ordered=True)
 
     def _shrink_records(self, differs: Callable[[Sequence[Segment]], bool]) -> list[Segment]:
-        """Return the segments with as few records as make a difference."""
+        """Return the segments with the fewest records that still make a difference."""
 
         def kept(numbers: Collection[int]) -> list[Segment]:
             return [
@@ -277,7 +277,7 @@ class _Simulation:
         return kept(set(_shrink(everything, lambda numbers: differs(kept(set(numbers))))))
 
     def _step(self, one: Played, other: Played) -> tuple[str, StepRef | None]:
-        """Return the name and place of the first step that makes something else of the same records."""
+        """Return the name and place of the first step whose output differs for the same records."""
         nodes = {name: node for sub in self._plan.sub_topologies for name, node in sub.nodes.items()}
         ordered = [name for name in self._plan.node_order if name in nodes]
         ordered += [name for name in nodes if name not in ordered]
@@ -359,7 +359,7 @@ _HAPPENS = {
 
 
 def _without(events: Sequence[Event], odd: Collection[int]) -> list[Event]:
-    """Return events of which only those with these numbers are faults, or are processed in another way than at once."""
+    """Return the events without faults and deferrals, except those with these numbers."""
     kept = set(odd)
     return [
         event if number in kept else event.plain
@@ -425,7 +425,7 @@ Changes = dict[str, dict[str, list[str]]]
 
 @dataclass
 class _Work:
-    """What the nodes of a history got, forwarded, and kept in their stores."""
+    """What the nodes of a history received, forwarded, and kept in their stores."""
 
     timed: bool
     got: Changes = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
@@ -434,7 +434,7 @@ class _Work:
 
     @classmethod
     def of(cls, played: Played, *, timed: bool) -> _Work:
-        """Collect the visits of a traced history; `timed`: records with other timestamps are others."""
+        """Collect the visits of a traced history; `timed`: records that differ only in their timestamps are different."""
         work = cls(timed)
         for delivery in played.deliveries:
             for visit in delivery.visits:
@@ -460,21 +460,21 @@ class _Work:
         changes[json.dumps(passed.key)].append(json.dumps([passed.value, passed.old, time]))
 
     def makes_other(self, other: _Work, name: str) -> bool:
-        """Whether a node forwards others of the same records."""
+        """Whether a node forwards different records for the same input."""
         return _same_records(self.got, other.got, name) and not _same_records(self.made, other.made, name)
 
     def keeps_other(self, other: _Work, name: str) -> bool:
-        """Whether a node keeps other rows after the same records."""
+        """Whether a node keeps different rows after the same input."""
         return _same_records(self.got, other.got, name) and {
             key: rows[-1] for key, rows in self.kept[name].items()
         } != {key: rows[-1] for key, rows in other.kept[name].items()}
 
     def orders_other(self, other: _Work, name: str) -> bool:
-        """Whether a node forwards records of a key in another order, though it got those of each key in the same one."""
+        """Whether a node reorders the records of a key that it received in the same order."""
         return self.got[name] == other.got[name] and self.made[name] != other.made[name]
 
     def gets_other(self, other: _Work, name: str) -> bool:
-        """Whether a node gets other records, or in another order."""
+        """Whether a node receives different records, or receives them in a different order."""
         return self.got[name] != other.got[name]
 
 

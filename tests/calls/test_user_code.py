@@ -87,7 +87,7 @@ def test_metrics_of_user_code_are_in_the_text_for_prometheus(tmp_path: Path) -> 
     ("use", "message"),
     [
         (lambda metrics: metrics.counter("a b"), "the name of a metric 'a b' must be made of letters"),
-        (lambda metrics: metrics.gauge("c"), "the metric 'c' is a counter already, and no gauge"),
+        (lambda metrics: metrics.gauge("c"), "the metric 'c' is already a counter, not a gauge"),
         (lambda metrics: metrics.counter("c").add(-1), "a counter can't be reduced by 1; use a gauge"),
     ],
 )

@@ -194,7 +194,7 @@ def test_records_for_which_an_expression_fails_are_counted(clicks: Path) -> None
         "consume", clicks, "clicks", "--until-idle", "--where", "value.page.n > 1 if value.n == 3 else True"
     )
     assert (done.code, len(done.out.splitlines())) == (0, 5)
-    assert "--where could not be answered for 1 of the records" in done.err
+    assert "--where could not be evaluated for 1 of the records" in done.err
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_a_row_that_the_changelog_does_not_have_is_found(shop: Path, name: str) 
     done, found = state(shop, "--verify", "--topology", shop / "shop.yaml")
     assert done.code == 1
     wrong = {place: each["problem"] for place, each in found.items() if each["problem"]}
-    assert wrong == {(task, name): "has other rows than its changelog: 1 different"}
+    assert wrong == {(task, name): "has rows that differ from its changelog: 1 different"}
 
 
 def test_stores_that_are_not_as_they_should_be(shop: Path) -> None:

@@ -267,7 +267,7 @@ def test_a_copy_of_a_directory_that_was_in_use_is_put_aside(tmp_path: Path, capl
     assert not (path / "leveldb").exists()
     assert (tmp_path / "second" / "app" / "put-aside" / "0_1-copy" / "leveldb" / "counts").exists()
     assert len(caplog.messages) == 1
-    assert "was copied while a process used it, so that its files may not fit: it is put aside" in caplog.messages[0]
+    assert "was copied while a process used it, so its files may not match: it is put aside" in caplog.messages[0]
     assert copy.process_id() != process
 
 

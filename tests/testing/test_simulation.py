@@ -155,7 +155,7 @@ def test_a_history_can_be_played_alone(tmp_path: Path) -> None:
     failure = only_failure(tmp_path, JOINED, JOIN)
     seed = int(failure.split("first with --seed ")[1].split(";")[0])
     (found,) = simulate(tmp_path, JOINED, JOIN, 1, seed).outcomes
-    assert "1 of 1 histories have other output" in text(found.failures[0])
+    assert "1 of 1 histories have a different output" in text(found.failures[0])
 
 
 def test_what_is_accepted_is_named(tmp_path: Path) -> None:
@@ -275,6 +275,6 @@ def test_reports_have_the_findings(tmp_path: Path) -> None:
 def test_update_takes_the_output_of_no_history(tmp_path: Path) -> None:
     path = write(tmp_path, JOINED, JOIN)
     done = streamkit("test", path, "--simulate", "3", "--update")
-    assert_one_clear_line(done, 2, "--simulate does not go with --update")
+    assert_one_clear_line(done, 2, "--simulate cannot be combined with --update")
     done = streamkit("test", path, "--seed", "3")
     assert_one_clear_line(done, 2, "--seed has no effect without --simulate")

@@ -65,7 +65,7 @@ def _overview(listed: list[ReferencePage]) -> str:
 
 
 def _hint(word: str, listed: list[ReferencePage]) -> str:
-    """Name the pages with the word in their names or, such as an option of a step or command, in their texts."""
+    """Name the pages that have the word in their names or, for example as an option of a step or command, in their texts."""
     whole = re.compile(rf"(?<![\w.-])(--)?{re.escape(word)}(?![\w.-])", re.IGNORECASE)
     containing = [page.name for page in listed if word.lower() in page.name]
     containing += [page.name for page in listed if page.name not in containing and whole.search(page.text())]

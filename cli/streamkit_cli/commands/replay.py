@@ -92,7 +92,7 @@ def replay(
         writer.json(found) if form is Format.json else writer.table(found)
     if letter_filter.failed:
         print_message(
-            f"--where could not be answered for {letter_filter.failed} of the letters, which are left out: {letter_filter.failure}"
+            f"--where could not be evaluated for {letter_filter.failed} of the letters, which are left out: {letter_filter.failure}"
         )
 
 

@@ -78,7 +78,7 @@ def run_tests(
     from streamkit.testing.suite import Plans, Session, find
 
     if simulate and update:
-        raise UsageError("--simulate does not go with --update: the expected output is that of one order")
+        raise UsageError("--simulate cannot be combined with --update: the expected output is that of a single order")
     if seed is not None and not simulate:
         raise UsageError("--seed has no effect without --simulate")
     plans = Plans(environment(env_file), overrides(settings))
@@ -107,7 +107,7 @@ def run_tests(
 
 
 def _annotations(results: list[FileResult]) -> Iterator[Annotation]:
-    """Yield the mistakes of test files, and what fails, beside the line of the test."""
+    """Yield the mistakes in test files and the failures of tests, each with its line."""
     from streamkit.testing.failure_report import body
     from streamkit_cli.annotations import Annotation
 
@@ -186,7 +186,7 @@ def _simulation_data(outcome: Outcome) -> dict[str, Json]:
 
 
 def _simulation_note(outcome: Outcome) -> str:
-    """Return what is shown behind a test that passes in all histories, or why there are none."""
+    """Return the note after a test that passes in all histories, or the reason why none was played."""
     found = outcome.simulated
     if found is None:
         return ""
@@ -254,7 +254,7 @@ def _show_coverage(session: Session, least: float | None) -> bool:
         for gap in found.gaps:
             _print_styled(f"  {gap}", "yellow")
         if short:
-            _print_styled(f"  less than the {least:g} % asked for", "red")
+            _print_styled(f"  less than the {least:g} % required", "red")
     return enough
 
 

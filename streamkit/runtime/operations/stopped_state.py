@@ -86,7 +86,7 @@ def _of_task(
             try:
                 mark = read_mark(path)
                 if mark is not None and mark.is_torn_copy(path):
-                    raise StateError("was copied while a process used it, so that its files may not fit")
+                    raise StateError("was copied while a process used it, so its files may not match")
                 with closing(open_map(engine, store)) as rows:
                     yield _inspected(kept, rows, verify, plan, transport)
             except StateError as error:
@@ -133,7 +133,7 @@ def _against_log(
     """Return the end offset of the store's changelog, and, with `verify`, whether the rows equal the changelog's."""
     definition = plan.stores.get(kept.store)
     if definition is None:
-        return replace(kept, problem="is no store of the topology")
+        return replace(kept, problem="is not a store of the topology")
     topic = plan.changelog_name(kept.store)
     owner = offsets.owner
     wanted = Owner(plan.application, kept.store, owner.partition, topic, owner.topic_id, layout_of(definition))
@@ -180,13 +180,13 @@ class Unlogged:
 def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | None:
     """Return how the rows of a store differ from its changelog; None if they are equal.
 
-    The log deletes windows later or earlier than the store, so only windows that both have are compared. Of versions the
-    log keeps at least the last one of each key.
+    The log deletes windows later or earlier than the store, so only windows that both have are compared. The log
+    keeps at least the last version of each key.
     """
     if definition.type == "versioned":
         one, again = (create(definition, None, Unlogged(), rows=each) for each in (rows, fresh))
         differing = sum(left != right for left, right in zip_longest(one.rows(), again.rows()))
-        return f"has other rows than its changelog: {differing} different" if differing else None
+        return f"has rows that differ from its changelog: {differing} different" if differing else None
     expires = definition.retention is not None
     missing = extra = other = 0
     for ours, theirs in _side_by_side(rows.range(None, None), fresh.range(None, None)):
@@ -198,7 +198,7 @@ def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | 
             other += ours != theirs
     counts = ((missing, "missing"), (extra, "too many"), (other, "different"))
     words = [f"{count} {what}" for count, what in counts if count]
-    return f"has other rows than its changelog: {', '.join(words)}" if words else None
+    return f"has rows that differ from its changelog: {', '.join(words)}" if words else None
 
 
 def _side_by_side(

@@ -20,15 +20,15 @@ from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
 
-# Nineteen digits in a row are nineteen zeros in the translated text: a search for these takes a third of a pattern's time.
-# Every third byte has six of them, and most texts have no such six; timestamps in milliseconds have too few digits.
+# Digits are translated to zeros, because a search for nineteen zeros takes a third of the time of a regular expression.
+# Of nineteen zeros in a row, every third byte gives six. Most texts have no six in a row; timestamps (ms) have too few digits.
 _DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
 _BIG_NUMBER = b"0" * 19
 _EVERY = 3
 _SIX = b"0" * (19 // _EVERY)
 
 _LITTLE = SMALL - LARGE
-"""What a value leaves of SMALL that need not be counted for the round."""
+"""If a value leaves more than this of SMALL, its size need not be counted for the round."""
 _PIECES = 20_000
 """Pieces of text that are kept before they are joined."""
 
@@ -36,8 +36,8 @@ _dumps, _loads, _join = orjson.dumps, orjson.loads, b"".join
 
 
 def to_text(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) -> bytes:
-    """Return the text of a value. Raises SerdeError for values that JSON does not have, for more than `most` bytes (by default as
-    serdes.size.check_size has it), and for more than `deepest` levels.
+    """Return the text of a value. Raises SerdeError for values that JSON does not have, for more than `most` bytes (by default
+    the limit of serdes.size.check_size), and for more than `deepest` levels.
     """
     try:
         # Checking the values costs less than checking the text, where every digit could begin a float that Java writes
@@ -108,7 +108,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    # As orjson refuses it, so that the result does not depend on other numbers of the text.
+    # orjson refuses it too, so the result does not depend on the other numbers in the text.
     number = float(text)
     if math.isinf(number):
         raise ValueError("a number is beyond the range of doubles")

@@ -361,4 +361,4 @@ def check_new_topic(topic: NewTopic) -> None:
             f"topic {topic.name!r} could not be created: names are of 1 to 249 ASCII letters, digits, . _ -"
         )
     if topic.partitions < 1:
-        raise TopicError(f"topic {topic.name} could not be created: it needs a partition at least")
+        raise TopicError(f"topic {topic.name} could not be created: it needs at least one partition")

@@ -76,7 +76,7 @@ class GroupByOperator(Operator[Stream | Table]):
     )
     accepts = ("stream", "table")
     summary = (
-        "Groups records by a new key for the next aggregation, which repartitions. On a table, the aggregation "
+        "Groups records by a new key for the next aggregation; this repartitions them. On a table, the aggregation "
         "removes a row's old value from its group and adds the new one to its new group. `name` names the "
         "repartition topic, which aggregations of the same group then share."
     )
@@ -127,9 +127,7 @@ class GroupByKeyOperator(Operator[Stream]):
         ),
         NAME,
     )
-    summary = (
-        "Groups records by their current key for the next aggregation, which repartitions only if keys have changed."
-    )
+    summary = "Groups records by their current key for the next aggregation; this repartitions them only if keys have changed."
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> GroupedStream:
         return GroupedStream(

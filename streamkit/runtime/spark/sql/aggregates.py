@@ -27,7 +27,7 @@ def aggregate(aggregation: Aggregation, records: Records, made: Made, shown: str
     if aggregation.kind == "count":
         return grouped(records, Term(INTEGER, "`count`"), {"count": "count(*)"})
     if aggregation.kind not in ("reduce", "aggregate") or aggregation.add is None:
-        raise UntranslatableError(f"{shown}: the aggregation has no form in SQL that is exact")
+        raise UntranslatableError(f"{shown}: the aggregation has no exact form in SQL")
     return _Folding(aggregation, aggregation.add, records, made).groups()
 
 

@@ -90,7 +90,7 @@ class Translator:
         """Return a part of the expression as SQL. Raises UntranslatableError."""
         method: Callable[[ast.AST], Term] | None = getattr(self, f"on_{type(node).__name__}", None)
         if method is None:
-            return self.refuse(node, "it has no form in SQL that is exact")
+            return self.refuse(node, "it has no exact form in SQL")
         return self.limited(node, method(node))
 
     def limited(self, node: ast.AST, term: Term) -> Term:
@@ -147,7 +147,7 @@ class Translator:
         method, name = node.func, node.args[0] if node.args else None
         is_get = isinstance(method, ast.Attribute) and method.attr == "get" and not node.keywords
         if not is_get or len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
-            return self.refuse(node, "only get(NAME) of an object has a form in SQL that is exact")
+            return self.refuse(node, "only get(NAME) of an object has an exact form in SQL")
         assert isinstance(method, ast.Attribute)
         owner = self.of(method.value)
         guards = [guard for each in node.args[1:] for guard in self.of(each).guards]
@@ -182,10 +182,10 @@ class Translator:
         for each in node.values:
             is_plain = isinstance(each, ast.FormattedValue) and each.conversion == -1 and each.format_spec is None
             if not (is_plain or isinstance(each, ast.Constant)):
-                return self.refuse(node, "only plain values in braces have a form in SQL that is exact")
+                return self.refuse(node, "only plain values in braces have an exact form in SQL")
             found = self.of(each.value if isinstance(each, ast.FormattedValue) else each)
             if found.kind not in (TEXT, INTEGER):
-                return self.refuse(node, f"{found.kind} in braces has no form in SQL that is exact")
+                return self.refuse(node, f"{found.kind} in braces has no exact form in SQL")
             guards += found.guards
             size += max(found.size, _DIGITS)
             text = found.sql if found.kind == TEXT else f"CAST({found.sql} AS STRING)"
@@ -201,7 +201,7 @@ class Translator:
         value = node.operand.value if isinstance(node.operand, ast.Constant) else None
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isinstance(node.op, ast.USub)
         found = literal(-value) if isinstance(value, (int, float)) and is_number else None
-        return self.refuse(node, "it has no form in SQL that is exact") if found is None else found
+        return self.refuse(node, "it has no exact form in SQL") if found is None else found
 
     def on_BinOp(self, node: ast.BinOp) -> Term:
         left, right = self.of(node.left), self.of(node.right)
@@ -286,7 +286,7 @@ class Translator:
         """Return the condition that a value is among constants."""
         items = operand.elts if isinstance(operand, (ast.List, ast.Tuple, ast.Set)) else []
         if not 0 < len(items) <= _MOST_MEMBERS or not all(isinstance(each, ast.Constant) for each in items):
-            self.refuse(node, "only a list of constants beside in has a form in SQL that is exact")
+            self.refuse(node, "only a list of constants beside in has an exact form in SQL")
         found = [self.of(each) for each in items]
         if any(each.kind not in (left.kind, NOTHING) for each in found) or left.kind in (OBJECT, NOTHING):
             self.refuse(node, f"{left.kind} is looked for among values of another kind")

@@ -44,7 +44,7 @@ class Choice:
     engine: str
     reason: str = ""
     queries: Mapping[str, Query] = field(default_factory=dict)
-    """By topic, of the outputs that a stage of SQL writes."""
+    """The queries of the outputs that a stage of SQL writes, by topic."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def choose_engines(
 
 
 def _other_in_python(stage: Stage, stages: Sequence[Stage], found: Mapping[int, Choice]) -> str | None:
-    """Return which stage in Python reads what a stage writes, if one does: it reads records as they are on the log."""
+    """Return the stage in Python that reads the output of a stage, if there is one: it reads records as they are on the log."""
     for other in stages:
         topics = set(stage.outputs).intersection(other.inputs)
         if other is not stage and topics and found[other.number].engine == PYTHON:
@@ -136,7 +136,9 @@ class _Compiler:
             raise UntranslatableError(missing)
         streams = [name for name, rows in walk.written.items() if isinstance(rows, Records)]
         if streams and topic in self._between:
-            raise UntranslatableError(f"{streams[0]} is a stream from several tasks, whose times order its records")
+            raise UntranslatableError(
+                f"{streams[0]} is a stream from several tasks, and its records are ordered by their times"
+            )
         self._between |= walk.between
         return {name: self._query(name, rows) for name, rows in walk.written.items()}
 
@@ -183,7 +185,7 @@ class _Walk:
         """Records that no output gets, by their last node."""
 
     def left(self) -> str | None:
-        """Return why a query would leave out a node, or a test at which the job must fail, if it would."""
+        """Return why a query would leave out a node, or a test that must fail the job; None if it leaves out neither."""
         others = [node for name, node in self._sub.nodes.items() if name not in self._seen]
         if others:
             return f"{where(self._plan, others[0])}: it has no records from the input"
@@ -224,7 +226,7 @@ class _Walk:
         self._dropped.append((node, rows))
 
     def _branch(self, branch: Branch, records: Records) -> None:
-        """Follow the records of each branch. A predicate is evaluated for those alone that no earlier one holds for."""
+        """Follow the records of each branch. A predicate is evaluated only for records that match no earlier one."""
         before = list[str]()
         chosen = list[tuple[str, str]]()
         for predicate, target in zip(branch.predicates, branch.targets, strict=True):
@@ -260,7 +262,7 @@ class _Walk:
             return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
         if isinstance(processor, SetTimestamp):
             return self._timed(node, processor, rows)
-        raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL that is exact")
+        raise UntranslatableError(f"{where(self._plan, node)}: the step has no exact form in SQL")
 
     def _changed(self, records: Records, key: Expression | None, value: Expression | None) -> Records:
         """Return records with other keys and values; both expressions see the records before."""
@@ -281,7 +283,7 @@ class _Walk:
         return replace(records.guarded(time).required(fits), time=replace(time, guards=(), nullable=False))
 
     def _mapped(self, node: ProcessorNode, groups: Groups) -> Groups:
-        """Return rows of a table with other values. Those before the last are mapped too, so that none may fail."""
+        """Return rows of a table with other values. Python maps earlier rows of a key too, so the expression must not be able to fail."""
         processor = node.processor
         is_plain = isinstance(processor, TableMapValues) and processor.store is None and not processor.send_old
         if not (is_plain or isinstance(processor, MapValues)):

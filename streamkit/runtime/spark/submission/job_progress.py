@@ -164,7 +164,7 @@ def _draw(progress: Progress, ended: threading.Event, out: TextIO) -> None:
         while not ended.wait(_DRAW_SECONDS):
             now = _snapshot_or_none(progress)
             if now is not None:
-                # A line that takes two of them would be redrawn below itself.
+                # A line that wraps would be redrawn below itself.
                 status.update(Text(now.text(time.monotonic() - started), overflow="ellipsis", no_wrap=True))
 
 
