@@ -9,11 +9,13 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamkit import plan as plans
 from streamkit.config import Config
+from streamkit.editor.names import Names
 from streamkit.editor.texts import Text, Texts
 from streamkit.errors import Position, Problem, StreamkitError, TopologyError
 from streamkit.lint import EVERY_RULE, MISTAKES, check
@@ -66,6 +68,15 @@ class Analysis:
     built: list[BuiltStep] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     cases: CaseFile | None = None
+    read: Partial | None = None
+    """A topology as far as it could be read."""
+
+    @cached_property
+    def index(self) -> Names:
+        """The names of the file and of those that belong to it."""
+        if self.cases is not None:
+            return Names(self.cases.names, ())
+        return Names((), ()) if self.read is None else Names(self.read.names, self.read.expressions)
 
     @property
     def files(self) -> list[str]:
@@ -130,7 +141,7 @@ def _topology(found: Analysis, texts: Texts, environment: Mapping[str, str], rul
     partial = _read(found, texts, environment)
     if partial is None or cancelled():
         return
-    found.root, found.model = partial.root, partial.model
+    found.root, found.model, found.read = partial.root, partial.model, partial
     model = partial.model
     if model is None:
         return

@@ -25,7 +25,6 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: dict[str, tuple[Text, float]] = {}
         """By file: its newest text, and when its analysis may begin (monotonic clock)."""
-        self._working: Text | None = None
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="analysis", daemon=True)
         self._thread.start()

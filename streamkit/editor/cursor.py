@@ -38,7 +38,7 @@ class Cursor:
 def cursor_at(text: Text, line: int, column: int) -> Cursor:
     """Return the place of a line and column, both from 0, in characters."""
     head = text.line(line)[:column]
-    marks, start = _marks(head)
+    marks, start = marks_of(head)
     indent = len(head) - len(head.lstrip(" "))
     around, opened = _around(text, line, marks[0][0] if marks else indent, column)
     if opened is not None:
@@ -56,7 +56,7 @@ def cursor_at(text: Text, line: int, column: int) -> Cursor:
     return Cursor(path, True, rest, line, start)
 
 
-def _marks(row: str) -> tuple[list[tuple[int, str | None]], int]:
+def marks_of(row: str) -> tuple[list[tuple[int, str | None]], int]:
     """Return the dashes and the key that a row begins with, by their columns, and where the rest begins."""
     found: list[tuple[int, str | None]] = []
     at = len(row) - len(row.lstrip(" "))
@@ -83,7 +83,7 @@ def _around(text: Text, line: int, indent: int, column: int) -> tuple[Path, str 
         row = text.line(number)
         if not row.strip() or row.lstrip().startswith("#"):
             continue
-        marks, start = _marks(row)
+        marks, start = marks_of(row)
         for at, name in reversed(marks):
             # The items of a list may be as far to the right as its key.
             if at < indent or (at == dash and name is not None):
@@ -143,6 +143,11 @@ def _flow(written: str) -> tuple[list[tuple[str, str | None]], str]:
     return stack, token
 
 
+def value_column(row: str) -> int:
+    """Return the column at which the value of a row begins, behind its dashes and its key."""
+    return marks_of(row)[1]
+
+
 def word_end(text: Text, line: int, column: int) -> int:
     """Return the column at which the word around a place ends."""
     row = text.line(line)
@@ -161,7 +166,7 @@ def keys_beside(text: Text, cursor: Cursor) -> set[str]:
             row = text.line(number)
             if not row.strip() or row.lstrip().startswith("#"):
                 continue
-            marks, _ = _marks(row)
+            marks, _ = marks_of(row)
             column = marks[-1][0] if marks else len(row) - len(row.lstrip(" "))
             if column < cursor.start or abs(number - cursor.line) > _MOST_ROWS:
                 break

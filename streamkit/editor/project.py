@@ -138,6 +138,21 @@ class Project:
             name = identity(str(topology)) if topology is not None else name
         return self.good.get(name) or next((each for each in self._including(name) if each.plan is not None), None)
 
+    def is_behind(self, uri: str) -> bool:
+        """Return whether an open file has a newer text than the analyses of it and of the topologies that include it.
+
+        A file without an analysis may include it.
+        """
+        name = identity(path_of(uri))
+        text, own = self.opened.get(name), self.analyses.get(name)
+        if text is None:
+            return False
+        parts = [each.model.included for each in self._including(name) if each.model is not None]
+        read = [part for included in parts for file, part in included.items() if identity(file) == name]
+        if own is None or own.text is not text or any(each not in self.analyses for each in list(self.opened)):
+            return True
+        return any(part != text.text for part in read)
+
     def environment(self) -> Mapping[str, str]:
         """Return the variables of topologies."""
         if self.options.env_file is None:

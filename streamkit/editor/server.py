@@ -7,14 +7,16 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from streamkit.distribution import installed_version
-from streamkit.errors import StreamkitError
+from streamkit.editor.expression_tokens import KINDS
+from streamkit.errors import StreamkitError, UsageError
 
 if TYPE_CHECKING:
     from streamkit.editor.project import Project, Published
@@ -24,6 +26,10 @@ P = TypeVar("P")
 R = TypeVar("R")
 logger = logging.getLogger(__name__)
 GRAPH_CHANGED = "streamkit/graphChanged"
+_REQUEST_FAILED = -32803
+"""LSPErrorCodes.RequestFailed"""
+_PATIENCE_S = 10.0
+"""How long a request waits for the analysis of its text."""
 
 
 class EditorServer:
@@ -36,6 +42,8 @@ class EditorServer:
         self._env_file = env_file
         self._options: object = None
         self._project: asyncio.Future[Project] | None = None
+        self._news = asyncio.Event()
+        """Set, and replaced, after each analysis."""
         self._register(lsp.INITIALIZE, self._initialize)
         self._register(lsp.INITIALIZED, self._initialized)
         self._register(lsp.SHUTDOWN, self._shutdown)
@@ -53,6 +61,13 @@ class EditorServer:
             lsp.SignatureHelpOptions(trigger_characters=["(", ","]),
         )
         self._register(lsp.TEXT_DOCUMENT_HOVER, self._hover)
+        self._register(lsp.TEXT_DOCUMENT_DEFINITION, self._definition)
+        self._register(lsp.TEXT_DOCUMENT_REFERENCES, self._references)
+        self._register(lsp.TEXT_DOCUMENT_PREPARE_RENAME, self._prepare_rename)
+        self._register(lsp.TEXT_DOCUMENT_RENAME, self._rename, lsp.RenameOptions(prepare_provider=True))
+        self._register(lsp.TEXT_DOCUMENT_FORMATTING, self._formatting)
+        legend = lsp.SemanticTokensLegend(KINDS, [])
+        self._register(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, self._semantic_tokens, legend)
         fixes = lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix])
         self._register(lsp.TEXT_DOCUMENT_CODE_ACTION, self._code_action, fixes)
         self._register(lsp.TEXT_DOCUMENT_CODE_LENS, self._code_lens, lsp.CodeLensOptions())
@@ -105,6 +120,7 @@ class EditorServer:
 
         def analysed(uri: str, version: int | None) -> None:
             loop.call_soon_threadsafe(self.server.protocol.notify, GRAPH_CHANGED, {"uri": uri, "version": version})
+            loop.call_soon_threadsafe(self._tell)
 
         return Project(Options.of(self._options, self._env_file), encoding, publish, analysed)
 
@@ -113,6 +129,30 @@ class EditorServer:
         project = await self.project()
         try:
             return answer(project, project.text(uri))
+        except StreamkitError:
+            return otherwise
+        except Exception:
+            logger.exception("a request for %s failed", uri)
+            return otherwise
+
+    def _tell(self) -> None:
+        """Wake requests that wait for an analysis."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _current(self, uri: str, answer: Callable[[Project, Text], R], otherwise: R) -> R:
+        """Return the answer when the newest text of a file is analysed. Raises JsonRpcException for a mistake of the user."""
+        project = await self.project()
+        end = asyncio.get_running_loop().time() + _PATIENCE_S
+        while project.is_behind(uri) and (left := end - asyncio.get_running_loop().time()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), left)
+        try:
+            # A rename analyses all files of a topology again.
+            text = project.text(uri)
+            return await asyncio.get_running_loop().run_in_executor(None, answer, project, text)
+        except UsageError as error:
+            raise JsonRpcException(str(error), _REQUEST_FAILED) from error
         except StreamkitError:
             return otherwise
         except Exception:
@@ -168,6 +208,54 @@ class EditorServer:
 
         uri, problems = params.text_document.uri, list(params.context.diagnostics)
         return await self._answer(uri, lambda project, text: quick_fixes(uri, text, problems), [])
+
+    async def _semantic_tokens(self, params: lsp.SemanticTokensParams) -> lsp.SemanticTokens:
+        from streamkit.editor.semantic_tokens import semantic_tokens
+
+        uri = params.text_document.uri
+        return await self._current(
+            uri, lambda project, text: semantic_tokens(project, uri, text), lsp.SemanticTokens([])
+        )
+
+    async def _formatting(self, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
+        from streamkit.editor.formatting import formatting
+
+        return await self._answer(params.text_document.uri, lambda project, text: formatting(text), [])
+
+    # -- Names ---------------------------------------------------------------------------------------------------------
+
+    async def _definition(self, params: lsp.DefinitionParams) -> list[lsp.Location]:
+        from streamkit.editor.navigation import definition
+
+        uri, place = params.text_document.uri, params.position
+        return await self._current(uri, lambda project, text: definition(project, uri, text, place), [])
+
+    async def _references(self, params: lsp.ReferenceParams) -> list[lsp.Location]:
+        from streamkit.editor.navigation import references
+
+        uri, place, every = params.text_document.uri, params.position, params.context.include_declaration
+        return await self._current(uri, lambda project, text: references(project, uri, text, place, every), [])
+
+    async def _prepare_rename(self, params: lsp.PrepareRenameParams) -> lsp.PrepareRenamePlaceholder | None:
+        from streamkit.editor.renames import renamed_word
+
+        uri, place = params.text_document.uri, params.position
+        return await self._current(uri, lambda project, text: renamed_word(project, uri, text, place), None)
+
+    async def _rename(self, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+        from streamkit.editor.renames import rename
+
+        uri, place, name = params.text_document.uri, params.position, params.new_name
+        found = await self._current(uri, lambda project, text: rename(project, uri, text, place, name), None)
+        if found is None:
+            return None
+        workspace = self.server.client_capabilities.workspace
+        edits = workspace.workspace_edit if workspace is not None else None
+        documents = edits is not None and bool(edits.document_changes)
+        annotations = documents and edits is not None and edits.change_annotation_support is not None
+        if found.cost and not annotations:
+            self.server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, found.cost))
+        return found.workspace_edit(documents, annotations)
 
     # -- Drawings, tests and commands ----------------------------------------------------------------------------------
 

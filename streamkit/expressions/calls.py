@@ -448,15 +448,28 @@ def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
     )
 
 
+def place_in_source(folder: str, module: str, attribute: str) -> Position | None:
+    """Return the place of a function or a class in a module beside the file; the beginning of a module that does not define it."""
+    for file, tree in _sources(folder, module):
+        found: ast.AST = tree
+        for name in attribute.split("."):
+            found = next((each for each in getattr(found, "body", ()) if getattr(each, "name", None) == name), found)
+        return Position(file, getattr(found, "lineno", 1), getattr(found, "col_offset", 0) + 1)
+    return None
+
+
 def _tree(folder: str, module: str) -> ast.Module | None:
     """Return the syntax tree of a module beside the file; None if the file is missing, or Python can't parse it."""
+    return next((tree for _, tree in _sources(folder, module)), None)
+
+
+def _sources(folder: str, module: str) -> Iterator[tuple[str, ast.Module]]:
     path = os.path.join(folder or ".", *module.split("."))
     for file in (f"{path}.py", os.path.join(path, "__init__.py")):
         try:
-            return _parsed(file, os.stat(file).st_mtime_ns)
+            yield file, _parsed(file, os.stat(file).st_mtime_ns)
         except (OSError, SyntaxError, ValueError):
             continue
-    return None
 
 
 @lru_cache(maxsize=64)

@@ -40,6 +40,7 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
     text = reader.text(place, what)
     if text is BAD:
         return BAD
+    reader.use("callable", text, place)
     if place.ref is None and not yaml_reader.CALLABLE.fullmatch(text):
         written = ":".join(text.rsplit(".", 1))
         hint = f"; write {written}" if yaml_reader.CALLABLE.fullmatch(written) else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from symtable import SymbolTable, symtable
@@ -63,6 +63,7 @@ def _check_expression(reader: Reader, node: Node, what: str) -> object:
         return True
     if node.kind != "scalar":
         return reader.report_mismatch(node, what, "an expression; put it in quotes")
+    reader.expressions.append(node)
     value = _expression_value(reader, Argument(node, "expression"))
     if isinstance(value, str):
         ExpressionText(value, node.position, locator(node)).parse(reader.problems)
@@ -124,6 +125,7 @@ def read_macros(reader: Reader, node: Node) -> dict[str, Macro]:
         elif not IDENTIFIER.fullmatch(name):
             reader.report(key, f"The name of a macro {name!r} must be a letter, then letters, digits or _")
         else:
+            reader.define("macro", name, key)
             found[name] = _macro(reader, name, key, body)
     return found
 
@@ -137,11 +139,15 @@ def _macro(reader: Reader, name: str, key: Node, body: Node) -> Macro:
     parameters: dict[str, Parameter] = {}
     if "params" in options:
         for each, (place, definition) in reader.entries(options["params"], f"'params' of the {what[4:]}").items():
+            reader.define("parameter", f"{name}.{each}", place)
             put(parameters, each, _parameter(reader, each, place, definition))
     steps = options.get("steps")
     if steps is not None and steps.kind != "list":
         reader.report_mismatch(steps, f"'steps' of the {what[4:]}", "a list")
         steps = None
+    for node, at, hole in _holes(steps) if steps is not None else ():
+        if hole in parameters:
+            reader.use("parameter", f"{name}.{hole}", node, at)
     return Macro(name, description or "", parameters, steps, key.position)
 
 
@@ -167,15 +173,21 @@ def _parameter(reader: Reader, name: str, key: Node, body: Node) -> Parameter | 
 
 def unused_parameters(macro: Macro) -> list[str]:
     """Return the parameters that no step of a macro has."""
-    written: set[str | None] = set()
-    waiting = [macro.steps] if macro.steps is not None else []
+    written = {name for _, _, name in _holes(macro.steps)} if macro.steps is not None else set()
+    return [name for name in macro.parameters if name not in written]
+
+
+def _holes(steps: Node) -> Iterator[tuple[Node, int, str]]:
+    """Yield the variables in steps: the scalar, the offset of the name in the file, and the name."""
+    waiting = [steps]
     while waiting:
         node = waiting.pop()
         if node.kind == "scalar":
-            written.update(match[1] for match in VARIABLE.finditer(node.value))
+            for match in VARIABLE.finditer(node.source.text, node.start, node.end):
+                if match[1]:
+                    yield node, match.start(1), match[1]
         else:
             waiting += node.value if node.kind == "list" else [value for _, value in node.value]
-    return [name for name in macro.parameters if name not in written]
 
 
 # -- Uses ----------------------------------------------------------------------------------------------------------
@@ -202,6 +214,7 @@ def expanded(reader: Reader, items: list[Node]) -> list[Node]:
 def _steps(reader: Reader, macro: Macro, key: Node, body: Node | None) -> list[Node] | Bad:
     """Return the steps of a macro, copied for one use."""
     reader.used_macros.add(macro.name)
+    reader.use("macro", macro.name, key)
     around = key.source.macros
     if macro.name in around:
         circle = " -> ".join([*around[around.index(macro.name) :], macro.name])
@@ -228,6 +241,8 @@ def _scope(reader: Reader, macro: Macro, key: Node, body: Node | None) -> dict[s
     scope: dict[str, Argument] = {}
     for name, (place, node) in given.items():
         parameter = macro.parameters.get(name)
+        if place is not node:
+            reader.use("parameter", f"{macro.name}.{name}", place)
         if parameter is None:
             advice = did_you_mean(name, names, known(names, "") or "it takes none")
             is_bad = reader.report(place, f"{what} has no parameter {name!r}{advice}") is BAD

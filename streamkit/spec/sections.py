@@ -24,7 +24,7 @@ from streamkit.spec.topology_model import (
     TopicSpec,
 )
 from streamkit.spec.yaml_nodes import Node, locator
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, put, shown
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, put, shown
 from streamkit.state.definitions import IN_FILE, KINDS
 from streamkit.suggestions import did_you_mean
 
@@ -74,6 +74,8 @@ def read_defaults(reader: Reader, node: Node | None) -> Defaults:
 def read_topics(reader: Reader, node: Node, defaults: Defaults) -> dict[str, TopicSpec]:
     """Return the external topics by the names of their entries."""
     entries = reader.entries(node, "'topics'")
+    for name, (key, _) in entries.items():
+        reader.define("topic", name, key)
     found = {name: _topic(reader, name, key, body, defaults) for name, (key, body) in entries.items()}
     first: dict[str, TopicSpec] = {}
     for name, spec in found.items():
@@ -150,6 +152,7 @@ def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
     found: dict[str, Function] = {}
     for name, (key, body) in reader.entries(node, "'functions'").items():
         if yaml_reader.IDENTIFIER.fullmatch(name):
+            reader.define("function", name, key)
             put(found, name, _function(reader, name, key, body))
         else:
             reader.report(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
@@ -179,6 +182,7 @@ def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Ba
     if node.kind != "scalar":
         return reader.report(node, f"'expr' must be an expression, not {reader.kind(node)}; {steps.quoting(node)}")
     value = reader.value(node)
+    reader.expressions.append(node)
     text = value if isinstance(value, str) else repr(value)  # a number or a boolean is a constant expression
     return Function(name, params, text, None, key.position, node.position, locator(node))
 
@@ -205,7 +209,7 @@ def read_stores(reader: Reader, node: Node, defaults: Defaults) -> dict[str, Sto
         mistake = yaml_reader.kafka_name_mistake(name)
         if mistake:
             reader.report(key, f"The name of a store {shown(name)} {mistake}")
-        reader.stores.append(StoreDefinition(name, key.position))
+        reader.define("store", name, key)
         put(found, name, _store(reader, name, key, body, defaults))
     return found
 
@@ -260,6 +264,7 @@ def read_pipelines(reader: Reader, node: Node) -> dict[str, PipelineSpec]:
         if not yaml_reader.PIPELINE.fullmatch(name):
             reader.report(key, f"The name of a pipeline {shown(name)} must be made of letters, digits, _ and -")
         reader.pipeline = name
+        reader.define("pipeline", name, key)
         put(found, name, _pipeline(reader, name, key, body))
     reader.pipeline = ""
     return found

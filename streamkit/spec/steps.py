@@ -36,7 +36,7 @@ from streamkit.spec.call_readers import batch_call, call_ref, called_options, is
 from streamkit.spec.store_entries import store_options, topic_config
 from streamkit.spec.topology_model import CallSite
 from streamkit.spec.yaml_nodes import Node, locator, quoted
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, Use, put
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, put
 from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
 if TYPE_CHECKING:
@@ -272,6 +272,7 @@ def branches(reader: Reader, node: Node, what: str) -> tuple[BranchSpec, ...]:
 
 
 def _check_name(reader: Reader, node: Node, name: str) -> None:
+    reader.define("branch", f"{reader.pipeline}.{name}", node)
     if not yaml_reader.PIPELINE.fullmatch(name):
         reader.report(node, f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
 
@@ -337,6 +338,7 @@ def expression(
             return reader.report(node, f"{what} must be an expression, not {reader.kind(node)}; {quoting(node)}")
         if node.ref is not None:
             return _passed(reader, node, node.ref, what, allowed)
+        reader.expressions.append(node)
         value = macros.filled(reader, node) if macros.is_filled(node) else reader.value(node)
         if value is BAD or (not macros.is_filled(node) and reader.is_broken(node)):
             return BAD
@@ -435,6 +437,7 @@ def _headers(
 def serde(reader: Reader, node: Node, what: str) -> Serde | Bad:
     """Return the Serde of a name or of a mapping with arguments."""
     spec, folder = reader.data(node), reader.folder_of(node)
+    _note_calls(reader, node)
     try:
         found = serdes.parse(spec, folder)
         reader.called_serdes += [(each, node.position, what) for each in _called_serdes(spec, folder)]
@@ -443,6 +446,14 @@ def serde(reader: Reader, node: Node, what: str) -> Serde | Bad:
         return reader.report(node, f"{what}: {'; '.join(problem.message for problem in error.problems)}")
     except StreamkitError as error:
         return reader.report(node, f"{what}: {error}")
+
+
+def _note_calls(reader: Reader, node: Node) -> None:
+    """Note the serdes written in Python that a serde's specification names."""
+    for key, value in node.value if node.kind == "mapping" else ():
+        if key.value == "call" and value.kind == "scalar":
+            reader.use("callable", value.value, value)
+        _note_calls(reader, value)
 
 
 def _called_serdes(spec: Json, folder: str) -> list[CalledSerde]:
@@ -523,7 +534,7 @@ def _store_names(reader: Reader, kind: fields.StoreNames, node: Node, what: str)
     for item in reader.items(node, what) if node.kind != "scalar" else [node]:
         name = reader.text(item, f"An entry of {what}")
         if name is not BAD:
-            reader.uses.append(Use("store", name, item.position, reader.pipeline))
+            reader.use("store", name, item)
             found.append(name)
     return tuple(found)
 
@@ -543,7 +554,7 @@ def pipeline_ref(reader: Reader, node: Node, what: str) -> Ref | Bad:
     pipeline, dot, branch = text.partition(".")
     if not yaml_reader.PIPELINE.fullmatch(pipeline) or (dot and not yaml_reader.PIPELINE.fullmatch(branch)):
         return reader.report_mismatch(node, what, "a PIPELINE or PIPELINE.BRANCH")
-    reader.uses.append(Use("pipeline", text, node.position, reader.pipeline))
+    reader.use("pipeline", text, node)
     return Ref("pipeline", pipeline, branch or None, position=node.position)
 
 
@@ -643,7 +654,10 @@ def _branches(reader: Reader, kind: fields.Branches, node: Node, what: str) -> t
 def _default_branch(reader: Reader, kind: fields.DefaultBranch, node: Node, what: str) -> str | Bad:
     if node.kind == "scalar" and reader.value(node) is True:
         return "0"
-    return reader.text(node, what)
+    name = reader.text(node, what)
+    if name is not BAD:
+        reader.define("branch", f"{reader.pipeline}.{name}", node)
+    return name
 
 
 _READERS: dict[type, Callable[[Reader, Any, Node, str], object]] = {  # each takes its own kind

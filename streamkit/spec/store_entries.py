@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from streamkit import config as settings
-from streamkit.errors import ConfigError, Position
+from streamkit.errors import ConfigError
 from streamkit.expressions.calls import Usage
 from streamkit.operators.core.fields import STORE_KINDS
 from streamkit.operators.core.parsed_values import Ref, StoreOptions
 from streamkit.spec.call_readers import call_ref
 from streamkit.spec.yaml_nodes import Node
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, StoreDefinition, Use, put
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, put
 
 STORE_KEYS = (
     "name", "type", "persistent", "caching", "logging", "config", "retention", "segment_interval", "versioned",
@@ -29,7 +29,7 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
     """Return the StoreOptions of `NAME` or of a mapping, and record that it makes a store of that name, if it has one."""
     if node.kind != "mapping":
         text = reader.text(node, what, kafka_name=True)
-        return text if text is BAD else _defined(reader, StoreOptions(text, position=node.position), node.position)
+        return text if text is BAD else _defined(reader, StoreOptions(text, position=node.position), node)
     options = reader.options(node, what, STORE_KEYS)
     values: Options = {}
     for key in ("persistent", "caching", "logging"):
@@ -42,9 +42,8 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
     put_type(reader, options, values)
     put_config(reader, options, values)
     name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
-    return (
-        name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position), node.position)
-    )
+    place = options.get("name", node)
+    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position), place)
 
 
 def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> None:
@@ -93,9 +92,9 @@ def topic_config(reader: Reader, node: Node, what: str) -> dict[str, str]:
     return found
 
 
-def _defined(reader: Reader, options: StoreOptions, position: Position) -> StoreOptions:
+def _defined(reader: Reader, options: StoreOptions, node: Node) -> StoreOptions:
     if options.name is not None:
-        reader.stores.append(StoreDefinition(options.name, position))
+        reader.define("store", options.name, node)
     return options
 
 
@@ -138,7 +137,7 @@ def _store(reader: Reader, kind: str, options: dict[str, Node]) -> StoreOptions 
     name = reader.text(node, f"'store' of the {kind}")
     if name is BAD:
         return BAD
-    reader.uses.append(Use("store", name, node.position, reader.pipeline))
+    reader.use("store", name, node)
     return StoreOptions(name, position=node.position)
 
 

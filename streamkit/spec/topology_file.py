@@ -19,10 +19,9 @@ from streamkit.spec.yaml_nodes import MAX_CHARACTERS, Node, Source, check_keys, 
 from streamkit.spec.yaml_reader import (
     BAD,
     Bad,
+    Name,
     Options,
     Reader,
-    StoreDefinition,
-    Use,
     kafka_name_mistake,
     put,
     shown,
@@ -88,11 +87,17 @@ def load_text(
 
 @dataclass(frozen=True)
 class Partial:
-    """What could be read of a file. model: without the parts that have problems; root: None for an empty file."""
+    """What could be read of a file.
+
+    model: without the parts that have problems; root: None for an empty file; names, expressions: those of the file and of all
+    files that belong to it.
+    """
 
     model: TopologyModel | None
     root: Node | None
     problems: list[Problem]
+    names: tuple[Name, ...] = ()
+    expressions: tuple[Node, ...] = ()
 
 
 def load_partly(
@@ -147,7 +152,7 @@ def _read_nodes(
     folder = str(Path(source.file).parent) if folder is None else folder
     reader = Reader(source, folder, operators or {}, os.environ if environment is None else environment, problems)
     model = _read(reader, root, reading)
-    return Partial(model, root, ordered(problems))
+    return Partial(model, root, ordered(problems), tuple(reader.names), tuple(reader.expressions))
 
 
 def ordered(problems: list[Problem]) -> list[Problem]:
@@ -201,7 +206,7 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
     generators = read_generators(reader, options["generators"], list(topics)) if "generators" in options else {}
     generators |= _generators_beside(reader, list(topics), generators)
     # A processor may also use the named store of a step (KStream.process with a Materialized's name).
-    made = [store.name for store in reader.stores]
+    made = [each.name for each in reader.names if each.kind == "store" and each.defines]
     check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
     return TopologyModel(
         application=application or "",
@@ -239,6 +244,8 @@ def _generators_beside(
     beside.functions = reader.functions
     options = beside.options(root, "A file of generators", ("generators",), ("generators",))
     found = read_generators(beside, options["generators"], topics) if "generators" in options else {}
+    reader.names += beside.names
+    reader.expressions += beside.expressions
     for name, spec in found.items():
         if name in known and spec.position is not None:
             beside.report(spec.position, f"The generator of {name!r} stands in {reader.source.file} too")
@@ -293,7 +300,9 @@ def read_generators(reader: Reader, node: Node, topics: list[str]) -> dict[str, 
     """Return the generators by the topics' entries."""
     found: dict[str, GeneratorSpec] = {}
     for name, (key, body) in reader.entries(node, "'generators'").items():
-        if name not in topics:
+        if name in topics:
+            reader.use("topic", name, key)
+        else:
             reader.report(key, f"There is no topic {name!r} to generate{did_you_mean(name, topics)}")
         put(found, name, _generator(reader, name, key, body))
     return found
@@ -388,6 +397,7 @@ class _Including:
         if name is BAD:
             return
         file = os.path.normpath(os.path.join(folder, name))
+        self._reader.use("file", file, item)
         if "\0" in file or (os.path.exists(file) and not os.path.isfile(file)):
             # A pipe would be waited for without an end.
             self._reader.report(item, f"The included file can't be read: {file!r} is no regular file")
@@ -469,7 +479,7 @@ def _identity(file: str) -> str:
 def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mapping[str, PipelineSpec]) -> None:
     """Report every use of a name that the file does not define, stores that are made twice, and circles."""
     branches = {name: _branches(reader, pipeline) for name, pipeline in pipelines.items()}
-    for use in reader.uses:
+    for use in _uses(reader):
         if use.kind == "topic" and use.name not in topics:
             hint = yaml_reader.hint(use.name, topics, "topics")
             reader.report(use.position, f"There is no topic {use.name!r} in 'topics'{hint}")
@@ -480,6 +490,10 @@ def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mappi
             _check_pipeline(reader, use, branches)
     _check_stores(reader)
     _check_circles(reader, branches)
+
+
+def _uses(reader: Reader) -> list[Name]:
+    return [each for each in reader.names if not each.defines]
 
 
 def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
@@ -495,7 +509,7 @@ def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
     return [*found, default] if isinstance(default, str) else found
 
 
-def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] | None]) -> None:
+def _check_pipeline(reader: Reader, use: Name, branches: Mapping[str, list[str] | None]) -> None:
     pipeline, dot, branch = use.name.partition(".")
     if pipeline not in branches:
         hint = yaml_reader.hint(pipeline, branches, "pipelines")
@@ -515,8 +529,9 @@ def _check_pipeline(reader: Reader, use: Use, branches: Mapping[str, list[str] |
 
 
 def _check_stores(reader: Reader) -> None:
-    first: dict[str, StoreDefinition] = {}
-    for store in sorted(reader.stores, key=lambda store: store.position.order):
+    first: dict[str, Name] = {}
+    stores = [each for each in reader.names if each.kind == "store" and each.defines]
+    for store in sorted(stores, key=lambda store: store.position.order):
         if store.name in first:
             place = first[store.name].position
             message = f"The store {store.name!r} is made twice; the first is in line {place.line}{place.note}"
@@ -527,8 +542,8 @@ def _check_stores(reader: Reader) -> None:
 
 def _check_circles(reader: Reader, branches: Mapping[str, object]) -> None:
     """Report each circle of references once, at the reference that closes it; without recursion."""
-    edges: dict[str, list[Use]] = {name: [] for name in branches}
-    for use in reader.uses:
+    edges: dict[str, list[Name]] = {name: [] for name in branches}
+    for use in _uses(reader):
         target = use.name.partition(".")[0]
         if use.kind == "pipeline" and target in edges and use.pipeline in edges:
             edges[use.pipeline].append(use)
@@ -537,7 +552,7 @@ def _check_circles(reader: Reader, branches: Mapping[str, object]) -> None:
         path, pending = [start], [iter(() if start in done else edges[start])]
         on_path = {start}
         while pending:
-            reference: Use | None = next(pending[-1], None)
+            reference: Name | None = next(pending[-1], None)
             if reference is None:
                 pending.pop()
                 done.add(path[-1])

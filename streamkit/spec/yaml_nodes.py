@@ -354,10 +354,14 @@ def locator(node: Node) -> Callable[[int, int], Position]:
 
 
 def _offset(node: Node, offset: int) -> int:
+    # Offsets count in the text after its variables are replaced.
+    return node.start if "${" in node.value else written_at(node, offset)
+
+
+def written_at(node: Node, offset: int) -> int:
+    """Return the offset in the file of a character of a scalar's text; its beginning if the place is not certain."""
     raw, value = node.source.text[node.start : node.end], node.value
     begin = _begin(node, raw)
-    if "${" in value:  # offsets count in the text after its variables are replaced
-        return node.start
     if raw[begin : begin + len(value)] == value:  # the file has the value itself
         return node.start + begin + offset
     if node.style == '"' and "\\" in raw.replace('\\"', "").replace("\\\\", ""):

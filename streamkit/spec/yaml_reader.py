@@ -42,21 +42,26 @@ Options: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Use:
-    """A reference by name to another entry of the file. kind: "topic", "pipeline" or "store"; pipeline: the one that uses it."""
+class Name:
+    """A place where a file names one of its parts.
+
+    kind: topic, store, pipeline, branch (`PIPELINE.BRANCH`), function, macro, parameter (`MACRO.PARAMETER`), callable
+    (`module:object`) or file; a use of `PIPELINE.BRANCH` is one of a pipeline. node: the scalar that has the name; at: where
+    in its file, unless the scalar begins with the name; pipeline: the one that is being read; defines: whether the part is
+    made here, instead of being used.
+    """
 
     kind: str
     name: str
-    position: Position
+    node: Node
     pipeline: str = ""
+    defines: bool = False
+    at: int | None = None
 
-
-@dataclass(frozen=True)
-class StoreDefinition:
-    """A place that makes a store, to find stores of one name."""
-
-    name: str
-    position: Position
+    @property
+    def position(self) -> Position:
+        """The place where the scalar begins."""
+        return self.node.position
 
 
 class Reader:
@@ -79,8 +84,9 @@ class Reader:
         """Scalars without a value, by identity: further checks of them report nothing."""
         self.functions = Library()
         """The file's functions."""
-        self.uses: list[Use] = []
-        self.stores: list[StoreDefinition] = []
+        self.names: list[Name] = []
+        self.expressions: list[Node] = []
+        """The scalars that are read as expressions."""
         self.incomplete: set[str] = set()
         """Pipelines that lack a step or a branch because of a mistake."""
         self.calls: list[CallSite] = []
@@ -267,8 +273,16 @@ class Reader:
         """Return the name of an entry of `topics`, which `links.check` looks up after the whole file is read."""
         name = self.text(node, what)
         if name is not BAD:
-            self.uses.append(Use("topic", name, node.position, self.pipeline))
+            self.use("topic", name, node)
         return name
+
+    def use(self, kind: str, name: str, node: Node, at: int | None = None) -> None:
+        """Note a use of a part of the file."""
+        self.names.append(Name(kind, name, node, self.pipeline, at=at))
+
+    def define(self, kind: str, name: str, node: Node) -> None:
+        """Note the place that makes a part of the file."""
+        self.names.append(Name(kind, name, node, self.pipeline, defines=True))
 
 
 def has_arguments(node: Node) -> bool:

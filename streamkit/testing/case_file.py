@@ -98,6 +98,7 @@ class Phases:
         reader = self._reader
         if node.kind == "mapping":
             for name, (key, records) in reader.entries(node, "'given'").items():
+                reader.use("topic", name, key)
                 topic = self._input(name, key)
                 for item in reader.items(records, f"What is given to {name!r}"):
                     yield from self._record(item, topic)
@@ -111,7 +112,11 @@ class Phases:
                     reader.report(item, f"A record needs 'topic', unless it has one of {', '.join(CONTROLS)}")
                     continue
                 text = reader.text(topic[1], "'topic'") if topic else BAD
-                yield from self._record(item, BAD if text is BAD or topic is None else self._input(text, topic[1]))
+                if text is BAD or topic is None:
+                    yield from self._record(item, BAD)
+                    continue
+                reader.use("topic", text, topic[1])
+                yield from self._record(item, self._input(text, topic[1]))
             else:
                 yield from self._control(control, item)
 
@@ -147,7 +152,7 @@ class Phases:
         if count is BAD or seed is BAD or not self._timestamp(at, options.get("start", node)):
             return
         names = (
-            [reader.text(item, "A topic") for item in reader.items(options["topics"], "'topics'")]
+            [reader.topic(item, "A topic") for item in reader.items(options["topics"], "'topics'")]
             if "topics" in options
             else []
         )
@@ -280,6 +285,7 @@ class Phases:
         return found
 
     def _exists(self, name: str, key: Node, kind: str) -> bool:
+        self._reader.use(kind, name, key)
         if kind == "store":
             known, what = name in self._stores, f"There is no store {name!r}"
         else:
@@ -436,7 +442,8 @@ class _File:
         self._job_of = lambda path: self._job(path, environment)
         cases = self._cases(options["tests"], Names(plan), plan, settings)
         simulation = self._simulation(options["simulate"], plan) if "simulate" in options else Simulation()
-        return CaseFile(self._path, reader.source, topology, environment, settings, cases, simulation)
+        names = tuple(reader.names)
+        return CaseFile(self._path, reader.source, topology, environment, settings, cases, simulation, names)
 
     def _simulation(self, node: Node, plan: Plan) -> Simulation:
         reader = self._reader
@@ -457,6 +464,7 @@ class _File:
                 hint = spec_names.hint(name, known, "steps of the topology")
                 reader.report(each, f"There is no step {name!r}, as PIPELINE.STEP{hint}")
             elif name is not BAD:
+                reader.use("topic" if name in Names(plan).written else "pipeline", name, each)
                 accept.append(name)
         default = Simulation()
         return Simulation(

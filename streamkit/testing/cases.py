@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import Position
 from streamkit.serdes.plain import Document, Json
 from streamkit.spec.yaml_nodes import Node, Source
+from streamkit.spec.yaml_reader import Name
 
 if TYPE_CHECKING:
     from streamkit.runtime.spark.submission.job_file import JobFile
@@ -153,3 +154,5 @@ class CaseFile:
     settings: Mapping[str, Json]
     cases: tuple[Case, ...]
     simulation: Simulation = Simulation()
+    names: tuple[Name, ...] = ()
+    """The places that name topics and stores of the topology."""

@@ -27,6 +27,8 @@ class Client:
         self.client = LanguageClient("tests", "1")
         self.diagnostics: queue.Queue[lsp.PublishDiagnosticsParams] = queue.Queue()
         self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda found: self.diagnostics.put(found))
+        self.messages: queue.Queue[lsp.ShowMessageParams] = queue.Queue()
+        self.client.feature(lsp.WINDOW_SHOW_MESSAGE)(lambda found: self.messages.put(found))
         self.client.feature("streamkit/graphChanged")(lambda params: None)
         self.client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(lambda params: None)
         self.client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda params: None)

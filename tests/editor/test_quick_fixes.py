@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from lsprotocol import types as lsp
 
+from streamkit.editor.analysis import analyse
+from streamkit.editor.project import Options, Project
 from streamkit.editor.quick_fixes import quick_fixes
-from streamkit.editor.texts import Text
+from streamkit.editor.texts import Text, Texts
 
 FILE = "streamkit: 1\ntopics:\n    in: {}\npipelines:\n  p: {stream: inn}\n"
 
@@ -38,6 +41,71 @@ def test_a_word_at_another_place_is_not_replaced() -> None:
     assert quick_fixes("file:///a.yaml", Text("a.yaml", FILE), [found]) == []
 
 
-def test_topics_in_brackets_stay_as_they_are() -> None:
-    text = Text("a.yaml", FILE.replace("topics:\n    in: {}", "topics: {in: {}}"))
-    assert quick_fixes("file:///a.yaml", text, [problem("There is no topic 'inn' in 'topics'")]) == []
+HEAD = "streamkit: 1\napplication: shop\n"
+REST = "pipelines:\n  p:\n    stream: in\n    steps:\n      - {}\n    to: out\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "title"),
+    [
+        ("{value: get(value, 'n', 1)}", "{value: 'get(value, ''n'', 1)'}", "Put it in quotes"),
+        ("[1, value.n]", "'[1, value.n]'", "Put it in quotes"),
+        ("value.a + '  #x'", "'value.a + ''  #x'''", "Put it in quotes"),
+        ("get(value, 'a: 1')", "'get(value, ''a: 1'')'", "Put it in quotes"),
+        ("@x", "'@x'", "Put it in quotes"),
+        ("valu.a", "value.a", "Change 'valu' to 'value'"),
+    ],
+)
+def test_values_are_put_in_quotes(before: str, after: str, title: str) -> None:
+    text = HEAD + "topics: {in: {value: json}, out: {value: json}}\n" + REST.replace("{}", f"map_values: {before}")
+    assert fixed(text, title) == text.replace(before, after)
+
+
+def test_a_name_that_is_a_number_is_put_in_quotes() -> None:
+    text = HEAD + "topics: {in: {value: json}, out: {value: json}}\n" + REST.replace("to: out", "to: 12")
+    assert fixed(text, "Put it in quotes") == text.replace("to: 12", 'to: "12"')
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        ("topics:\n    in: {}\n", "topics:\n    out: {}\n    in: {}\n"),
+        ("topics: {in: {}}\n", "topics: {in: {}, out: {}}\n"),
+        ("topics: {\n  in: {},\n}\n", "topics: {\n  in: {}, out: {},\n}\n"),
+        ("topics:\n", "topics:\n  out: {}\n"),
+        ("", "topics:\n  out: {}\n"),
+    ],
+)
+def test_a_missing_topic_is_added(topics: str, expected: str) -> None:
+    rest = REST.replace("- {}", "- filter: value.a").replace("stream: in", "stream: out")
+    assert fixed(HEAD + topics + rest, "Add the topic 'out'") == HEAD + expected + rest
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ("{tumbling: 5m}", "{tumbling: 5m, grace: 5m}"),
+        ("\n          tumbling: 5m", "\n          grace: 5m\n          tumbling: 5m"),
+    ],
+)
+def test_a_grace_as_long_as_the_window(window: str, expected: str) -> None:
+    text = HEAD + "topics: {in: {value: json}, out: {key: {windowed: string, size: 5m}, value: long}}\n" + REST
+    steps = "group_by_key\n      - window: {}\n      - count: {{store: {{name: counts, caching: false}}}}\n      - to_stream"
+    found = fixed(text.replace("{}", steps.format(window)), "Wait 5m for late records")
+    assert found == text.replace("{}", steps.format(expected))
+
+
+def fixed(text: str, title: str) -> str:
+    """Return a text after the fix with this title, which one of its problems has."""
+    found = Text("/a.yaml", text)
+    project = Project(Options(), "utf-16", lambda found: None, lambda uri, version: None)
+    project.worker.close()
+    analysis = analyse(found, Texts({}), {})
+    assert analysis is not None
+    problems = [project.diagnostic(mark, found) for mark in analysis.marks]
+    edits = [each.edit for each in quick_fixes("file:///a.yaml", found, problems) if each.title == title]
+    assert edits, problems
+    assert edits[0] is not None
+    assert edits[0].changes is not None
+    (edit,) = edits[0].changes["file:///a.yaml"]
+    return text[: found.offset(edit.range.start)] + edit.new_text + text[found.offset(edit.range.end) :]

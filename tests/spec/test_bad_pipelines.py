@@ -135,7 +135,7 @@ CASES = {
     "store twice": (
         pipeline("group_by_key", "count: s", "to_stream", "group_by_key", "count: {store: {name: s}}"),
         [
-            "13:24: The store 's' is made twice; the first is in line 10",
+            "13:31: The store 's' is made twice; the first is in line 10",
         ],
     ),
     "settings of a step's store": (

@@ -1,0 +1,39 @@
+"""Semantic tokens: the words within expressions, which editors would show as the text of a scalar."""
+
+from __future__ import annotations
+
+from lsprotocol import types as lsp
+
+from streamkit.editor.expression_tokens import KINDS, Word
+from streamkit.editor.names import placed_words
+from streamkit.editor.project import Project, identity, path_of
+from streamkit.editor.texts import Text
+from streamkit.spec.yaml_nodes import Node
+
+
+def semantic_tokens(project: Project, uri: str, text: Text) -> lsp.SemanticTokens:
+    """Return the words of all expressions of a file, as of its latest analysis."""
+    found = project.analysis(uri)
+    if found is None or found.read is None:
+        return lsp.SemanticTokens([])
+    file = identity(path_of(uri))
+    # A step of a macro is read once for each use.
+    own = {node.start: node for node in found.read.expressions if _file_of(node) == file}
+    return lsp.SemanticTokens(_encoded(text, [word for node in own.values() for word in placed_words(node)]))
+
+
+def _file_of(node: Node) -> str:
+    return identity(node.source.file)
+
+
+def _encoded(text: Text, words: list[Word]) -> list[int]:
+    """Return words as the protocol has them: each begins relative to the one before."""
+    data, line, character = list[int](), 0, 0
+    for word in sorted(set(words)):
+        start, end = text.at(word.start), text.at(word.end)
+        if start.line != line:
+            character = 0
+        data += [start.line - line, start.character - character, end.character - start.character]
+        data += [KINDS.index(word.kind), 0]
+        line, character = start.line, start.character
+    return data
