@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import sys
@@ -28,6 +29,10 @@ logger = logging.getLogger(__name__)
 GRAPH_CHANGED = "streamkit/graphChanged"
 _REQUEST_FAILED = -32803
 """LSPErrorCodes.RequestFailed"""
+_ANSWERS = (
+    "typing_help", "quick_fixes", "navigation", "renames", "semantic_tokens", "formatting", "lenses", "drawings", "programs",
+)  # fmt: skip
+"""The modules that answer requests, imported when the client has its first answer."""
 _PATIENCE_S = 10.0
 """How long a request waits for the analysis of its text."""
 
@@ -85,6 +90,8 @@ class EditorServer:
     def _register(self, feature: str, answer: Callable[[P], Awaitable[R]], options: object = None) -> None:
         # The library sets attributes of handlers, which methods do not take.
         async def handler(params: P) -> R:
+            if feature not in (lsp.INITIALIZE, lsp.SHUTDOWN):
+                await self.project()
             return await answer(params)
 
         register: Callable[..., Callable[..., object]] = self.server.feature
@@ -93,6 +100,7 @@ class EditorServer:
     def _add_command(self, name: str, command: Callable[[Arguments], Awaitable[object]]) -> None:
         # The library passes the server first, and converts arguments by the annotations of named parameters.
         async def handler(*arguments: object) -> object:
+            await self.project()
             return await command(Arguments(arguments[-1] if arguments else None))
 
         register: Callable[..., Callable[..., object]] = self.server.command
@@ -111,6 +119,9 @@ class EditorServer:
         from streamkit.editor.project import Options, Project
         from streamkit.editor.schema_places import place_in_topology
 
+        # Answers import nothing that is new while the analysis does: two threads can see each other's modules half executed.
+        for module in _ANSWERS:
+            importlib.import_module(f"streamkit.editor.{module}")
         # The first completion would otherwise wait for the schema.
         place_in_topology(())
 
