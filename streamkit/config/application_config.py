@@ -266,14 +266,9 @@ class Config(ApplicationSettings, RegistrySettings):
         return None if found is None else int(found)
 
     def _client_defaults(self, kind: str) -> dict[str, str]:
-        """Return the clients' settings whose defaults are Kafka Streams' own (StreamsConfig.PRODUCER_DEFAULT_OVERRIDES).
-
-        `linger.ms` is half of Java's 100: Java's producer sends the records of all partitions of a broker once one of them has
-        16 KiB (RecordAccumulator.ready), while librdkafka lets each partition wait by itself.
-        """
-        if kind == "producer":
-            eos = {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)} if self.exactly_once else {}
-            return {"linger.ms": "50", **eos}
+        """Return the clients' settings whose defaults are Kafka Streams' own (StreamsConfig.PRODUCER_EOS_OVERRIDES)."""
+        if kind == "producer" and self.exactly_once:
+            return {"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)}
         return {}
 
     def _client_requirements(self, kind: str) -> dict[str, str]:

@@ -187,8 +187,12 @@ class Producer(ABC):
     def hasten(self, seconds: float) -> bool:
         """Send queued rows without waiting for fuller batches; return whether all were acknowledged within this time.
 
-        Raises ProductionError for rows that failed.
+        Rows wait nevertheless if the user has set how long. Raises ProductionError for rows that failed.
         """
+
+    def queued(self) -> int:
+        """Return how many rows are not acknowledged yet, as far as it is known; 0 if none ever wait."""
+        return 0
 
     def lost_broker(self) -> bool:
         """Return whether a connection to a broker was lost since the last call."""

@@ -30,6 +30,8 @@ Settings = Mapping[str, Mapping[str, str]]
 
 _MEMBER_TIMES = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms"})
 """Settings of a group's member, which a consumer with assigned partitions is not."""
+_LINGER = frozenset({"linger.ms", "queue.buffering.max.ms"})
+"""The names of how long a producer waits for fuller batches."""
 
 _BACKOFF, _BACKOFF_MAX = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
 _CLIENT = {
@@ -54,6 +56,8 @@ _CONSUMER = {
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "100",
 }
+# linger.ms is half of Kafka Streams' 100: Java's producer sends the records of all partitions of a broker once one of them has
+# 16 KiB (RecordAccumulator.ready), while librdkafka lets each partition wait by itself.
 _PRODUCER = {
     "enable.idempotence": "true",
     "partitioner": "murmur2_random",
@@ -103,7 +107,8 @@ class KafkaTransport(Transport):
         config, timeout = self._config(_PRODUCER, ("producer",), client_id)
         if transactional_id is not None:
             config["transactional.id"] = transactional_id
-        return KafkaProducer(config, timeout, logger)
+        lingers = any(not _LINGER.isdisjoint(self._settings.get(role, ())) for role in ("common", "producer"))
+        return KafkaProducer(config, timeout, logger, lingers=lingers)
 
     def admin(self) -> Admin:
         from streamkit.transport.kafka.kafka_admin import KafkaAdmin

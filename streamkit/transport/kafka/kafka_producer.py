@@ -76,11 +76,15 @@ class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class KafkaProducer(Producer):
-    """A librdkafka producer; `timeout` seconds limit each transactional call."""
+    """A librdkafka producer; `timeout` seconds limit each transactional call.
 
-    def __init__(self, config: dict[str, str], timeout: float, logger: logging.Logger):
+    lingers: rows wait for fuller batches even if the caller hastens, as the user has set how long.
+    """
+
+    def __init__(self, config: dict[str, str], timeout: float, logger: logging.Logger, *, lingers: bool = False):
         self._address = config["bootstrap.servers"]
         self._timeout = timeout
+        self._lingers = lingers
         self._transactional = "transactional.id" in config
         self._initialised = False
         self._unusable = False
@@ -186,11 +190,16 @@ class KafkaProducer(Producer):
         self._raise_failure()
 
     def hasten(self, seconds: float) -> bool:
+        if self._lingers:
+            return True
         self._finish_sending()
         # While it runs, librdkafka treats linger.ms as 0.
         left = self._run_callbacks(self._client.flush, seconds)
         self._raise_failure()
         return not left
+
+    def queued(self) -> int:
+        return len(self._client) + len(self._sending)
 
     def lost_broker(self) -> bool:
         self._run_callbacks(self._client.poll, 0)
