@@ -98,6 +98,32 @@ class LatencyHistogram:
     """The number of records up to each bound of COARSE (ms)."""
 
 
+class Samples:
+    """The samples of each node of a task, or of each stage of a thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, NodeLatency] = {}
+
+    def at(self, node: str, now: int) -> Sample:
+        """Return the sample to which a node's latencies of this time (ms) are added."""
+        found = self._known.get(node)
+        if found is None:
+            found = self._known[node] = NodeLatency(node, (Sample(now),), Sample(now))
+        elif now - found.samples[-1].start >= SAMPLE_MS:
+            samples = (*found.samples, Sample(now))
+            for sample in samples[:-SAMPLES]:
+                found.earlier.merge(sample)
+            found = self._known[node] = NodeLatency(node, samples[-SAMPLES:], found.earlier)
+        return found.samples[-1]
+
+    def view(self) -> tuple[NodeLatency, ...]:
+        """Return copies of all latencies, which do not change any more."""
+        return tuple(
+            NodeLatency(each.node, tuple(sample.copy() for sample in each.samples), each.earlier.copy())
+            for each in self._known.values()
+        )
+
+
 class TaskLatency:
     """The latencies at the nodes of one task; used by the thread that owns it.
 
@@ -111,7 +137,7 @@ class TaskLatency:
         self._columns: dict[str, list[list[int]]] = {}
         self._waiting: dict[str, list[int]] = {}
         self._unsorted: dict[str, _Unsorted] = {}
-        self._known: dict[str, NodeLatency] = {}
+        self._known = Samples()
 
     def times(self, node: str) -> list[int]:
         """Return the list to which the timestamps of records that reach a node are appended."""
@@ -148,10 +174,7 @@ class TaskLatency:
         for node, waiting in self._unsorted.items():
             if waiting.latencies:
                 self._sort(node, waiting)
-        return tuple(
-            NodeLatency(each.node, tuple(sample.copy() for sample in each.samples), each.earlier.copy())
-            for each in self._known.values()
-        )
+        return self._known.view()
 
     def _add(self, node: str, times: list[int], now: int, count: int) -> None:
         """Keep the latencies of one round until they are read; in large rounds, only the latencies of a sample."""
@@ -170,17 +193,9 @@ class TaskLatency:
 
     def _sort(self, node: str, waiting: _Unsorted) -> None:
         """Add the latencies that wait to the last sample."""
-        now = waiting.now
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = NodeLatency(node, (Sample(now),), Sample(now))
-        elif now - found.samples[-1].start >= SAMPLE_MS:
-            samples = (*found.samples, Sample(now))
-            for sample in samples[:-SAMPLES]:
-                found.earlier.merge(sample)
-            found = self._known[node] = NodeLatency(node, samples[-SAMPLES:], found.earlier)
+        sample = self._known.at(node, waiting.now)
         waiting.latencies.sort()
-        found.samples[-1].add(waiting.latencies, waiting.count)
+        sample.add(waiting.latencies, waiting.count)
         waiting.latencies.clear()
         waiting.count = 0
 

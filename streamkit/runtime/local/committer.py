@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing, nullcontext
-from time import sleep
+from time import perf_counter, sleep
 
 from streamkit.errors import (
     NotPermittedError,
@@ -26,6 +26,7 @@ from streamkit.runtime.execution.handlers import CONTINUE
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Shared
+from streamkit.runtime.local.stage_times import MARKERS, StageTimes
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, EndedTransaction, Producer
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,9 @@ class Committer:
     """The main consumer of the thread, from `open` on."""
     _producer: Producer
 
-    def __init__(self, name: str, shared: Shared, gate: Gate, transactional_id: str | None):
+    def __init__(self, name: str, shared: Shared, gate: Gate, transactional_id: str | None, stages: StageTimes):
         """`name`: of the thread. `gate`: the gate of the thread; others may read its stores while it waits for the log."""
+        self._stages = stages
         self._name = name
         self._shared = shared
         self._gate = gate
@@ -124,8 +126,10 @@ class Committer:
         # partitions, its end would also end the previous one. An idle thread looks for them too: others wait for its records.
         due = writes or self._shared.elapsed() - self._unmarked_since > _MARKERS_MS
         if self._unmarked is not None and due and not self._unsettled:
+            began = perf_counter()
             with self._gate.opened():
                 self._unsettled = not self._own.await_markers(self._unmarked)
+            self._stages.add(MARKERS, perf_counter() - began)
             if not self._unsettled:
                 self._unmarked = None
         self._unsettled = self._unsettled or (not self._sent and self._producer.lost_broker())
@@ -139,6 +143,7 @@ class Committer:
         output = local_task.task.output
         if output:
             self._send(output)
+            self._stages.sent(output)
             local_task.count_output(output)
             del output[:]
 
@@ -155,6 +160,10 @@ class Committer:
                 self._lingering = not self._producer.hasten(_HASTE_SECONDS)
         except ProductionError as error:
             self._handle_rejected(error)
+
+    def note_acknowledged(self) -> None:
+        """Measure how long rows took that are acknowledged by now."""
+        self._stages.acknowledged(self._producer.queued())
 
     def ms_to_commit(self, tasks: Collection[LocalTask]) -> int | None:
         """Return the milliseconds until the next commit is due; None without work, or until a rebalance has ended."""
@@ -303,6 +312,7 @@ class Committer:
 
     def _forget_written(self) -> None:
         """Have the next transaction look for what is open first, as this one is not committed."""
+        self._stages.forget_sent()
         self._unsettled, self._unmarked = True, None
         self._written.clear()
 

@@ -17,6 +17,8 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.setup import wall_clock
+from streamkit.runtime.local.stage_times import stage_figures
 from streamkit.runtime.local.states import TaskView, ThreadView
 from streamkit.runtime.local.status_model import (
     ApplicationStatus,
@@ -82,6 +84,8 @@ class StatusReader:
                 (*(self._task(task, ends) for task in view.tasks), *self._updating(thread)),
                 view.totals,
                 {name: self._rates.of(("thread", thread.name, name)) for name in view.totals},
+                stage_figures(view.stages, wall_clock()),
+                histograms_of(view.stages),
             )
             for thread, view in views
         )
@@ -150,7 +154,7 @@ class StatusReader:
             {topic: self._rates.of(("out", task.id, topic)) for topic in task.produced},
             self._restored(task.id),
             task.stores,
-            figures_of(task.latency, int(time.time() * 1000)),
+            figures_of(task.latency, wall_clock()),
             histograms_of(task.latency),
         )
 

@@ -14,6 +14,7 @@ from streamkit.latency import NodeLatency
 from streamkit.metrics import DroppedCount, DroppedRecords
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.local_task import LocalTask
+from streamkit.runtime.local.stage_times import StageTimes
 from streamkit.user_metrics import MetricValue
 
 
@@ -113,6 +114,8 @@ class ThreadView:
     """Records that the log rejected and the thread dropped, by topic."""
     totals: Mapping[str, float] = field(default_factory=dict)
     """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and the like if Kafka Streams has a ratio."""
+    stages: tuple[NodeLatency, ...] = ()
+    """How long the stages of its records took (microseconds)."""
 
 
 class ThreadCounters:
@@ -141,6 +144,7 @@ class ThreadCounters:
         tasks: Iterable[LocalTask],
         position: Callable[[TopicPartition], int],
         rejected: DroppedRecords,
+        stages: StageTimes,
         *,
         now: bool = False,
     ) -> None:
@@ -150,7 +154,7 @@ class ThreadCounters:
             return
         self._next = clock + PUBLISH_SECONDS
         views = tuple(_task_view(active, position) for active in tasks)
-        self.view = ThreadView(views, rejected.view(), dict(self._totals))
+        self.view = ThreadView(views, rejected.view(), dict(self._totals), stages.view())
 
 
 def _task_view(active: LocalTask, position: Callable[[TopicPartition], int]) -> TaskView:

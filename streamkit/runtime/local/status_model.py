@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from streamkit.latency import LatencyFigures, LatencyHistogram
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.local_task import LocalTask
+from streamkit.runtime.local.stage_times import StageFigures
 from streamkit.state.definitions import Store, StoreSize
 
 
@@ -74,6 +75,10 @@ class ThreadStatus:
     """By Kafka Streams' names of metrics: process-total, commit-total, poll-total …; process-seconds and the like."""
     rates: Mapping[str, float]
     """The same, a second."""
+    stages: tuple[StageFigures, ...]
+    """How long the stages of its records took lately, in their order."""
+    stage_histograms: tuple[LatencyHistogram, ...]
+    """The same since its start (microseconds)."""
 
     @property
     def short_name(self) -> str:

@@ -29,6 +29,7 @@ from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
 from streamkit.runtime.local.restore import describe_lost
 from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.runtime.local.setup import Settings, Shared
+from streamkit.runtime.local.stage_times import COMMIT, StageTimes
 from streamkit.runtime.local.start_positions import reset_positions
 from streamkit.runtime.local.state_updater import StateUpdater
 from streamkit.runtime.local.states import ThreadCounters, ThreadState, check_transition
@@ -71,7 +72,8 @@ class StreamThread:
         """Set: the thread has closed its active tasks because the group may have removed this member."""
         self._shared = shared
         self._settings = shared.settings
-        self._committer = Committer(name, shared, self.gate, transactional_id)
+        self._stages = StageTimes(shared.clock)
+        self._committer = Committer(name, shared, self.gate, transactional_id, self._stages)
         self._tasks = TaskManager(name, shared, self._committer)
         self._fetching = Fetching(self._committer, self._tasks, self._settings)
         self._timeout = TaskTimeout(self._settings.task_timeout_ms, shared.elapsed)
@@ -208,8 +210,10 @@ class StreamThread:
             if not batches:
                 self._committer.send_rest()
             polled_at = self._shared.elapsed()
-            for batch in batches:
-                tasks.by_partition[TopicPartition(batch.topic, batch.partition)].add(batch)
+            arrived = [(tasks.by_partition[TopicPartition(each.topic, each.partition)], each) for each in batches]
+            self._stages.polled(arrived)
+            for task, batch in arrived:
+                task.add(batch)
                 self.counters.add("poll-records-total", len(batch.offsets))
             self.counters.add("poll-total")
             self._fetching.update_lags()
@@ -218,6 +222,7 @@ class StreamThread:
                 worked = self._commit_if_due() if self._shared.paused.is_set() else self._process(polled_at)
             if sum(len(batch.offsets) for batch in batches) < min(_FEW_RECORDS, self._settings.max_poll_records):
                 self._committer.send_now()
+            self._committer.note_acknowledged()
             self._fetching.balance()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
@@ -329,9 +334,13 @@ class StreamThread:
             iterations.began = elapsed()
             for local_task in tasks:
                 began = perf_counter()
-                count += local_task.task.process(iterations.records)
-                local_task.process_seconds += perf_counter() - began
+                done = local_task.task.process(iterations.records)
+                ended = perf_counter()
+                count += done
+                local_task.process_seconds += ended - began
                 committer.send(local_task)
+                if done:
+                    self._stages.processed(local_task.task, done, began, ended)
                 # Readers of stores must not wait for long batches.
                 interrupted = self.gate.admit_waiting() or interrupted
             add("process-total", count)
@@ -356,13 +365,16 @@ class StreamThread:
         if not self._tasks.commit_if_due():
             return False
         self.counters.add("commit-total")
-        self.counters.add("commit-seconds", perf_counter() - began)
+        took = perf_counter() - began
+        self.counters.add("commit-seconds", took)
+        self._stages.add(COMMIT, took)
         self._timeout.note_progress()
         return True
 
     def _publish(self, *, now: bool = False) -> None:
         committer = self._committer
-        self.counters.publish(self._tasks.running.values(), committer.consumer.position, committer.rejected, now=now)
+        tasks, position = self._tasks.running.values(), committer.consumer.position
+        self.counters.publish(tasks, position, committer.rejected, self._stages, now=now)
 
     def _note_idleness(self, worked: bool) -> None:
         self._timeout.note_progress(self._uncommitted())
