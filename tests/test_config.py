@@ -154,8 +154,8 @@ def test_exception_handlers(value, expected):
         ("admin.bootstrap.servers", "x", "share bootstrap.servers"),
         ("plugin.library.paths", "x.so", "can't load native code"),
         ("topic.retention", 1, "There is no setting 'topic.retention' of topics"),
-        ("dsl.store.format", "headers", "dsl.store.format can't be HEADERS: stores keep no headers"),
-        ("default.interactive.query.isolation.level", "read_committed", "queries read what was written since the last"),
+        ("dsl.store.format", "plain", "dsl.store.format must be one of DEFAULT, HEADERS"),
+        ("default.interactive.query.isolation.level", "serial", "must be one of READ_UNCOMMITTED, READ_COMMITTED"),
         ("application.server", "example.org", "application.server must be host:port, not 'example.org'"),
         ("application.server", ":8080", "application.server must be host:port"),
         ("processor.wrapper.class", "com.acme.Wrapper", "steps are what the file names"),
@@ -273,8 +273,9 @@ def test_an_endpoint_has_host_and_port(value):
     assert check("application.server", value) == value
 
 
-def test_the_format_of_stores_is_read_in_any_case():
-    assert check("dsl.store.format", "default") == "DEFAULT"
+def test_the_format_of_stores_and_the_isolation_of_queries_are_read_in_any_case():
+    assert check("dsl.store.format", "headers") == "HEADERS"
+    assert check("default.interactive.query.isolation.level", "read_committed") == "READ_COMMITTED"
 
 
 def test_every_setting_has_a_valid_default_and_a_meaning():

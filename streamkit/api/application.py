@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from types import TracebackType
+from typing import Literal
 
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
@@ -25,12 +26,13 @@ _PAGE = 1000
 class Store:
     """The rows of a store in this process, for queries (ReadOnlyKeyValueStore, ReadOnlyWindowStore, ReadOnlySessionStore).
 
-    Keys are Python objects. Reads include the cache. Every method raises StoreUnavailableError while the store is being
+    Keys are Python objects. Reads include the cache, unless they are of the last commit. Every method raises StoreUnavailableError while the store is being
     restored or its tasks run elsewhere, and QueryError for a query that the type of store does not offer.
     """
 
-    def __init__(self, application: LocalApplication, name: str):
+    def __init__(self, application: LocalApplication, name: str, committed: bool | None = None):
         self._stores = application.stores
+        self._committed = committed
         self._name = name
         self._definition = application.plan.stores[name]
 
@@ -38,6 +40,11 @@ class Store:
         """Return the value of a key, or None."""
         rows = self._page(Query("get", key=self._encode(key)))
         return rows[0].value if rows else None
+
+    def headers(self, key: Key) -> list[tuple[str, bytes | None]]:
+        """Return the headers of a key's row; none without a row (TimestampedKeyWithHeadersQuery). Raises QueryError without dsl.store.format: HEADERS."""
+        rows = self._page(Query("get", key=self._encode(key), headers=True))
+        return list(rows[0].headers or ()) if rows else []
 
     def all(self) -> Iterator[tuple[Key, Value]]:
         """Yield every (key, value); keys of windows and sessions are WindowedKey."""
@@ -61,9 +68,11 @@ class Store:
         return self._definition.key_serde.encode(key)
 
     def _page(self, query: Query) -> list[StoredRow]:
+        query = replace(query, committed=self._committed)
         return [each.row for each in self._stores.read(self._name, query).rows]
 
     def _pages(self, query: Query) -> Iterator[tuple[Key, Value]]:
+        query = replace(query, committed=self._committed)
         while True:
             rows = self._stores.read(self._name, query).rows
             for each in rows:
@@ -114,10 +123,13 @@ class Application:
         self._application.raise_error()
         return ended
 
-    def store(self, name: str) -> Store:
-        """Return a store for queries. Raises UnknownStoreError."""
+    def store(self, name: str, isolation: Literal["read_committed", "read_uncommitted"] | None = None) -> Store:
+        """Return a store for queries: of what the last commit has, or of all writes. Raises UnknownStoreError.
+
+        isolation: by default that of default.interactive.query.isolation.level (KIP-892).
+        """
         require_store(self._application.plan, name)
-        return Store(self._application, name)
+        return Store(self._application, name, None if isolation is None else isolation == "read_committed")
 
     def status(self) -> dict[str, Json]:
         """Return states, tasks, rates and lag as plain data, as `streamkit status --format json` has them for one instance."""

@@ -24,6 +24,7 @@ from streamkit.changes.form import (
 from streamkit.changes.serde_forms import Reads, compare_rows, has_same_layout, reads
 from streamkit.errors import Position
 from streamkit.state.definitions import KINDS
+from streamkit.state.store_offsets import WITH_HEADERS
 
 
 def compare(old: Form, new: Form, on_log: OnLog | None = None, *, offers_migration: bool = True) -> list[Finding]:
@@ -475,7 +476,7 @@ def _details(form: Form, store: StoreForm, old: StoreDetails, new: StoreDetails,
         yield _source_topic(old, new, changelog)
     elif old.logged != new.logged:
         yield _logging(new, changelog)
-    elif not settled and (old.layout, old.persistent) != (new.layout, new.persistent):
+    elif not settled and (old.persistent != new.persistent or _lies_otherwise(old.layout, new.layout)):
         yield _layout(old, new)
     if old.ttl != new.ttl:
         yield (Verdict.SAFE, _ttl(old.ttl, new.ttl), "")
@@ -511,6 +512,11 @@ def _logging(new: StoreDetails, changelog: str) -> Text:
         f"it has no changelog any more: what is in {changelog} is not read, and a lost disk loses it",
         f"keep `logging: true`, or delete the state of the store on each machine; {AFRESH}",
     )
+
+
+def _lies_otherwise(old: str, new: str) -> bool:
+    """Return whether rows on disk are restored; a start adds headers to a layout in place (Store.adopt)."""
+    return new not in (old, old + WITH_HEADERS)
 
 
 def _layout(old: StoreDetails, new: StoreDetails) -> Text:

@@ -219,6 +219,22 @@ class Config(ApplicationSettings, RegistrySettings):
         return self.dsl_store_suppliers_class == "InMemoryDslStoreSuppliers"
 
     @property
+    def queries_committed(self) -> bool:
+        """Whether queries that do not say otherwise read what the last commit has."""
+        return self.default_interactive_query_isolation_level == "READ_COMMITTED"
+
+    @property
+    def uncommitted_bytes(self) -> int | None:
+        """How many bytes of uncommitted writes bring a commit forward; None: no number (KafkaStreams.maxUncommittedBytesPerThread)."""
+        limit = self.statestore_uncommitted_max_bytes
+        return limit if self.enable_transactional_statestores and limit > 0 else None
+
+    @property
+    def keeps_commits(self) -> bool:
+        """Whether stores in memory keep what their last commit had, as those on disk always do."""
+        return self.enable_transactional_statestores or self.queries_committed
+
+    @property
     def client_tags(self) -> dict[str, str]:
         """The tags of this instance by key (`client.tag.KEY`)."""
         return self._below(TAG_PREFIX)

@@ -94,7 +94,6 @@ UPGRADES = tuple("2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 4.
 """The versions that a rolling upgrade may come from (UpgradeFromValues)."""
 
 _NO_SAMPLES = "rates are of the last seconds, and metrics are counted whether they are read or not"
-_CRASH_SAFE = "stores on disk always change with a commit only, and are kept after an error (KIP-892)"
 _NO_RACKS = "the brokers' racks do not count; rack.aware.assignment.tags spreads standbys"
 
 
@@ -111,11 +110,11 @@ class ApplicationSettings(SettingValues):
     client_id = Setting("client.id", "text", "", "The beginning of the clients' ids; the application and a UUID where empty.")
     commit_interval_ms = Setting("commit.interval.ms", "int", 30_000, "Milliseconds between commits; 100 by default with exactly_once_v2.", minimum=0)
     default_dsl_store = Setting("default.dsl.store", "text", "rocksDB", "Where stores of the DSL lie that do not name a type: on disk or in memory.", words=("rocksDB", "in_memory"))
-    default_interactive_query_isolation_level = Setting("default.interactive.query.isolation.level", "text", "READ_UNCOMMITTED", "What queries read while a commit is due: all writes, or those of the last commit.", words=("READ_UNCOMMITTED",))
-    dsl_store_format = Setting("dsl.store.format", "text", "DEFAULT", "The format of stores; headers are not kept in stores.", words=("DEFAULT",))
+    default_interactive_query_isolation_level = Setting("default.interactive.query.isolation.level", "text", "READ_UNCOMMITTED", "What queries read while a commit is due: all writes, or those of the last commit.", words=("READ_UNCOMMITTED", "READ_COMMITTED"))
+    dsl_store_format = Setting("dsl.store.format", "text", "DEFAULT", "The format of stores of the DSL: with HEADERS they also keep the headers of rows (KIP-1271).", words=("DEFAULT", "HEADERS"))
     dsl_store_suppliers_class = Setting("dsl.store.suppliers.class", "text", "RocksDBDslStoreSuppliers", "The same by Java's classes, and for the rows of foreign-key joins too; where it is set, default.dsl.store does not count.", words=DSL_STORES)
     deserialization_exception_handler = Setting("deserialization.exception.handler", "handler", "fail", "What happens to records that do not decode.", old=("default.deserialization.exception.handler",), classes=("LogAndFailExceptionHandler", "LogAndContinueExceptionHandler"))
-    enable_transactional_statestores = Setting("enable.transactional.statestores", "bool", False, "Whether stores keep writes apart until the commit.", no_effect=_CRASH_SAFE)
+    enable_transactional_statestores = Setting("enable.transactional.statestores", "bool", False, "Whether stores in memory keep what their last commit had, and uncommitted writes may bring a commit forward. Stores on disk change with a commit only in any case.")
     errors_dead_letter_queue_topic_name = Setting[str | None]("errors.dead.letter.queue.topic.name", "text", None, "The topic that records which fail are written to.")
     expression_max_bytes = Setting("expression.max.bytes", "int", 67_108_864, "Bytes of all values that the expressions of all steps may make of one record. Streamkit's own.", minimum=65_536)
     expression_max_steps = Setting("expression.max.steps", "int", 50_000_000, "Elementary steps that the expressions of all steps may take for one record. Streamkit's own.", minimum=10_000)
@@ -151,7 +150,7 @@ class ApplicationSettings(SettingValues):
     state_dir = Setting("state.dir", "text", "", "The directory of state, and of the embedded log; by default `.streamkit` beside the file with the embedded log, else `kafka-streams` among the temporary files, as in Java.")
     state_engine = Setting[str | None]("state.engine", "text", None, "What keeps persistent stores on disk; by default what wrote a directory, and rocksdb in a new one. Streamkit's own.", words=("leveldb", "rocksdb"))
     statestore_cache_max_bytes = Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0, old=("cache.max.bytes.buffering",))
-    statestore_uncommitted_max_bytes = Setting("statestore.uncommitted.max.bytes", "int", 67_108_864, "Bytes of uncommitted writes of transactional stores that bring the next commit forward; -1: none.", minimum=-1, no_effect="commits come every commit.interval.ms")
+    statestore_uncommitted_max_bytes = Setting("statestore.uncommitted.max.bytes", "int", 67_108_864, "With enable.transactional.statestores: bytes of uncommitted writes of all stores that bring the next commit forward; -1: none.", minimum=-1)
     task_timeout_ms = Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0)
     topology_description_push_enabled = Setting("topology.description.push.enabled", "bool", True, "Whether a streams group is given the description of the topology.", no_effect="descriptions are not sent")
     topology_optimization = Setting[tuple[str, ...]]("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS))

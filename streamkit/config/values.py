@@ -114,17 +114,8 @@ def _text(setting: Setting[SettingValue], value: object) -> str:
         raise _fail(setting, "host:port", value)
     if setting.name == "dsl.store.format":
         text = text.upper()  # Java ignores the case of this enumeration only
-        if text == "HEADERS":
-            raise ConfigError(
-                "dsl.store.format can't be HEADERS: stores keep no headers of records (KIP-1271); leave it out"
-            )
     if setting.name == "default.interactive.query.isolation.level":
         text = text.upper()
-        if text == "READ_COMMITTED":
-            raise ConfigError(
-                f"{setting.name} can't be READ_COMMITTED: queries read what was written since the last commit too (KIP-892);"
-                " leave it out"
-            )
     if setting.words and text not in setting.words:
         raise _fail(setting, f"one of {', '.join(setting.words)}", value)
     return text

@@ -21,9 +21,10 @@ from streamkit.http.answers import PARTITIONS, ROW
 from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.service import Service
 from streamkit.runtime.local.queries import Row, is_global, require_store
+from streamkit.runtime.records import headers_to_json
 from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import KINDS, Query, StoreDef, require_kind
+from streamkit.state.definitions import KINDS, Query, StoreDef, require_headers, require_kind
 from streamkit.state.layouts import MAX_LONG
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ SCOPE = (
     Parameter("scope", "`application`: ask the other instances too; `local`: this one only.", default="application"),
     Parameter("partition", "Only this partition of the store.", "integer"),
 )
+_ISOLATION = Parameter(
+    "isolation",
+    "`read_committed`: what the last commit has; `read_uncommitted`: later writes too. By default what "
+    "default.interactive.query.isolation.level says.",
+)
+_HEADERS = Parameter("headers", "Rows with their headers, from stores of `dsl.store.format: HEADERS`.", "boolean")
+_WITH_HEADERS = ("get", "range", "prefix", "all")
 _TIMES = {
     "windows": ("from", "Windows that start at this time or later (ms).", "to", "… or earlier, both included."),
     "sessions": ("from", "Sessions that end at this time or later (ms).", "to", "… and start at this time or earlier."),
@@ -60,7 +68,7 @@ def parameters_of(kind: str) -> tuple[Parameter, ...]:
     own: tuple[Parameter, ...] = ()
     if kind == "get":
         as_of = Parameter("as_of", "For versioned stores: the value at this time (ms).", "integer")
-        return (replace(KEY, required=True), as_of, *SCOPE)
+        return (replace(KEY, required=True), as_of, _HEADERS, _ISOLATION, *SCOPE)
     if kind == "range":
         own = (Parameter("from", "The lowest key, included."), Parameter("to", "The highest key, included."))
     elif kind == "prefix":
@@ -72,7 +80,8 @@ def parameters_of(kind: str) -> tuple[Parameter, ...]:
             Parameter(low, low_meaning, "integer"),
             Parameter(high, high_meaning, "integer"),
         )
-    return (*own, *_PAGE, *SCOPE)
+    headers = (_HEADERS,) if kind in _WITH_HEADERS else ()
+    return (*own, *headers, *_PAGE, _ISOLATION, *SCOPE)
 
 
 def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
@@ -88,7 +97,10 @@ def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
         return None if text is None else key_bytes(definition.key_serde, text, name)
 
     query = Query(kind, limit=arguments.number("limit", ROWS, 1, MOST_ROWS), reverse=arguments.flag("reverse"))
-    query = replace(query, after=_token(arguments.text("after")))
+    query = replace(query, after=_token(arguments.text("after")), committed=_isolation(arguments))
+    if kind in _WITH_HEADERS and arguments.flag("headers"):
+        require_headers(definition)
+        query = replace(query, headers=True)
     if kind == "get":
         return replace(query, key=key("key"), as_of=arguments.number("as_of"))
     if kind == "range":
@@ -99,6 +111,12 @@ def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
         start, end = arguments.number("from", 0), arguments.number("to", MAX_LONG)
         return replace(query, key=key("key"), start=start, end=end)
     return query
+
+
+def _isolation(arguments: Arguments) -> bool | None:
+    if arguments.text("isolation") is None:
+        return None
+    return arguments.choice("isolation", ("read_committed", "read_uncommitted")) == "read_committed"
 
 
 def key_bytes(serde: Serde, text: str, name: str = "key") -> bytes:
@@ -133,8 +151,8 @@ def _token(text: str | None) -> tuple[bytes, int] | None:
     return data[4:], int.from_bytes(data[:4], "big")
 
 
-def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Json]]:
-    """Return rows in the JSON form of their serdes, each with the token of its place."""
+def rows_json(definition: StoreDef, rows: list[Row], headers: bool = False) -> list[dict[str, Json]]:
+    """Return rows in the JSON form of their serdes, each with the token of its place, and with `headers` with its headers."""
     write = definition.kind.implementation_class().row_writer(definition)
     result = []
     for place, partition, row in rows:
@@ -147,6 +165,8 @@ def rows_json(definition: StoreDef, rows: list[Row]) -> list[dict[str, Json]]:
         }
         if row.timestamp is not None:
             found["timestamp"] = row.timestamp
+        if headers:
+            found["headers"] = headers_to_json(row.headers or [])
         result.append(found)
     return result
 
@@ -210,7 +230,9 @@ class _StoreQuery:
         """Return a page of this instance's stores. Raises StoreUnavailableError."""
         stale = self._stale if stale is None else stale
         answer = self._service.application.stores.read(self._definition.name, self._query, partitions, stale=stale)
-        return self._page(rows_json(self._definition, answer.rows), answer.partitions, answer.standbys)
+        return self._page(
+            rows_json(self._definition, answer.rows, self._query.headers), answer.partitions, answer.standbys
+        )
 
     def row(self, partitions: list[int] | None) -> dict[str, Json]:
         """Return the row of a key from this instance. Raises StoreUnavailableError, InstanceError if there is no such row."""

@@ -37,7 +37,7 @@ class StoreDef:
     `persistent` also decides by which rules windows expire, whether the rows are in memory or on disk. `options`: `on_close` (results are
     emitted when their windows close), `time_ordered` (windows and sessions of such stores come by time), `right_serde`
     (outer_join), `hold_decoded` (no code changes values in place, and each equals what its bytes decode to, so that a
-    cache may keep them decoded), `read_only` (only the processor that maintains it from its topic may write to it), `plain`
+    cache may keep them decoded), `headers` (the format of dsl.store.format HEADERS, KIP-1271), `read_only` (only the processor that maintains it from its topic may write to it), `plain`
     (windows of a processor, whose values have no timestamps in Java's cache).
     """
 
@@ -73,6 +73,16 @@ class StoreDef:
         """The serde of the right side's values; None if a store has one side."""
         serde = self.options.get("right_serde")
         return serde if isinstance(serde, Serde) else None
+
+    @property
+    def keeps_headers(self) -> bool:
+        """Whether rows have headers (dsl.store.format)."""
+        return bool(self.options.get("headers"))
+
+    @property
+    def restores_headers(self) -> bool:
+        """Whether rows may have headers that are not empty: those of a source topic. Steps write none, as in Java (KTableSource)."""
+        return self.keeps_headers and self.source_topic is not None
 
     @property
     def in_cache(self) -> bool:
@@ -150,6 +160,14 @@ class BytesMap(ABC):
 
         `limit`: return at most so many; the others are not read.
         """
+
+    def committed(self) -> BytesMap | None:
+        """Return the entries as of the last commit, for reads while nothing is written; None: they are not kept apart."""
+        return None
+
+    def uncommitted_bytes(self) -> int:
+        """Return about how many bytes were written since the last commit; 0 if they are not kept apart."""
+        return 0
 
     def stored(self, low: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Return the entries from low up to stop that were committed; a map on disk leaves out what was written since."""
@@ -277,6 +295,10 @@ class Query:
     limit: int = 100
     after: tuple[bytes, int] | None = None
     """Place and partition of the last row of the previous page."""
+    committed: bool | None = None
+    """Whether only what the last commit has is read; None: as default.interactive.query.isolation.level says."""
+    headers: bool = False
+    """Whether rows are returned with their headers (KIP-1356)."""
 
     def beyond(self, rows: Iterator[StoredRow], partition: int) -> Iterator[StoredRow]:
         """Leave out the rows of earlier pages."""
@@ -295,6 +317,20 @@ class StoredRow(NamedTuple):
     key: Key
     value: Value
     timestamp: int | None
+    headers: Headers | None = None
+    """None: it has none, or they were not asked for."""
+
+
+def require_headers(definition: StoreDef) -> None:
+    """Raise QueryError unless queries of a store may ask for headers (TimestampedKeyWithHeadersQuery and TimestampedRangeWithHeadersQuery)."""
+    if not definition.keeps_headers:
+        raise QueryError(
+            f"store {definition.name} keeps no headers: dsl.store.format: HEADERS is for tables and aggregations on disk, without versions"
+        )
+    if definition.kind.windowed:
+        raise QueryError(
+            f"store {definition.name} returns no headers: in Kafka Streams 4.4 no window or session of a step has any"
+        )
 
 
 def require_kind(definition: StoreDef, kind: str) -> None:
@@ -434,6 +470,16 @@ class Store(Volatile, ABC):
         """Yield the changelog records whose restore gives these rows of the map."""
         for key, data in rows:
             yield ChangelogRecord(0, key, data[8:], unpack_long(data)[0])
+
+    def uncommitted_bytes(self) -> int:
+        """Return about how many bytes were written since the last commit, without a cache; 0 if they are not kept apart."""
+        return 0
+
+    def committed(self) -> Store:
+        """Return the store as of its last commit, for reads while nothing is written. Raises QueryError if it is not kept apart."""
+        raise QueryError(
+            f"store {self.definition.name} is a {self.definition.type} store, which has no state of its last commit"
+        )
 
     def page(self, query: Query, partition: int) -> list[StoredRow]:
         """Return a page of the store, which holds `partition`; the caller prevents writes in the meantime.

@@ -53,6 +53,71 @@ def split_combined_key(data: bytes) -> tuple[bytes, bytes]:
     return data[4:middle], data[middle:]
 
 
+# The byte layout of headers in the stores of dsl.store.format HEADERS (HeadersSerializer, KIP-1271).
+
+
+def encode_headers(headers: Headers | None) -> bytes:
+    """Return the bytes of headers: their count, then name and value of each after their lengths (-1 for null), as varints.
+
+    >>> encode_headers([("a", b"1"), ("b", None)])
+    b'\\x04\\x02a\\x021\\x02b\\x01'
+    """
+    if not headers:
+        return b""
+    parts = [_varint(len(headers))]
+    for name, value in headers:
+        raw = name.encode()
+        parts += [_varint(len(raw)), raw]
+        parts += [_varint(-1)] if value is None else [_varint(len(value)), value]
+    return b"".join(parts)
+
+
+def decode_headers(data: bytes) -> Headers:
+    """Return the headers of their bytes."""
+    if not data:
+        return []
+    reader = _Reader(data)
+    found: Headers = []
+    for _ in range(reader.varint()):
+        name = (reader.take(reader.varint()) or b"").decode()
+        found.append((name, reader.take(reader.varint())))
+    return found
+
+
+def headers_bytes(encoded: bytes) -> int:
+    """Return how many bytes headers take in the value of such a store: their own, and those of their length."""
+    return len(_varint(len(encoded))) + len(encoded)
+
+
+def headed_value(value: bytes, timestamp: int, headers: Headers | None) -> bytes:
+    """Return the value of such a store: headers after their length, timestamp8, value (ValueTimestampHeadersSerializer)."""
+    encoded = encode_headers(headers)
+    return _varint(len(encoded)) + encoded + pack_long(timestamp) + value
+
+
+def split_headed_value(data: bytes) -> tuple[bytes, bytes]:
+    """Return the part before the value, and the value."""
+    reader = _Reader(data)
+    end = reader.varint() + reader.position + 8
+    return data[:end], data[end:]
+
+
+def timestamp_of_prefix(prefix: bytes) -> int:
+    """Return the timestamp in the part before the value."""
+    return int(unpack_long(prefix, len(prefix) - 8)[0])
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as ByteUtils.writeVarint does: zigzag, seven bits a byte."""
+    left = number << 1 ^ number >> 31
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
 # The byte layout of a record's context in the changelogs of buffers (ProcessorRecordContext, BufferValue).
 
 _NULL = pack_int(-1)
@@ -138,6 +203,16 @@ class _Reader:
         self.position += 4
         number: int = unpack_int(self.data, self.position - 4)[0]
         return number
+
+    def varint(self) -> int:
+        found = shift = 0
+        while True:
+            byte = self.data[self.position]
+            self.position += 1
+            found |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return found >> 1 ^ -(found & 1)
 
     def take(self, length: int) -> bytes | None:
         if length < 0:

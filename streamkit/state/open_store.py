@@ -8,6 +8,7 @@ from pathlib import Path
 from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef
 from streamkit.state.directory import store_path
 from streamkit.state.engines.ages import AgedMap
+from streamkit.state.engines.headed import HeadedMap
 from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.stores.cache import CacheBudget
 from streamkit.state.stores.key_value import ExpiringStore
@@ -34,8 +35,10 @@ def create(
     if rows is None and store.persistent and directory is not None:
         engine = engine or DEFAULT_ENGINE
         rows = open_map(engine, store_path(Path(directory), engine, store.name))
-    rows = rows or open_map("memory")
+    rows = open_map("memory") if rows is None else rows
     cache = (budget if store.in_cache else None,) if kind.cached else ()
+    if store.restores_headers:
+        rows = HeadedMap(rows)
     if store.ttl is not None:
         return ExpiringStore(store, AgedMap(rows, store.ttl), context, *cache)
     return construct(store, rows, context, *cache)

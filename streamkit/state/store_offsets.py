@@ -10,6 +10,7 @@ from streamkit.state.definitions import Owner, StoreDef
 from streamkit.state.engines.segments import interval_of
 
 WITH_TTL = ", ttl "
+WITH_HEADERS = ", headers"
 
 
 @dataclass
@@ -53,7 +54,7 @@ def layout_of(store: StoreDef) -> str:
     """Return a description of the layout of a store's rows on disk; state with another layout can't be read."""
     kind = store.type.removeprefix("timestamped_")
     if not store.kind.windowed:
-        return layout_with(kind, store.ttl)
+        return kind + WITH_HEADERS if store.restores_headers else layout_with(kind, store.ttl)
     order = ", also by time" if store.options.get("time_ordered") else ""
     return f"{kind} in segments of {interval_of(store.retention or 0, store.segment_interval)} ms{order}"
 

@@ -31,6 +31,7 @@ AMPLE = 100_000
 CACHES = (0, 0, 1, 60, 100, 150, 200, 300, 500, 1000, 2000)
 FANNED = tuple(processors.KEYS)
 STREAM_TIME = ("__ts_", "spawn", "where", "Seen")
+FORMAT = "dsl.store.format"
 POLICIES = ("fail_on_invalid", "log_and_skip", "use_partition_time")
 
 
@@ -225,7 +226,16 @@ def draw(seed: int) -> Case:
     if draft.stores:
         topology["stores"] = draft.stores
     topology["pipelines"] = dict(order)
-    return Case(topology, inputs.draw(draft))
+    case = Case(topology, inputs.draw(draft))
+    if draft.chance(0.5):
+        topology["config"] = {**topology.get("config", {}), FORMAT: "HEADERS"}
+    return case
+
+
+def without_format(case: Case) -> Case:
+    """The same case for a version of Kafka Streams whose stores have another format, or none."""
+    config = {name: value for name, value in case.topology.get("config", {}).items() if name != FORMAT}
+    return Case({**case.topology, "config": config}, case.input)
 
 
 def windows_in_memory(draft: Draft, options: dict) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -22,8 +23,9 @@ import yaml
 
 from tests.fuzz import java_side, streamkit_side
 from tests.fuzz.compare import SHOWN, differences
-from tests.fuzz.generate import Case, draw
+from tests.fuzz.generate import Case, draw, without_format
 from tests.fuzz.shrink import shrink
+from tests.java.build import ANCHOR, VERSION
 
 BATCH = 50
 FAILURES = Path(__file__).with_name("failures")
@@ -73,11 +75,13 @@ def compare(folder: Path, counts: Counter) -> list[str]:
 
 def run(seeds: range, work: Path, counts: Counter, kafka: str = "") -> Iterator[Failure]:
     """Draw, ask both and yield the failures, batch by batch."""
+    kafka = kafka or os.environ.get(VERSION, "")
     with java_side.Oracle(kafka) as oracle:
         for start in range(seeds.start, seeds.stop, BATCH):
             batch = work / f"batch-{start}"
             for seed in range(start, min(start + BATCH, seeds.stop)):
-                write(draw(seed), batch / f"case-{seed:05d}")
+                case = draw(seed) if kafka in ("", ANCHOR) else without_format(draw(seed))
+                write(case, batch / f"case-{seed:05d}")
             oracle.run(batch)
             for folder in sorted(batch.iterdir()):
                 found = compare(folder, counts)

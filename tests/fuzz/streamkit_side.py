@@ -84,7 +84,7 @@ def _changelogs(driver: Any) -> list[list]:
 
 
 def _texts(headers: Any) -> list[list]:
-    return [[name, None if value is None else value.decode()] for name, value in headers or ()]
+    return [[name, None if value is None else value.decode("latin-1")] for name, value in headers or ()]
 
 
 def _internal(value: object) -> str:

@@ -51,6 +51,24 @@ def test_get_sees_what_is_only_in_the_cache(shop):
     )
 
 
+@pytest.mark.parametrize("path", ["counts/all", "per-window/windows", "per-session/sessions"])
+def test_read_committed_sees_nothing_before_the_first_commit(shop, path):
+    assert pages(shop, f"/stores/{path}", limit=100, isolation="read_committed") == []
+    assert pages(shop, f"/stores/{path}", limit=100, isolation="read_uncommitted")
+
+
+def test_an_unknown_isolation_is_refused(shop):
+    answer = request(shop, "/stores/counts/all", isolation="serializable")
+    assert answer.status == 400
+    assert "expected read_committed or read_uncommitted" in answer.text
+
+
+def test_headers_are_refused_where_no_store_keeps_them(shop):
+    answer = request(shop, "/stores/counts/get?key=user-03&headers=true")
+    assert answer.status == 400
+    assert "store counts keeps no headers" in answer.text
+
+
 def test_keys_in_the_json_form_of_their_serde(shop):
     row = request(shop, "/stores/by-user/get", key='{"user": "user-05"}').json
     assert (row["key"], row["value"]) == ({"user": "user-05"}, 3)

@@ -10,7 +10,7 @@ import pytest
 from streamkit.errors import QueryError
 from streamkit.record import WindowedKey
 from streamkit.serdes import parse
-from streamkit.state.definitions import CurrentTopic, Query, StoreDef
+from streamkit.state.definitions import CurrentTopic, Query, StoreDef, StoredRow
 from streamkit.state.open_store import create
 from streamkit.state.stores.cache import USED, CacheBudget
 
@@ -65,7 +65,7 @@ def test_key_value_pages(tmp_path):
         assert keys(pages(store, Query("range", low=b"aa", high=b"c", limit=1, reverse=True))) == [b"c", b"b", b"aa"]
         assert keys(pages(store, Query("prefix", key=b"a", limit=1))) == [b"a", b"aa"]
         assert keys(pages(store, Query("prefix", key=b"\xff", limit=1))) == [b"\xff"]
-        assert store.page(Query("get", key=b"c"), 0) == [(b"c", b"c", 7, 21)]
+        assert store.page(Query("get", key=b"c"), 0) == [StoredRow(b"c", b"c", 7, 21)]
         assert store.page(Query("get", key=b"ab"), 0) == store.page(Query("get", key=b"nothing"), 0) == []
         store.close()
 
@@ -135,7 +135,7 @@ def test_a_versioned_store_is_read_as_of_a_time(tmp_path):
             store.put(b"a", time, time)
         store.put(b"a", None, 25)
         store.put(b"b", 1, 15)
-        assert store.page(Query("get", key=b"a", as_of=22), 0) == [(b"a", b"a", 20, 20)]
+        assert store.page(Query("get", key=b"a", as_of=22), 0) == [StoredRow(b"a", b"a", 20, 20)]
         assert store.page(Query("get", key=b"a", as_of=27), 0) == []
         assert [row.value for row in pages(store, Query("versions", key=b"a", limit=1))] == [30, 20, 10]
         rows = pages(store, Query("versions", key=b"a", start=22, end=29, limit=1))

@@ -34,6 +34,7 @@ from streamkit.metrics import DropReason
 from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, RecordVariables, Slot
 from streamkit.operators.core.parsed_values import CallRef
 from streamkit.operators.core.value_getters import (
+    DerivedGetter,
     FilterGetter,
     Getter,
     JoinGetter,
@@ -146,8 +147,11 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
         if isinstance(getter, SuppressGetter):
             found, value = symbol("held"), symbol("value")
             gen.unpack((found, value), method(gen.store(getter.buffer), "prior", KEY))
+            time = literal(-1)
+            if gen.stores[getter.buffer].keeps_headers:
+                time = method(gen.store(getter.buffer), "prior_time", KEY)
             with gen.when(found):
-                gen.returns(unless_none(value, tuple_of(value, literal(-1))))
+                gen.returns(unless_none(value, tuple_of(value, time)))
             gen.returns(call(lookup_function(gen, getter.parent), KEY))
             return
         if isinstance(getter, TransformGetter):
@@ -155,7 +159,8 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
             transformer = emit_transformer(gen, node, getter.call, (), ("transform", id(getter)))
             with gen.with_record(row):
                 found = call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of")))
-                gen.returns(method(transformer, "look_up", gen.object_of(row.key), found))
+                headers = _kept_headers(gen, getter)
+                gen.returns(method(transformer, "look_up", gen.object_of(row.key), found, *headers))
             return
         assert isinstance(getter, FilterGetter | MapValuesGetter)
         gen.assign(FOUND, call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of"))))
@@ -169,6 +174,20 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
             else:
                 gen.assign(VALUE, gen.expr(getter.value))
                 gen.returns(unless_none(VALUE, tuple_of(VALUE, TIME)))
+
+
+def _kept_headers(gen: CodeWriter, getter: Getter) -> list[Code]:
+    """Return the headers of the row from which a lookup computes its result; none if the store has none to keep."""
+    buffers = []
+    while isinstance(getter, DerivedGetter | SuppressGetter):
+        if isinstance(getter, SuppressGetter):
+            buffers.append(method(gen.store(getter.buffer), "holds", KEY))
+        getter = getter.parent
+    if not isinstance(getter, StoreGetter) or not gen.stores[getter.store].restores_headers:
+        return []
+    headers = method(gen.store(getter.store), "row_headers", KEY)
+    # What a buffer holds has no headers of its own.
+    return [either(any_of(*buffers), NONE, headers) if buffers else headers]
 
 
 def _row(gen: CodeWriter, getter: Getter) -> RecordVariables:

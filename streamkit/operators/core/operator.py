@@ -96,20 +96,21 @@ AnyOperator: TypeAlias = Operator[Any]
 
 @frozen
 class StoreDefaults:
-    """Whether stores are in memory if their steps do not specify it.
+    """What stores of the DSL are like if their steps do not specify it.
 
     in_memory: for stores that Java creates with the builder's settings; supplied_in_memory: for stores that depend only on
     dsl.store.suppliers.class, because Java creates their Materialized without the builder (KTableImpl.filter and mapValues,
-    SubscriptionStoreFactory).
+    SubscriptionStoreFactory). headers: whether their rows have headers (dsl.store.format).
     """
 
     in_memory: bool = False
     supplied_in_memory: bool = False
+    headers: bool = False
 
     @classmethod
     def of(cls, config: Config) -> StoreDefaults:
         """Read the settings of a Config."""
-        return cls(config.dsl_in_memory, config.supplied_in_memory)
+        return cls(config.dsl_in_memory, config.supplied_in_memory, config.dsl_store_format == "HEADERS")
 
 
 class Context(Protocol):

@@ -41,7 +41,8 @@ def materialize(
         required_serde(key_serde, "key", step, f"store {name}"),
         required_serde(value_serde, "value", step, f"store {name}"),
     )
-    return define_store(name, serdes, with_type(options, ctx.store_defaults.in_memory), windows, on_close)
+    typed = with_type(options, ctx.store_defaults.in_memory)
+    return with_format(define_store(name, serdes, typed, windows, on_close), ctx)
 
 
 def with_type(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
@@ -73,7 +74,8 @@ def materialize_if_named(
         return None
     what = f"store {options.name}"
     needed = (required_serde(serdes[0], "key", step, what), required_serde(serdes[1], "value", step, what))
-    return define_store(options.name, needed, with_type(options, ctx.store_defaults.supplied_in_memory))
+    typed = with_type(options, ctx.store_defaults.supplied_in_memory)
+    return with_format(define_store(options.name, needed, typed), ctx)
 
 
 def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
@@ -130,6 +132,19 @@ def define_store(
         window_size=_window_size(windows),
         # A custom supplier creates the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
         options={"on_close": True, "time_ordered": options.segment_interval is None} if on_close else {},
+    )
+
+
+def with_format(store: StoreDef, ctx: Context) -> StoreDef:
+    """Return the store in the format of dsl.store.format.
+
+    Only the suppliers of RocksDB know it: stores in memory, versions, and stores whose segment interval makes Java use a
+    supplier of the program are as without it (BuiltInDslStoreSuppliers, KeyValueStoreMaterializer).
+    """
+    if not ctx.store_defaults.headers or not store.persistent or store.segment_interval is not None:
+        return store
+    return (
+        store if store.type == "versioned" else dataclasses.replace(store, options={**store.options, "headers": True})
     )
 
 

@@ -364,13 +364,15 @@ class Transformer(UserCode):
             raise StreamkitError("process_values of a table returns the row's new value, not a record")
         return result
 
-    def look_up(self, k: Key, found: tuple[Value, int] | None) -> tuple[Value, int] | None:
+    def look_up(
+        self, k: Key, found: tuple[Value, int] | None, headers: Headers | None = None
+    ) -> tuple[Value, int] | None:
         """Return the new (value, timestamp) for the parent's row, even if the row does not exist (KTableTransformValuesGetter).
 
-        The row is not the current record: the context has the row's time, but neither topic nor headers.
+        The row is not the current record: the context has the row's time and the headers that its store keeps, but no topic.
         """
         v, t = found if found is not None else (None, UNKNOWN)
-        value = self.transform(k, v, t, NOWHERE)
+        value = self.transform(k, v, t, NOWHERE if headers is None or t == UNKNOWN else (headers, *NOWHERE[1:]))
         return None if value is None else (value, t)
 
 

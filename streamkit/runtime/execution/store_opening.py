@@ -18,6 +18,7 @@ from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.local.restore import Changelog
 from streamkit.state.definitions import Owner, Store
 from streamkit.state.directory import StateDirectory, delete_checkpoint, unrestorable
+from streamkit.state.engines.memory import UndoMap
 from streamkit.state.engines.overlay import text_of
 from streamkit.state.open_store import create
 from streamkit.state.store_offsets import layout_of
@@ -68,7 +69,9 @@ class DirectoryStores:
         # A global store forwards nothing, so a cache would have no effect.
         budget = None if is_global else self._budget
         if not definition.persistent:
-            return create(definition, None, services, budget)
+            return create(
+                definition, None, services, budget, rows=UndoMap() if self._plan.config.keeps_commits else None
+            )
         path = directory.global_state() if is_global else directory.task(spec.task_id)
         owner = self._owner(name, None if is_global else spec.partition)
         found = self._open(path, owner, services, budget)

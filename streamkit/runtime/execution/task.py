@@ -447,6 +447,10 @@ class Task(ProgramServices):
         self._committed_metadata = dict(self.processor_metadata)
         self.commit_needed = self.commit_requested = False
 
+    def uncommitted_bytes(self) -> int:
+        """Return about how many bytes of keys and values the stores have written since the last commit."""
+        return sum(store.uncommitted_bytes() for store in self.stores.values())
+
     def consumed(self) -> dict[TopicPartition, int]:
         """Return the last offset that was processed, by partition."""
         return dict(self._consumed)

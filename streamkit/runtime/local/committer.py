@@ -185,11 +185,11 @@ class Committer:
             self._handle_rejected(error, output)
 
     def commit_if_due(self, tasks: Collection[LocalTask]) -> bool:
-        """Commit if the interval has passed or a task has requested it; return whether anything was committed."""
+        """Commit if it is due: by time, by the bytes of uncommitted writes, or by a task's request; return whether anything was committed."""
         interval, now = self._settings.commit_interval_ms, self._shared.elapsed()
         self._warnings.write(now)
         # 0 commits after each round; Java compares milliseconds, so rounds within the same millisecond do not commit.
-        if now - self._last_commit > interval or not interval:
+        if now - self._last_commit > interval or not interval or self._holds_too_much(tasks):
             done = self.commit(tasks)
             if self.postponed:
                 return False
@@ -203,6 +203,11 @@ class Committer:
             # Exactly-once has one transaction for the whole thread; Java then commits every task that needs it.
             return self.commit(tasks)
         return False
+
+    def _holds_too_much(self, tasks: Collection[LocalTask]) -> bool:
+        """Return whether the stores hold more uncommitted bytes than they may (statestore.uncommitted.max.bytes)."""
+        limit = self._shared.uncommitted_bytes
+        return limit is not None and sum(each.task.uncommitted_bytes() for each in tasks) > limit
 
     def commit(self, tasks: Collection[LocalTask]) -> bool:
         """Commit the running tasks and write checkpoints that are due; return whether there was anything to commit.

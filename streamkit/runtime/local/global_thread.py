@@ -198,9 +198,13 @@ class GlobalThread:
             self._owners[partition].update(batch)
             self._next[partition] = batch.offsets[-1] + 1
         now = self._shared.clock()
-        if now - self._last_commit > settings.commit_interval_ms:
+        if now - self._last_commit > settings.commit_interval_ms or self._holds_too_much():
             self._commit()
             self._last_commit = now
+
+    def _holds_too_much(self) -> bool:
+        limit = self._shared.uncommitted_bytes
+        return limit is not None and sum(task.uncommitted_bytes() for task in self._tasks) > limit
 
     def _commit(self) -> None:
         for task in self._tasks:

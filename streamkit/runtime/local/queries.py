@@ -1,7 +1,7 @@
 """Interactive queries over the stores of one instance (StreamThreadStateStoreProvider, QueryableStoreProvider).
 
 Reads run between the batches of the thread that owns the task: they see all earlier writes, including cached ones, and no
-partial batch.
+partial batch. A committed read sees what the last commit has (IsolationLevel, KIP-892).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -78,6 +78,8 @@ class LocalStores:
         StoreUnavailableError before the tasks run or without one of `partitions`, QueryError.
         """
         require_store(self._plan, name)
+        if query.committed is None:
+            query = replace(query, committed=self._plan.config.queries_committed)
         state = self._application.state
         if state not in (ClientState.RUNNING, ClientState.REBALANCING):
             raise StoreUnavailableError(f"the application is {state.value}: its stores can't be read")
@@ -89,7 +91,7 @@ class LocalStores:
                     for partition, store, active in found():
                         if partition in pages or (partitions is not None and partition not in partitions):
                             continue
-                        pages[partition] = store.page(query, partition)
+                        pages[partition] = (store.committed() if query.committed else store).page(query, partition)
                         if not active:
                             standbys.add(partition)
             except StateError as error:

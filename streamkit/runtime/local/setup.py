@@ -136,6 +136,8 @@ class Shared:
     topics: TopicsOnLog
     cache_bytes: int = 0
     """Of one thread."""
+    uncommitted_bytes: int | None = None
+    """The uncommitted writes of one thread that bring its commit forward, which change with the number of threads; None: no number."""
     clock: Callable[[], int] = wall_clock
     """The time of day in ms, for records and wall-clock timers."""
     elapsed: Callable[[], int] = elapsed

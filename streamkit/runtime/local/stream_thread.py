@@ -590,7 +590,7 @@ def failure_response(name: str) -> FailureResponse:
 
 
 class Threads:
-    """Creates threads with the lowest free number, and divides the cache among running ones."""
+    """Creates threads with the lowest free number, and divides the cache and the uncommitted bytes among running ones."""
 
     def __init__(self, shared: Shared, process: str, cache_bytes: int, others: int):
         """`cache_bytes`: of all threads; `others`: the number of shares for threads outside this set (the global thread)."""
@@ -663,15 +663,20 @@ class Threads:
         return [thread for thread in self.all if thread.state is not ThreadState.DEAD]
 
     def split_cache(self) -> None:
-        """Set each running thread's share of the cache, which takes effect at its next write."""
+        """Set each running thread's share: of the cache, from its next write on, and of the uncommitted bytes."""
         alive = self.alive()
         share = self.share(len(alive))
         for thread in alive:
             thread.resize_cache(share)
+        uncommitted = self._shared.plan.config.uncommitted_bytes
+        self._shared.uncommitted_bytes = None if uncommitted is None else self._part(uncommitted, len(alive))
 
     def share(self, count: int) -> int:
         """Return the cache of each of `count` threads, in bytes."""
-        return max(0, self._cache_bytes) // max(1, count + self._others)
+        return self._part(max(0, self._cache_bytes), count)
+
+    def _part(self, total: int, count: int) -> int:
+        return total // max(1, count + self._others)
 
     def names(self) -> Sequence[str]:
         """Return the names of the threads that have not ended."""

@@ -18,7 +18,6 @@ from streamkit.runtime.local.queries import is_global
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.operations.opening import address
 from streamkit.runtime.operations.sql_query import STORES, TOPICS, WINDOW, Deadline, Row, SqlTable
-from streamkit.runtime.operations.stopped_state import Unlogged
 from streamkit.runtime.operations.topic_positions import Range, first_offsets
 from streamkit.runtime.operations.topic_reading import Reading, RecordFilter, TopicForms
 from streamkit.runtime.records import headers_to_json
@@ -28,6 +27,7 @@ from streamkit.state.definitions import Query, Store, StoreDef
 from streamkit.state.directory import StateDirectory, store_path
 from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
+from streamkit.state.stores.changelogged import Unlogged
 from streamkit.transport.log_interface import Consumer, Transport
 
 _ALL = 2**62

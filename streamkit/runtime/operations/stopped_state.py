@@ -11,15 +11,16 @@ from tempfile import TemporaryDirectory
 
 from streamkit.errors import StateError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.record import Headers, TaskId, TopicPartition
+from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.store_opening import reprocesses
 from streamkit.runtime.local.restore import Changelog, restore
-from streamkit.state.definitions import BytesMap, CurrentTopic, Owner, StoreDef
+from streamkit.state.definitions import BytesMap, Owner, StoreDef
 from streamkit.state.directory import StateDirectory, read_mark, store_path, stored
 from streamkit.state.engines.ages import rows_of
 from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets, layout_of
+from streamkit.state.stores.changelogged import Unlogged
 from streamkit.transport.log_interface import Transport
 
 
@@ -163,18 +164,6 @@ def _against_log(
             with closing(open_map(kept.engine, store_path(Path(scratch), kept.engine, kept.store))) as opened:
                 fresh = rows_of(opened, layout_of(definition))
                 return replace(kept, compared=True, problem=_difference(definition, rows, fresh))
-
-
-class Unlogged:
-    """The services of a store that is only restored: they log and count nothing."""
-
-    topic = CurrentTopic()
-
-    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
-        """Do nothing."""
-
-    def dropped(self, reason: str) -> None:
-        """Do nothing."""
 
 
 def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | None:

@@ -36,6 +36,7 @@ from streamkit.runtime.spark.stage_plan import (
     has_routes,
     make_stages,
     refuse_clocks,
+    refuse_headed_buffers,
     table_topics,
 )
 from streamkit.runtime.spark.work_names import WorkName, input_name, named, output_name, planned
@@ -117,6 +118,8 @@ class Job:
         columns: Mapping[str, Sequence[InputColumns] | None] = MappingProxyType({}),
     ):
         refuse_clocks(plan)
+        if options.write_state or kept is not None:
+            refuse_headed_buffers(plan)
         self._source_plan = plan
         self._columns = columns
         self._kept_state = kept

@@ -130,6 +130,18 @@ def refuse_clocks(plan: Plan) -> None:
             )
 
 
+def refuse_headed_buffers(plan: Plan) -> None:
+    """Raise InvalidTopologyError if a checkpoint can't hold the state: of a buffer it holds no headers (dsl.store.format)."""
+    for node in _nodes(plan):
+        stores = node.stores if isinstance(node, ProcessorNode) else ()
+        buffers = [name for name in stores if plan.stores[name].type == "suppress"]
+        if buffers and plan.stores[buffers[0]].keeps_headers:
+            raise InvalidTopologyError(
+                f"{where(plan, node)}: a checkpoint does not hold the headers that the buffer of suppress keeps with "
+                "`dsl.store.format: HEADERS`; leave the setting out, or write no checkpoint"
+            )
+
+
 def where(plan: Plan, node: PlanNode) -> str:
     """Return the position in the file from which a node was built, for messages."""
     origin = node.origin

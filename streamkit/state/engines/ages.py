@@ -194,6 +194,15 @@ class AgedMap(BytesMap):
         parts = [inner(low, _INDEX, reverse, False, limit), behind]
         return islice(chain(*reversed(parts) if reverse else parts), limit)
 
+    def committed(self) -> BytesMap | None:
+        """Return the rows as of the last commit."""
+        inner = self._inner.committed()
+        return None if inner is None else AgedMap(inner, self.ttl)
+
+    def uncommitted_bytes(self) -> int:
+        """Return about how many bytes were written since the last commit."""
+        return self._inner.uncommitted_bytes()
+
     def bytes_on_disk(self) -> int | None:
         """Return the size of its files; None if there are none. Every thread may call it."""
         return self._inner.bytes_on_disk()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from heapq import merge
 from itertools import islice
 
 from sortedcontainers import SortedList
 
 from streamkit.state.definitions import BytesMap
+from streamkit.state.engines.committed import BytesOf, CommittedMap
 
 
 class KeyOrder:
@@ -127,3 +129,61 @@ class MemoryMap(BytesMap):
         """Drop everything."""
         self._data.clear()
         self._order.reset()
+
+
+class UndoMap(MemoryMap):
+    """A map in memory that knows what its last commit had: the values before the writes since (InMemoryTransactionBuffer)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[bytes, bytes | None] = {}
+        self._before_order = KeyOrder(self._before)
+        self._bytes = BytesOf(self._before)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set a value; None deletes."""
+        self._note(key)
+        super().put(key, value)
+
+    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
+        """Apply many writes at once, the last one of a key winning."""
+        for key, _ in items:
+            self._note(key)
+        super().put_many(items)
+
+    def committed(self) -> BytesMap:
+        """Return the entries as of the last commit."""
+        return CommittedMap(self._committed_get, self._committed_range)
+
+    def uncommitted_bytes(self) -> int:
+        """Return about how many bytes were written since the last commit: those of the keys and of their values before."""
+        return self._bytes()
+
+    def commit(self) -> None:
+        """Forget the values before."""
+        self._before.clear()
+        self._bytes.reset()
+        self._before_order.reset()
+
+    def close(self) -> None:
+        """Drop everything."""
+        self.commit()
+        super().close()
+
+    def _note(self, key: bytes) -> None:
+        if key not in self._before:
+            if self._before_order.active:
+                self._before_order.touch(key)
+            self._before[key] = self._data.get(key)
+
+    def _committed_get(self, key: bytes) -> bytes | None:
+        return self._before[key] if key in self._before else self._data.get(key)
+
+    def _committed_range(
+        self, low: bytes | None, high: bytes | None, reverse: bool, include_high: bool, limit: int | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        before = self._before
+        old = ((key, before[key]) for key in self._before_order.keys(low, high, reverse, include_high))
+        kept = ((key, data) for key, data in self.range(low, high, reverse, include_high) if key not in before)
+        found = merge(old, kept, key=lambda entry: entry[0], reverse=reverse)
+        return islice(((key, data) for key, data in found if data is not None), limit)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
 from streamkit.state.definitions import BytesMap
+from streamkit.state.engines.committed import BytesOf, CommittedMap
 from streamkit.state.engines.memory import KeyOrder
 from streamkit.state.layouts import pack_int, unpack_int
 
@@ -40,6 +41,7 @@ class OverlayMap(BytesMap):
         self._path = Path(path)
         self._pending: dict[bytes, bytes | None] = {}
         self._order = KeyOrder(self._pending)
+        self._bytes = BytesOf(self._pending)
         self._closed = False
         self._executor: Executor | None = None
         """Writes commits while the map is loaded."""
@@ -127,6 +129,40 @@ class OverlayMap(BytesMap):
         """Return entries from low to high in byte order, at most `limit`, as they are now."""
         pending = self._pending
         fresh = [(key, pending[key]) for key in self._order.keys(low, high, reverse, include_high)]
+        return self._range(fresh, low, high, reverse, include_high, limit)
+
+    def committed(self) -> BytesMap:
+        """Return the entries of the files."""
+        return CommittedMap(self._committed_get, self._committed_range)
+
+    def uncommitted_bytes(self) -> int:
+        """Return how many bytes of keys and values a commit would write."""
+        return self._bytes()
+
+    def _committed_get(self, key: bytes) -> bytes | None:
+        if key == METADATA_KEY:
+            return _unpacked(self._row[1])[1]
+        with self._translated():
+            return self._stored_get(key)
+
+    def _committed_range(
+        self, low: bytes | None, high: bytes | None, reverse: bool, include_high: bool, limit: int | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        above = low is None or low <= METADATA_KEY
+        below = high is None or high > METADATA_KEY or (include_high and high == METADATA_KEY)
+        fresh = [(METADATA_KEY, _unpacked(self._row[1])[1])] if above and below else []
+        return self._range(fresh, low, high, reverse, include_high, limit)
+
+    def _range(
+        self,
+        fresh: list[tuple[bytes, bytes | None]],
+        low: bytes | None,
+        high: bytes | None,
+        reverse: bool,
+        include_high: bool,
+        limit: int | None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries of the files, changed by `fresh`, which are in the range and in its order."""
         if low is not None and high is not None and low > high:
             return iter(())
         stop = high + b"\x00" if high is not None and include_high else high
@@ -197,6 +233,7 @@ class OverlayMap(BytesMap):
             self._wait_for_commit()
             self._pending = {METADATA_KEY: value}
             self._order = KeyOrder(self._pending)
+            self._bytes = BytesOf(self._pending)
             self._row = (METADATA_KEY, packed)
             pending[METADATA_KEY] = packed
             self._writing = self._executor.submit(self._write, pending.items())
@@ -209,6 +246,7 @@ class OverlayMap(BytesMap):
             pending[METADATA_KEY] = value
         self._row = (METADATA_KEY, packed)
         pending.clear()
+        self._bytes.reset()
         pending[METADATA_KEY] = value
         self._order.reset()
 

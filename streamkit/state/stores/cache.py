@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any, TypeAlias
 
-from streamkit.record import RecordContext, Value
+from streamkit.record import Headers, RecordContext, Value
 from streamkit.state.definitions import CurrentTopic
 from streamkit.state.engines.memory import KeyOrder
 
@@ -44,9 +44,14 @@ Apply = Callable[[bytes, Value, int, RecordContext, "bytes | None"], None]
 """(key, value, timestamp, context, encoded value): write one dirty entry through and forward it."""
 
 
+def headers_of(context: RecordContext) -> Headers | None:
+    """Return the current record's headers."""
+    return context[0] if isinstance(context, tuple) else context
+
+
 def headers_size(context: RecordContext) -> int:
     """Return the size of the current record's headers in bytes (ProcessorRecordContext.residentMemorySizeEstimate)."""
-    headers = context[0] if isinstance(context, tuple) else context
+    headers = headers_of(context)
     if not headers:
         return 0
     return sum(_characters(name) + len(value or b"") for name, value in headers)
@@ -163,9 +168,9 @@ class Cache:
         if self.budget.used > self.budget.max_bytes:
             self._evict()
 
-    def load(self, key: bytes, value: Value, timestamp: int, data: bytes) -> None:
-        """Add a clean entry that was read from the store's map."""
-        size = self._base + len(key) + self._value_overhead + len(data)
+    def load(self, key: bytes, value: Value, timestamp: int, data: bytes, more: int = 0) -> None:
+        """Add a clean entry that was read from the store's map; Java's value has so many bytes `more`, of headers."""
+        size = self._base + len(key) + self._value_overhead + len(data) + more
         self._insert(key, [value, timestamp, None, 0, self.tick(), data, size, 0])
         if self.budget.used > self.budget.max_bytes:
             self._evict()

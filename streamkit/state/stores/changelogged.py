@@ -7,19 +7,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamkit.errors import StateError
+from streamkit.errors import QueryError, StateError
 from streamkit.record import Headers, RecordContext, Value, WindowedKey
 from streamkit.serdes.sides import Side, windowed_side
-from streamkit.state.definitions import BytesMap, Owner, Store, StoreContext, StoreDef, StoreSize
+from streamkit.state.definitions import BytesMap, CurrentTopic, Owner, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
 from streamkit.state.engines.segments import Segments
 from streamkit.state.layouts import pack_long, unpack_long
-from streamkit.state.store_offsets import StoreOffsets, decode_offsets
+from streamkit.state.store_offsets import WITH_HEADERS, StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+
+NO_HEADERS = 1
+"""Bytes of empty headers in a value: their length."""
 
 MAX_DECODED = 64
 """Bytes up to which a cache keeps a value decoded beside its bytes; a longer one is decoded at each read."""
@@ -57,6 +60,18 @@ def window_key_side(definition: StoreDef) -> Side:
     return windowed_side(serde, decode)
 
 
+class Unlogged:
+    """The services of a store that is only restored or read: they log and count nothing."""
+
+    topic = CurrentTopic()
+
+    def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers | None) -> None:
+        """Do nothing."""
+
+    def dropped(self, reason: str) -> None:
+        """Do nothing."""
+
+
 class MapStore(Store):
     """A store on one map. `persistent` decides which of Java's variants it behaves like, whichever map it has."""
 
@@ -70,6 +85,7 @@ class MapStore(Store):
         self.value_serde = definition.value_serde
         self._map = entries
         self._log: Log = context.log if definition.logging and definition.source_topic is None else no_log
+        self.keeps_headers = definition.keeps_headers
         self._dropped = context.dropped
         self.topic = context.topic
         self._offsets: StoreOffsets | None = None
@@ -95,6 +111,8 @@ class MapStore(Store):
             return f"is damaged: {error}"
         if replace(owner, layout=found.owner.layout).other_than(found.owner) is None:
             found = relaid(self._map, found, owner.layout)
+            if owner.layout == found.owner.layout + WITH_HEADERS:
+                found = found.owned_by(owner)  # the rows of the plain layout have no headers, as in Java
         problem = owner.other_than(found.owner)
         if problem is None:
             self._offsets = found.owned_by(owner)
@@ -108,6 +126,22 @@ class MapStore(Store):
         """Set the offset up to which the store has a partition of its changelog, exclusive; the next commit writes it."""
         if self._offsets is not None:
             self._offsets.note(partition, position)
+
+    def uncommitted_bytes(self) -> int:
+        """Return about how many bytes were written since the last commit, without a cache."""
+        return self._map.uncommitted_bytes()
+
+    def committed(self) -> Store:
+        """Return the store as of its last commit, without a cache: a commit empties it (see Store.committed)."""
+        rows = self._map.committed()
+        if rows is None:
+            raise QueryError(
+                f"store {self.name} is in memory and has no state of its last commit apart: "
+                "set enable.transactional.statestores: true"
+            )
+        found = type(self)(self.definition, rows, Unlogged())
+        found.restore_volatile(self.volatile_values())
+        return found
 
     def measure(self) -> StoreSize:
         """Return the size of the store. Every thread may call it, also while the store is closed."""
@@ -149,14 +183,15 @@ def cache_overhead(definition: StoreDef) -> tuple[int, int]:
 
     Windows and sessions have their segment's number before the key, windows a sequence number after it and those
     that are ordered by time a prefix (SegmentedCacheFunction, WindowKeySchema, TimeFirstWindowKeySchema); the values of
-    tables have their timestamp before them.
+    tables have their timestamp before them, and with headers the length of these, which are none.
     """
+    headers = NO_HEADERS if definition.keeps_headers else 0
     if definition.type == "session":
-        return 8, 0
+        return 8, headers
     if definition.type == "window":
         by_time = definition.persistent and bool(definition.options.get("time_ordered"))
-        return 13 if by_time else 12, 0 if definition.options.get("plain") else 8
-    return 0, 8 if definition.type == "timestamped_key_value" else 0
+        return 13 if by_time else 12, 0 if definition.options.get("plain") else 8 + headers
+    return 0, 8 + headers if definition.type == "timestamped_key_value" else 0
 
 
 class CachedMapStore(MapStore):

@@ -11,11 +11,31 @@ from typing import TYPE_CHECKING, ClassVar
 from streamkit.record import Headers, Key, RecordContext, Value
 from streamkit.serdes.plain import plain
 from streamkit.serdes.sides import RAW, Side, guarded
-from streamkit.state.definitions import Owner, Query, RowWriter, StoreContext, StoreDef, StoredRow, require_kind
+from streamkit.state.definitions import (
+    BytesMap,
+    Owner,
+    Query,
+    RowWriter,
+    StoreContext,
+    StoreDef,
+    StoredRow,
+    require_headers,
+    require_kind,
+)
 from streamkit.state.engines.ages import AgedMap, unfinished
-from streamkit.state.layouts import combined_key, pack_int, pack_long, prefix_end, split_combined_key, unpack_long
-from streamkit.state.stores.cache import DATA, PUT, TIME, USED, VALUE, CacheBudget, CachedRow
-from streamkit.state.stores.changelogged import MAX_DECODED, CachedMapStore, MapStore, timestamped_rows
+from streamkit.state.engines.headed import HeadedMap, headed_row
+from streamkit.state.layouts import (
+    combined_key,
+    decode_headers,
+    headers_bytes,
+    pack_int,
+    pack_long,
+    prefix_end,
+    split_combined_key,
+    unpack_long,
+)
+from streamkit.state.stores.cache import DATA, PUT, TIME, USED, VALUE, CacheBudget, CachedRow, headers_of
+from streamkit.state.stores.changelogged import MAX_DECODED, NO_HEADERS, CachedMapStore, MapStore, timestamped_rows
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -29,9 +49,17 @@ class KeyValueStore(CachedMapStore):
 
     In the map a value is timestamp8 + value; in the changelog it is plain and the timestamp is the record's.
     The plain store of custom processors is the same with the record's timestamp: its changelog has the same bytes.
+    With `headers`, tombstones in the changelog have the headers of the record; steps write rows without headers
+    (ChangeLoggingTimestampedKeyValueBytesStoreWithHeaders).
     """
 
     converts: ClassVar[bool] = True
+
+    def __init__(
+        self, definition: StoreDef, entries: BytesMap, context: StoreContext, budget: CacheBudget | None = None
+    ):
+        super().__init__(definition, entries, context, budget)
+        self._headed = entries if isinstance(entries, HeadedMap) else None
 
     def get(self, key: bytes) -> tuple[Value, int] | None:
         """Return (value, timestamp), or None."""
@@ -71,7 +99,9 @@ class KeyValueStore(CachedMapStore):
         data = data[8:]
         value = self._decode(data)
         if self.cache is not None:
-            self.cache.load(key, value if self.holds_decoded and len(data) <= MAX_DECODED else None, timestamp, data)
+            decoded = value if self.holds_decoded and len(data) <= MAX_DECODED else None
+            more = 0 if self._headed is None else headers_bytes(self._headed.headers(key)) - NO_HEADERS
+            self.cache.load(key, decoded, timestamp, data, more)
         return value, timestamp
 
     def replace(self, key: bytes, value: Value, timestamp: int, context: RecordContext = None) -> None:
@@ -100,7 +130,7 @@ class KeyValueStore(CachedMapStore):
             self._cache_put(key, value, timestamp, context)
         elif value is None:
             self._map.put(key, None)
-            self._log(key, None, timestamp, None)
+            self._log(key, None, timestamp, headers_of(context) if self.keeps_headers else None)
         else:
             data = self._encode(value)
             self._map.put(key, pack_long(timestamp) + data)
@@ -173,16 +203,39 @@ class KeyValueStore(CachedMapStore):
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record."""
-        self._map.put(key, None if value is None else pack_long(timestamp) + value)
+        self.restore_batch([key], [value], [timestamp], [headers])
 
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
         """Apply consecutive changelog records, given as columns; a source topic may have records without a key."""
-        self._map.put_many(timestamped_rows(keys, values, timestamps))
+        if self._headed is None:
+            self._map.put_many(timestamped_rows(keys, values, timestamps))
+            return
+        columns = zip(keys, values, timestamps, headers, strict=True)
+        self._headed.put_many(
+            [
+                (key, None if value is None else headed_row(time, value, each))
+                for key, value, time, each in columns
+                if key is not None
+            ]
+        )
+
+    def row_headers(self, key: bytes) -> Headers | None:
+        """Return the headers of a row; None if it has none, as every row that a step wrote."""
+        entry = self.entries.get(key)
+        if self._headed is None or (entry is not None and entry[PUT]):
+            return None
+        return decode_headers(self._headed.headers(key)) or None
 
     def page(self, query: Query, partition: int) -> list[StoredRow]:
         require_kind(self.definition, query.kind)
+        if query.headers:
+            require_headers(self.definition)
+        rows = self._page(query, partition)
+        return [row._replace(headers=self.row_headers(row.place)) for row in rows] if query.headers else rows
+
+    def _page(self, query: Query, partition: int) -> list[StoredRow]:
         decode = self.key_serde.decode
         if query.kind == "get":
             found = self.peek(query.key or b"")
@@ -207,7 +260,7 @@ class KeyValueStore(CachedMapStore):
         if self._forwards and data is None and old is None:
             return  # put and deleted within the cache
         self._map.put(key, None if data is None else pack_long(timestamp) + data)
-        self._log(key, data, timestamp, None)
+        self._log(key, data, timestamp, headers_of(context) if data is None and self.keeps_headers else None)
         listener = self._listener
         if listener is not None:
             if value is None and data is not None:

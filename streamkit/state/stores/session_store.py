@@ -11,7 +11,7 @@ from streamkit.serdes.sides import Side, side_of, windowed_side
 from streamkit.state.definitions import BytesMap, ChangelogRecord, Query, Rows, StoreContext, StoreDef, StoredRow
 from streamkit.state.engines.segments import Segments, of_segments
 from streamkit.state.layouts import MAX_LONG, TWO_LONGS, pack_long, session_key, split_session_key, unpack_long
-from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry
+from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry, headers_of
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder
 
@@ -30,7 +30,8 @@ class Session(NamedTuple):
 class SessionStore(CachedMapStore):
     """Sessions by key + end8 + start8, in the map, the changelog and the cache alike; values are plain.
 
-    The timestamp given with a write becomes that of the changelog record.
+    The timestamp given with a write becomes that of the changelog record. With `headers` a deletion there has the headers
+    of the record (ChangeLoggingSessionBytesStoreWithHeaders).
     Option `time_ordered`: `find_sessions` is cheap; stores that emit on close need that.
     """
 
@@ -83,7 +84,7 @@ class SessionStore(CachedMapStore):
         if self.cache is not None:
             self._cache_put(row, value, timestamp, context)
             return True
-        return self._write(row, end, None if value is None else self._encode(value), timestamp)
+        return self._write(row, end, None if value is None else self._encode(value), timestamp, context)
 
     def remove(self, key: bytes, start: int, end: int, timestamp: int, context: RecordContext = None) -> None:
         """Delete a session; one that has expired is not counted as dropped."""
@@ -92,13 +93,13 @@ class SessionStore(CachedMapStore):
             self._cache_put(row, None, timestamp, context)
             return
         self._store(row, end, None)
-        self._log(row, None, timestamp, None)
+        self._log(row, None, timestamp, headers_of(context) if self.keeps_headers else None)
 
-    def _write(self, row: bytes, end: int, data: bytes | None, timestamp: int) -> bool:
+    def _write(self, row: bytes, end: int, data: bytes | None, timestamp: int, context: RecordContext) -> bool:
         kept = self._store(row, end, data)
         if not kept:
             self._dropped(DropReason.EXPIRED)
-        self._log(row, data, timestamp, None)
+        self._log(row, data, timestamp, headers_of(context) if data is None and self.keeps_headers else None)
         return kept
 
     def _store(self, row: bytes, end: int, data: bytes | None) -> bool:
@@ -241,9 +242,12 @@ class SessionStore(CachedMapStore):
         old = self._segments.get(end, key) if self._send_old or data is None else None
         if self._forwards and data is None and old is None:
             return  # put and deleted within the cache
-        self._write(key, end, data, timestamp)
+        self._write(key, end, data, timestamp, context)
         if listener is not None:
             if value is None and data is not None:
                 value = self._decode(data)
             before = self._decode(old) if old is not None and self._send_old else None
+            if self.keeps_headers:
+                # Java forwards the headers that the row has, which are none (SessionCacheFlushListenerWithHeader).
+                context = (None, *context[1:]) if isinstance(context, tuple) else None
             listener(raw, start, end, value, before, timestamp, context)

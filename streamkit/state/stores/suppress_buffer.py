@@ -17,8 +17,11 @@ from streamkit.state.layouts import (
     BufferValue,
     ProcessorRecordContext,
     decode_buffer_value,
+    headed_value,
     pack_int,
     pack_long,
+    split_headed_value,
+    timestamp_of_prefix,
     unpack_long,
 )
 from streamkit.state.stores.changelogged import Log, MapStore, no_log
@@ -26,6 +29,37 @@ from streamkit.state.stores.changelogged import Log, MapStore, no_log
 VERSION: Headers = [("v", b"\x03")]
 _MAX_STALE = 1_000
 """How many entries of deleted keys may stay in the queue before it is built again."""
+
+
+_PRIOR, _OLD = "vh.prior", "vh.old"
+"""Headers of changelog records with what stands before a value in the buffer, for the values that are not the record's."""
+_NO_PREFIX = headed_value(b"", -1, None)
+
+
+def _logged(value: BufferValue) -> tuple[BufferValue, Headers]:
+    """Return a value with headers as the changelog has it, and the headers of its record."""
+    headers = list(VERSION)
+    if value.prior is not None and value.prior != value.old:
+        headers.append((_PRIOR, split_headed_value(value.prior)[0]))
+    if value.old is not None:
+        headers.append((_OLD, split_headed_value(value.old)[0]))
+    prior, old, new = (None if each is None else split_headed_value(each)[1] for each in value[:3])
+    return BufferValue(prior, old, new, value.context), headers
+
+
+def _headed(value: BufferValue, headers: Headers) -> BufferValue:
+    """Return a value of a changelog record as the buffer has it; a record without headers for it was written without the format."""
+    given, context = dict(headers), value.context
+
+    def part(data: bytes | None, name: str) -> bytes | None:
+        if data is None:
+            return None
+        return (given.get(name) or headed_value(b"", context.timestamp, None)) + data
+
+    old = part(value.old, _OLD)
+    prior = old if value.prior == value.old and _PRIOR not in given else part(value.prior, _PRIOR)
+    new = None if value.new is None else headed_value(value.new, context.timestamp, context.headers)
+    return BufferValue(prior, old, new, context)
 
 
 def _buffered(data: bytes) -> tuple[bytes | None, bytes | None]:
@@ -46,7 +80,9 @@ class SuppressBuffer(Store):
     """Updates by (buffer time, key bytes), always in memory; `commit` logs the keys that changed since the last.
 
     Changelog records carry the header v=03 and no timestamp of their own: the producer assigns one.
-    `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records.
+    `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records. With `headers` the
+    values here have timestamp and headers before them, which the changelog has as headers of its records: those of the new
+    value are the record's, those of the old one are of the update that it replaces.
     """
 
     @classmethod
@@ -70,6 +106,7 @@ class SuppressBuffer(Store):
         self._buckets = bucket_count(0)
         """Those of Java's set of these keys, which stays as large as it has been."""
         self._log: Log = context.log if definition.logging else no_log
+        self._keeps_headers = definition.keeps_headers
         self.topic = context.topic
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
@@ -94,6 +131,11 @@ class SuppressBuffer(Store):
         old_data = None if old is None else self._encode(old)
         new_data = None if new is None else self._encode(new)
         before = self._entries.get(key)
+        if self._keeps_headers:
+            replaced = None if before is None else before[1].new
+            prefix = _NO_PREFIX if replaced is None else split_headed_value(replaced)[0]
+            old_data = None if old_data is None else prefix + old_data
+            new_data = None if new_data is None else headed_value(new_data, context.timestamp, context.headers)
         prior = old_data if before is None else before[1].prior
         self._place(time, key, BufferValue(prior, old_data, new_data, context))
         self._dirty[key] = None
@@ -126,9 +168,12 @@ class SuppressBuffer(Store):
             return None
         key = self._queue[0][1]
         value = self._entries[key][1]
-        new = None if value.new is None else self._decode(value.new)
-        old = None if value.old is None else self._decode(value.old)
-        return Eviction(key, new, old, value.context)
+        return Eviction(key, self._value(value.new), self._value(value.old), value.context)
+
+    def _value(self, data: bytes | None) -> Value:
+        if data is None:
+            return None
+        return self._decode(split_headed_value(data)[1] if self._keeps_headers else data)
 
     def remove_first(self) -> None:
         """Remove the update that `first` returns."""
@@ -154,8 +199,16 @@ class SuppressBuffer(Store):
         entry = self._entries.get(key)
         if entry is None:
             return False, None
-        prior = entry[1].prior
-        return True, None if prior is None else self._decode(prior)
+        return True, self._value(entry[1].prior)
+
+    def holds(self, key: bytes) -> bool:
+        """Return whether a key is buffered."""
+        return key in self._entries
+
+    def prior_time(self, key: bytes) -> int:
+        """Return the timestamp of the value that `prior` returns; -1 if it is not known, as always without `headers`."""
+        prior = self._entries[key][1].prior
+        return -1 if prior is None or not self._keeps_headers else timestamp_of_prefix(split_headed_value(prior)[0])
 
     def flush(self) -> None:
         """Log the keys that changed since the last flush, in the order of Java's HashSet of them."""
@@ -168,7 +221,8 @@ class SuppressBuffer(Store):
             if entry is None:
                 self._log(key, None, None, None)
             else:
-                self._log(key, entry[1].encode(entry[0]), None, VERSION)
+                value, headers = _logged(entry[1]) if self._keeps_headers else (entry[1], VERSION)
+                self._log(key, value.encode(entry[0]), None, headers)
         self._dirty.clear()
 
     def commit(self) -> None:
@@ -177,7 +231,7 @@ class SuppressBuffer(Store):
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield (key, new value) of the buffered updates, decoded, in byte order of keys."""
         for key, (_, value) in sorted(self._entries.items(), key=lambda entry: entry[0]):
-            yield self.key_serde.decode(key), None if value.new is None else self._decode(value.new)
+            yield self.key_serde.decode(key), self._value(value.new)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record. Raises StateError for a format that 2.4 and later did not write."""
@@ -192,7 +246,7 @@ class SuppressBuffer(Store):
         if versions[-1:] != [b"\x03"]:
             raise StateError(f"The changelog of {self.name} has a record of an unknown format: header v is not 03")
         buffered, time = decode_buffer_value(value)
-        self._place(time, key, buffered)
+        self._place(time, key, _headed(buffered, headers or []) if self._keeps_headers else buffered)
 
     def _drop_stale(self) -> None:
         """Remove queue entries of deleted keys once they are the majority: a standby never takes the head of the queue."""

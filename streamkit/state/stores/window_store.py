@@ -12,7 +12,7 @@ from streamkit.serdes.sides import Side, side_of
 from streamkit.state.definitions import BytesMap, ChangelogRecord, Query, Rows, StoreContext, StoreDef, StoredRow
 from streamkit.state.engines.segments import Segments, of_segments
 from streamkit.state.layouts import FIRST_SEQUENCE, MAX_LONG, pack_long, unpack_long
-from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, CacheEntry
+from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, CacheEntry, headers_of
 from streamkit.state.stores.changelogged import CachedMapStore, window_key_side
 from streamkit.state.stores.key_rows import KeyedOrder
 
@@ -33,7 +33,8 @@ class WindowStore(CachedMapStore):
     """Windows with the timestamp of their last update.
 
     In the map a row is key + start8, its value timestamp8 + value. In the changelog the key is key + start8 +
-    sequence4 with sequence 0, the value is plain, and the timestamp is the value's (for a deletion, the given one).
+    sequence4 with sequence 0, the value is plain, and the timestamp is the value's (for a deletion, the given one). With
+    `headers` a deletion there has the headers of the record (ChangeLoggingTimestampedWindowBytesStoreWithHeaders).
     The cache holds entries by `cache_key`. Option `time_ordered`: reads by time are cheap and come by (start, key), as
     stores that emit on close need (RocksDBTimeOrderedWindowStore, TimeOrderedCachingWindowStore).
     """
@@ -88,17 +89,20 @@ class WindowStore(CachedMapStore):
         """
         if self.cache is None:
             data = None if value is None else self._encode(value)
-            return self._write(key, start, pack_long(start), data, timestamp)
+            return self._write(key, start, pack_long(start), data, timestamp, context)
         if start > self._latest_cached:
             self._latest_cached = start
         self._cache_put(self.cache_key(key, start), value, timestamp, context)
         return True
 
-    def _write(self, key: bytes, start: int, suffix: bytes, data: bytes | None, timestamp: int) -> bool:
+    def _write(
+        self, key: bytes, start: int, suffix: bytes, data: bytes | None, timestamp: int, context: RecordContext
+    ) -> bool:
         kept = self._segments.put(start, key, suffix, None if data is None else pack_long(timestamp) + data)
         if not kept:
             self._dropped(DropReason.EXPIRED)
-        self._log(key + suffix + FIRST_SEQUENCE, data, timestamp, None)
+        headers = headers_of(context) if data is None and self.keeps_headers else None
+        self._log(key + suffix + FIRST_SEQUENCE, data, timestamp, headers)
         return kept
 
     def fetch(self, key: bytes, start: int) -> tuple[Value, int] | None:
@@ -324,7 +328,7 @@ class WindowStore(CachedMapStore):
         old = self._segments.get(start, raw + suffix) if self._send_old or data is None else None
         if self._forwards and data is None and old is None:
             return  # put and deleted within the cache
-        self._write(raw, start, suffix, data, timestamp)
+        self._write(raw, start, suffix, data, timestamp, context)
         if listener is not None:
             if value is None and data is not None:
                 value = self._decode(data)

@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -210,7 +211,7 @@ public final class Oracle {
                 driver.createOutputTopic(topic, new ByteArrayDeserializer(), new ByteArrayDeserializer())
                     .readRecordsToList()
                     .forEach(record -> lines.append(Data.text(Arrays.asList(topic, hex(record.key()), hex(record.value()),
-                        record.timestamp(), LOGS_HEADERS ? headers(record.getHeaders()) : null))).append('\n'));
+                        record.timestamp(), LOGS_HEADERS ? headers(record.getHeaders(), StandardCharsets.ISO_8859_1) : null))).append('\n'));
             }
         }
         return lines.toString();
@@ -236,17 +237,17 @@ public final class Oracle {
         line.put("key", Data.plain(record.getKey()));
         line.put("value", Data.plain(record.getValue()));
         line.put("timestamp", record.timestamp());
-        List<List<String>> headers = headers(record.getHeaders());
+        List<List<String>> headers = headers(record.getHeaders(), StandardCharsets.UTF_8);
         if (!headers.isEmpty()) {
             line.put("headers", headers);
         }
         return Data.text(line);
     }
 
-    private static List<List<String>> headers(Headers headers) {
+    private static List<List<String>> headers(Headers headers, Charset charset) {
         List<List<String>> texts = new ArrayList<>();
         for (Header header : headers) {
-            String value = header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8);
+            String value = header.value() == null ? null : new String(header.value(), charset);
             texts.add(Arrays.asList(header.key(), value));
         }
         return texts;

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.kstream.Windowed;
@@ -20,14 +21,19 @@ import org.apache.kafka.streams.processor.api.ProcessingContext;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.ProcessorSupplier;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.AggregationWithHeaders;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.SessionStoreWithHeaders;
 import org.apache.kafka.streams.state.StoreBuilder;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.TimestampedKeyValueStore;
+import org.apache.kafka.streams.state.TimestampedKeyValueStoreWithHeaders;
 import org.apache.kafka.streams.state.TimestampedWindowStore;
+import org.apache.kafka.streams.state.TimestampedWindowStoreWithHeaders;
 import org.apache.kafka.streams.state.ValueAndTimestamp;
+import org.apache.kafka.streams.state.ValueTimestampHeaders;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
@@ -154,6 +160,18 @@ final class Scripts {
         };
     }
 
+    /** Whether this version of Kafka Streams has stores with headers. */
+    private static final boolean HEADERS = hasHeaders();
+
+    private static boolean hasHeaders() {
+        try {
+            Class.forName("org.apache.kafka.streams.state.AggregationWithHeaders");
+            return true;
+        } catch (ClassNotFoundException e) {
+            return false;
+        }
+    }
+
     private interface Forward {
         void child(String name, Object value, long time);
 
@@ -245,13 +263,28 @@ final class Scripts {
             return at == 9 ? null : keys.get(at);
         }
 
-        /** What is put: the stores of tables hold times too, those of processors and sessions don't. */
+        /** What is put: the stores of tables hold times too, and with dsl.store.format headers; those of processors don't. */
         private Object row(long time) {
+            if (HEADERS && (store instanceof TimestampedKeyValueStoreWithHeaders<?, ?> || store instanceof TimestampedWindowStoreWithHeaders<?, ?>)) {
+                return ValueTimestampHeaders.make((Object) count, time, new RecordHeaders());
+            }
             boolean stamped = store instanceof TimestampedKeyValueStore<?, ?> || store instanceof TimestampedWindowStore<?, ?>;
             return stamped ? (Object) ValueAndTimestamp.make((Object) count, time) : (Object) count;
         }
 
+        /** What is put into a store of sessions. */
+        private Object aggregate() {
+            return HEADERS && store instanceof SessionStoreWithHeaders<?, ?>
+                ? AggregationWithHeaders.make((Object) count, new RecordHeaders()) : (Object) count;
+        }
+
         private static Object unwrapped(Object value) {
+            if (HEADERS && value instanceof ValueTimestampHeaders<?> row) {
+                return row.value();
+            }
+            if (HEADERS && value instanceof AggregationWithHeaders<?> row) {
+                return row.aggregation();
+            }
             return value instanceof ValueAndTimestamp<?> stamped ? stamped.value() : value;
         }
 
@@ -350,7 +383,7 @@ final class Scripts {
         private Object session(String word, Object key, long time, int[] numbers) {
             SessionStore<Object, Object> sessions = (SessionStore<Object, Object>) store;
             switch (word) {
-                case "sput" -> sessions.put(new Windowed<>(key, new SessionWindow(before(time, numbers[0]), time)), count);
+                case "sput" -> sessions.put(new Windowed<>(key, new SessionWindow(before(time, numbers[0]), time)), aggregate());
                 case "sclear" -> sessions.put(new Windowed<>(key, new SessionWindow(before(time, numbers[0]), time)), null);
                 case "sremove" -> sessions.remove(new Windowed<>(key, new SessionWindow(before(time, numbers[0]), time)));
                 case "sfetch" -> {

@@ -178,6 +178,7 @@ class SuppressOperator(Operator[Table]):
             logging=logging,
             topic_config=dict(step.get("config") or ()),
             changelog_topic=f"{store_name}-changelog" if logging else None,
+            options={"headers": True} if builder.store_defaults.headers else {},
         )
         work = _SuppressWork(upstream, store_name)
         shut_down = step.get("when_full", "shut_down" if final else "emit_early") == "shut_down"

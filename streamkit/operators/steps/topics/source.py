@@ -34,6 +34,7 @@ from streamkit.operators.core.step_stores import (
     is_named,
     refuse_nameless_ttl,
     refuse_ttl,
+    with_format,
     with_type,
 )
 from streamkit.state.definitions import StoreDef
@@ -170,7 +171,7 @@ def _definition(ctx: Context, description: SourceDescription, store: StoreOption
     refuse_nameless_ttl(store)
     named = store.name if store is not None else None
     name = named if named is not None else ctx.graph.names.store(f"{description.topics[0]}-")
-    return define_store(name, description.serdes, with_type(store, ctx.store_defaults.in_memory))
+    return with_format(define_store(name, description.serdes, with_type(store, ctx.store_defaults.in_memory)), ctx)
 
 
 # The ends of pipelines: `to` and `for_each`.
