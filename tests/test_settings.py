@@ -46,6 +46,8 @@ def names_in_code() -> set[str]:
 def test_every_setting_is_read_or_documented_as_without_effect() -> None:
     # Within `config` other properties of Config use these.
     own = {"processing.guarantee", "topology.optimization", "default.dsl.store", "dsl.store.suppliers.class"}
+    own |= {"enable.transactional.statestores", "statestore.uncommitted.max.bytes"}
+    own |= {"default.interactive.query.isolation.level"}
     in_code = names_in_code()
     read = {each.name for name, each in DECLARED.items() if {name, each.name} & in_code} | own
     marked = {each.name for each in DECLARED.values() if each.no_effect}

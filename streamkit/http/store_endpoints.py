@@ -81,7 +81,7 @@ def parameters_of(kind: str) -> tuple[Parameter, ...]:
             Parameter(high, high_meaning, "integer"),
         )
     headers = (_HEADERS,) if kind in _WITH_HEADERS else ()
-    return (*own, *headers, *_PAGE, _ISOLATION, *SCOPE)
+    return (*own, *_PAGE, *headers, _ISOLATION, *SCOPE)
 
 
 def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
