@@ -41,7 +41,7 @@ class Store:
         rows = self._page(Query("get", key=self._encode(key)))
         return rows[0].value if rows else None
 
-    def headers(self, key: Key) -> list[tuple[str, bytes | None]]:
+    def headers(self, key: object) -> list[tuple[str, bytes | None]]:
         """Return the headers of a key's row; none without a row (TimestampedKeyWithHeadersQuery). Raises QueryError without dsl.store.format: HEADERS."""
         rows = self._page(Query("get", key=self._encode(key), headers=True))
         return list(rows[0].headers or ()) if rows else []
