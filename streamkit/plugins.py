@@ -1,4 +1,4 @@
-"""Serdes, steps and rules of lint that installed packages add by entry points.
+"""Serdes, steps, functions and rules of lint that installed packages add by entry points.
 
 Entry points are searched only for names that are not streamkit's own: the search takes longer than checking a file.
 """
@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 SERDES = "streamkit.serdes"
 STEPS = "streamkit.steps"
+FUNCTIONS = "streamkit.functions"
 RULES = "streamkit.lint"
 
 T = TypeVar("T")
@@ -39,6 +40,21 @@ def load(group: str) -> dict[str, object]:
             log.warning(
                 "The plugin %s of %s can't be imported: %s: %s", point.name, package, type(error).__name__, error
             )
+    return found
+
+
+@cache
+def references(group: str) -> dict[str, tuple[str, str]]:
+    """Return module and attribute of a group's entry points by name, without an import."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, tuple[str, str]] = {}
+    for point in entry_points(group=group):
+        if point.name in found:
+            package = point.dist.name if point.dist is not None else point.value
+            log.warning("The plugin %s of %s is left out: another package has that name", point.name, package)
+        else:
+            found[point.name] = point.module, point.attr
     return found
 
 

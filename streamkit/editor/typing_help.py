@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from lsprotocol import types as lsp
 
-from streamkit import serdes
+from streamkit import plugins, serdes
 from streamkit.editor.cursor import cursor_at, keys_beside, word_end
 from streamkit.editor.knowledge import Knowledge, describe_type, know
 from streamkit.editor.project import Project
@@ -116,6 +116,10 @@ def _in_expression(known: Knowledge, line: int, column: int) -> list[lsp.Complet
     items = [(name, name, describe_type(type_), Kind.Variable) for name, type_ in names.items()]
     functions = known.model.functions if known.model is not None else {}
     items += [(name, name, "A function of the file.", Kind.Function) for name in functions]
+    items += [
+        (name, name, "A function of an installed package.", Kind.Function)
+        for name in plugins.references(plugins.FUNCTIONS)
+    ]
     items += [(name, name, f"`{each.signature}`\n\n{each.doc}", Kind.Function) for name, each in LIBRARY.items()]
     items += [
         (name, name, "", Kind.Keyword) for name in ("and", "or", "not", "in", "if", "else", "None", "True", "False")

@@ -4,25 +4,54 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from streamkit.errors import Problem
 from streamkit.expressions.calls import CallableRef
 from streamkit.expressions.expression import Function, Link, Linked
 from streamkit.expressions.piece import IMPURE, LAZY
 from streamkit.expressions.syntax import Source
-from streamkit.expressions.translate import BUDGET, CountedTranslator, Translator
+from streamkit.expressions.translate import BUDGET, FUNCTIONS, CountedTranslator, Translator
 
 _DEEPEST = 50
+_BUILT_IN = frozenset(FUNCTIONS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Functions(Mapping[str, Function]):
+    """The functions of a file, and those of installed packages."""
+
+    own: dict[str, Function]
+    installed: Mapping[str, Function]
+
+    def __getitem__(self, name: str) -> Function:
+        if name in self.own or name in _BUILT_IN:
+            return self.own[name]
+        return self.installed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from self.installed
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.installed)
 
 
 class Library(Mapping[str, Linked]):
     """All functions of a file, each checked once, on first use.
 
-    `problems` contains the problems of all functions; an expression that uses such a function reports them too.
+    `problems` contains the problems of all functions; an expression that uses such a function reports them too. installed: those of
+    installed packages, which are searched for names that neither the file nor the language has.
     """
 
-    def __init__(self, functions: Mapping[str, Function] | None = None, counts: bool = False):
-        self.functions = dict(functions or {})
+    def __init__(
+        self,
+        functions: Mapping[str, Function] | None = None,
+        installed: Mapping[str, Function] = MappingProxyType({}),
+        counts: bool = False,
+    ):
+        self.functions = _Functions(dict(functions or {}), installed)
         self.counts = counts
         self._counted: Library | None = None
         self._linked: dict[str, Linked] = {}
@@ -33,13 +62,22 @@ class Library(Mapping[str, Linked]):
     def counted(self) -> Library:
         """The same functions, translated with charges to a record's budget."""
         if self._counted is None:
-            self._counted = Library(self.functions, counts=True)
+            self._counted = Library(self.functions.own, self.functions.installed, counts=True)
         return self._counted
+
+    def add(self, function: Function) -> str:
+        """Add a function that a topology in Python passes; return its name, which no other function has."""
+        name, number = function.name, 2
+        while name in _BUILT_IN or self.functions.own.get(name, function).call != function.call:
+            name, number = f"{function.name}{number}", number + 1
+        for library in (self, self.counted):
+            library.functions.own[name] = replace(function, name=name)
+        return name
 
     @property
     def problems(self) -> list[Problem]:
         """Every problem of every function."""
-        for name in self.functions:
+        for name in self.functions.own:
             self.get(name)
         return self._problems
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from streamkit import config as settings
-from streamkit import serdes
+from streamkit import plugins, serdes
 from streamkit.config.settings import BY_DURATION, POLICIES, OffsetReset
 from streamkit.errors import ConfigError
 from streamkit.expressions import Expression, Function, Library
 from streamkit.expressions.calls import Usage
 from streamkit.operators.core import fields
-from streamkit.operators.core.parsed_values import Ref
+from streamkit.operators.core.parsed_values import CallRef, Ref
 from streamkit.spec import steps, yaml_reader
 from streamkit.spec.call_readers import called_options
 from streamkit.spec.store_entries import OWN_KEYS, TOPIC_STORES, check_keys, put_config, topic_config, topic_store_ref
@@ -147,16 +148,30 @@ def _timestamp(reader: Reader, node: Node) -> Expression | str | Bad:
 # -- Functions and stores ------------------------------------------------------------------------------------------
 
 
-def read_functions(reader: Reader, node: Node) -> dict[str, Function]:
-    """Return the functions of the file by name, and let `reader` use them in expressions."""
+class _Installed(Mapping[str, Function]):
+    """The functions of installed packages (entry points `streamkit.functions`)."""
+
+    def __getitem__(self, name: str) -> Function:
+        module, attribute = plugins.references(plugins.FUNCTIONS)[name]
+        return Function(name, call=CallRef(module, attribute, ""))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(plugins.references(plugins.FUNCTIONS))
+
+    def __len__(self) -> int:
+        return len(plugins.references(plugins.FUNCTIONS))
+
+
+def read_functions(reader: Reader, node: Node | None) -> dict[str, Function]:
+    """Return the functions of the file by name, and let `reader` use them and those of installed packages in expressions."""
     found: dict[str, Function] = {}
-    for name, (key, body) in reader.entries(node, "'functions'").items():
+    for name, (key, body) in (reader.entries(node, "'functions'") if node is not None else {}).items():
         if yaml_reader.IDENTIFIER.fullmatch(name):
             reader.define("function", name, key)
             put(found, name, _function(reader, name, key, body))
         else:
             reader.report(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
-    library = Library(found)
+    library = Library(found, _Installed())
     reader.functions = library
     reader.problems.extend(library.problems)
     # The places of problems are found; the functions of the model must be picklable.
