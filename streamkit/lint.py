@@ -95,8 +95,8 @@ class Subject:
         return [part for part in self.parts if isinstance(part, Step)]
 
     def is_own(self, position: Position | None) -> TypeGuard[Position]:
-        """Return whether a place is in the file itself: what an included file has may be for other topologies."""
-        return position is not None and position.file not in self.model.included
+        """Return whether a place is in the file itself: what an included file or a plugin has may be for other topologies."""
+        return position is not None and position.file == self.model.file
 
     def line(self, position: Position) -> str:
         """Return the text of a line."""
@@ -104,8 +104,8 @@ class Subject:
         return lines[position.line - 1] if position.line <= len(lines) else ""
 
     def lines_of(self, file: str) -> list[str]:
-        """Return the lines of the topology's file, or of one that it includes."""
-        return self.model.included[file].splitlines() if file in self.model.included else self.source_lines
+        """Return the lines of the topology's file, or of one that it includes; none of a plugin's step."""
+        return self.source_lines if file == self.model.file else self.model.included.get(file, "").splitlines()
 
 
 def _walk(value: object) -> Iterator[object]:

@@ -1,6 +1,7 @@
 """The classes for plugins: for steps, the pieces of their code, and rules.
 
-A package registers what it adds by entry points: `streamkit.serdes`, `streamkit.steps` (an Operator) and `streamkit.lint` (a Rule).
+A package registers what it adds by entry points: `streamkit.serdes`, `streamkit.steps` (a ComposedStep or
+an Operator), `streamkit.functions` (a callable) and `streamkit.lint` (a Rule).
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from streamkit.operators.core.fields import (
     Duration,
     Expr,
     Field,
+    FieldValue,
+    Flag,
+    Fraction,
     Integer,
+    PipelineRef,
+    SerdeField,
+    StoreField,
     Text,
 )
 from streamkit.operators.core.frozen import frozen
@@ -25,6 +32,7 @@ from streamkit.operators.core.operator import BuildError, Context, Example, Oper
 from streamkit.operators.core.parsed_values import (
     Step,
 )
+from streamkit.spec.composed_steps import ComposedStep
 
 __all__ = [
     "KEY_SERDE",
@@ -33,19 +41,26 @@ __all__ = [
     "BuildError",
     "Choice",
     "CodeWriter",
+    "ComposedStep",
     "Context",
     "Duration",
     "Example",
     "Expr",
     "Field",
+    "FieldValue",
+    "Flag",
+    "Fraction",
     "Integer",
     "Node",
     "Operator",
+    "PipelineRef",
     "Processor",
     "ProcessorGraphNode",
     "Rule",
+    "SerdeField",
     "Slot",
     "Step",
+    "StoreField",
     "Stream",
     "Subject",
     "Text",

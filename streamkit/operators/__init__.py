@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamkit import plugins
-from streamkit.operators.core.operator import AnyOperator, Operator
+from streamkit.operators.core.operator import AnyOperator, StepDeclaration
 from streamkit.operators.steps.aggregations.aggregate import AggregateOperator
 from streamkit.operators.steps.aggregations.cogroup import CogroupOperator
 from streamkit.operators.steps.aggregations.count import CountOperator
@@ -77,14 +77,14 @@ OPERATORS: dict[str, AnyOperator] = {
 }
 
 
-def _made(name: str, entry: object) -> AnyOperator:
-    operator = entry() if isinstance(entry, type) else entry
-    if not isinstance(operator, Operator):
-        raise TypeError(f"expected an Operator, not {type(operator).__name__}")
-    if operator.name != name:
-        raise TypeError(f"the entry point is named {name}, but the step {operator.name}")
-    return operator
+def _made(name: str, entry: object) -> StepDeclaration:
+    step = entry() if isinstance(entry, type) else entry
+    if not isinstance(step, StepDeclaration):
+        raise TypeError(f"expected an Operator or a ComposedStep, not {type(step).__name__}")
+    if step.name != name:
+        raise TypeError(f"the entry point is named {name}, but the step {step.name}")
+    return step
 
 
-STEPS = plugins.WithPlugins(OPERATORS, plugins.STEPS, _made)
-"""The operators, and those of installed plugins (entry points `streamkit.steps`)."""
+STEPS = plugins.WithPlugins[StepDeclaration](OPERATORS, plugins.STEPS, _made)
+"""The operators, and the steps of installed plugins (entry points `streamkit.steps`)."""

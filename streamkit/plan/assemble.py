@@ -21,6 +21,7 @@ from streamkit.operators.core.operator import (
     AnySerde,
     Branches,
     BuildError,
+    Operator,
     StoreDefaults,
     Stream,
     TopicStore,
@@ -171,6 +172,7 @@ class Assembler:
         if upstream is None:
             return None
         operator = STEPS[step.operator]
+        assert isinstance(operator, Operator), "composed steps are written out when a file is read"
         saved = self.graph.origin, self.graph.on_error
         self.graph.origin = StepRef(step.pipeline, step.operator, step.position)
         self.graph.on_error = self._on_error(step)

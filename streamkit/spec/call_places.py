@@ -12,7 +12,6 @@ from itertools import islice
 from types import FrameType
 from typing import NamedTuple
 
-from streamkit.errors import Within
 from streamkit.spec.yaml_nodes import Source
 
 _OWN = ("streamkit.spec", "streamkit.api", "streamkit.operators")
@@ -48,15 +47,13 @@ class Place(NamedTuple):
 class CallPlace:
     """The place of one call, and of its arguments.
 
-    line, end_line: from 1; column, end_column: in bytes of UTF-8, as Python has them. within: of a call in the code of a step,
-    the use of that step.
+    line, end_line: from 1; column, end_column: in bytes of UTF-8, as Python has them.
     """
 
-    def __init__(self, file: str, lines: tuple[int, int], columns: tuple[int, int], within: Within | None = None):
+    def __init__(self, file: str, lines: tuple[int, int], columns: tuple[int, int]):
         self.file = file
         self.lines = lines
         self.columns = columns
-        self.within = within
         self._found: tuple[Place, dict[str, Place]] | None = None
 
     @property
@@ -80,8 +77,7 @@ class CallPlace:
             # The text is not known, as in an interactive session: a text of blanks has the same lines and columns.
             source = Source("\n" * (self.lines[0] - 1) + " " * self.columns[0], self.file)
             at = len(source.text)
-            return Place(self._inside(source), at, at), {}
-        source = self._inside(source)
+            return Place(source, at, at), {}
         start, end = (_offset(source, *place) for place in zip(self.lines, self.columns, strict=True))
         tree = _parsed(source.text[start:end])
         whole = Place(source, start, start)
@@ -94,14 +90,11 @@ class CallPlace:
         arguments |= {each.arg: each.value for each in tree.keywords if each.arg is not None}
         return whole, {name: _located(source, start, each) for name, each in arguments.items()}
 
-    def _inside(self, source: Source) -> Source:
-        return source if self.within is None else source.inside(self.within)
-
 
 def calling_place() -> CallPlace:
     """Return the place of the call in the user's code from which this function is called through streamkit's own functions."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_back is not None and _is_own(frame):
+    while frame is not None and frame.f_back is not None and is_own(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     assert frame is not None
     code = frame.f_code
@@ -110,9 +103,9 @@ def calling_place() -> CallPlace:
     return CallPlace(code.co_filename, (line, end_line or line), (column or 0, end_column or 0))
 
 
-def _is_own(frame: FrameType) -> bool:
-    name: str = frame.f_globals.get("__name__", "")
-    return any(name == package or name.startswith(package + ".") for package in _OWN)
+def is_own(module: str) -> bool:
+    """Return whether a module is between the user's call and its recording."""
+    return any(module == package or module.startswith(package + ".") for package in _OWN)
 
 
 def folder_of(file: str) -> str:

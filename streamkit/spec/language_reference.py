@@ -19,7 +19,7 @@ from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import SECTIONS
 from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields as kinds
-from streamkit.operators.core.operator import AnyOperator, Example
+from streamkit.operators.core.operator import Example, StepDeclaration
 from streamkit.spec.macros import TYPES
 from streamkit.spec.markdown import block, cell
 
@@ -60,7 +60,7 @@ _KINDS: dict[type, str] = {
 
 def pages() -> dict[str, str]:
     """Return the generated part of each page, by the name of its file."""
-    groups: dict[str, list[AnyOperator]] = {}
+    groups: dict[str, list[StepDeclaration]] = {}
     for operator in _registered():
         groups.setdefault(group_of(operator), []).append(operator)
     found = {f"{group}.md": render(operators) for group, operators in groups.items()}
@@ -69,17 +69,17 @@ def pages() -> dict[str, str]:
     return {"README.md": _index(groups), "functions.md": _functions(), "macros.md": describe_macros(), **found}
 
 
-def group_of(operator: AnyOperator) -> str:
+def group_of(operator: StepDeclaration) -> str:
     """Return the group of a step, after which its page is called: the package of its module."""
     return type(operator).__module__.split(".")[-2]
 
 
-def render(operators: Iterable[AnyOperator]) -> str:
+def render(operators: Iterable[StepDeclaration]) -> str:
     """Return the sections of operators, in the order given."""
     return "\n\n".join(map(describe_operator, operators)) + "\n"
 
 
-def _index(groups: dict[str, list[AnyOperator]]) -> str:
+def _index(groups: dict[str, list[StepDeclaration]]) -> str:
     lines = ["## Steps", ""]
     for group, operators in groups.items():
         steps = " ".join(f"[`{operator.name}`]({group}.md#{operator.name})" for operator in operators)
@@ -112,7 +112,7 @@ def _function_examples(function: LibraryFunction) -> str:
     return cell("<br>".join(f"`{written}` is `{shown}`" for written, shown in function.examples))
 
 
-def describe_operator(operator: AnyOperator) -> str:
+def describe_operator(operator: StepDeclaration) -> str:
     """Return the section of a step: its summary, its options, and examples."""
     parts = [f"## `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
     if operator.main:
@@ -129,7 +129,7 @@ def describe_operator(operator: AnyOperator) -> str:
     return "\n\n".join(parts)
 
 
-def examples_of(operator: AnyOperator) -> list[Example]:
+def examples_of(operator: StepDeclaration) -> list[Example]:
     """Return the examples of a step: `example`, or those of NAME.yaml beside its module. Raises UsageError for a malformed file."""
     example = getattr(operator, "example", None)
     package = type(operator).__module__.rpartition(".")[0]
@@ -196,7 +196,7 @@ def _words(accepts: Iterable[str]) -> str:
     return ", ".join(name.replace("_", " ") for name in accepts)
 
 
-def _registered() -> list[AnyOperator]:
+def _registered() -> list[StepDeclaration]:
     return list(OPERATORS.values())
 
 

@@ -12,18 +12,23 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from symtable import SymbolTable, symtable
 
 from streamkit import durations
 from streamkit.durations import LONGEST
 from streamkit.errors import ConfigError, Problem, TopologyError, Within
+from streamkit.expressions import Function
+from streamkit.expressions.calls import Usage
 from streamkit.expressions.syntax import Source as ExpressionText
-from streamkit.spec.call_readers import is_call
-from streamkit.spec.topology_model import Macro, Parameter
+from streamkit.operators.core.parsed_values import CallRef
+from streamkit.spec.call_readers import is_call, passed_ref
+from streamkit.spec.topology_model import CallSite, Macro, Parameter
 from streamkit.spec.yaml_nodes import MAX_DEPTH, MAX_NODES, Argument, Node, Source, locator
 from streamkit.spec.yaml_reader import (
     BAD,
     IDENTIFIER,
+    TEXTS,
     VARIABLE,
     Bad,
     Reader,
@@ -193,42 +198,42 @@ def _holes(steps: Node) -> Iterator[tuple[Node, int, str]]:
 # -- Uses ----------------------------------------------------------------------------------------------------------
 
 
-def expanded(reader: Reader, items: list[Node]) -> list[Node]:
-    """Return the entries of a list of steps, with the steps of macros in place of their uses."""
-    found: list[Node] = []
-    for item in items:
-        key, body = item.value[0] if item.kind == "mapping" and len(item.value) == 1 else (item, None)
-        name = reader.value(key) if key.kind == "scalar" and reader.macros else None
-        macro = reader.macros.get(name) if isinstance(name, str) else None
-        if macro is None:
-            found.append(item)
-            continue
-        steps = _steps(reader, macro, key, body)
-        if steps is BAD:
-            reader.incomplete.add(reader.pipeline)
-        else:
-            found += expanded(reader, steps)
-    return found
-
-
-def _steps(reader: Reader, macro: Macro, key: Node, body: Node | None) -> list[Node] | Bad:
+def steps_of(reader: Reader, macro: Macro, key: Node, body: Node | None) -> list[Node] | Bad:
     """Return the steps of a macro, copied for one use."""
     reader.used_macros.add(macro.name)
     reader.use("macro", macro.name, key)
-    around = key.source.macros
-    if macro.name in around:
-        circle = " -> ".join([*around[around.index(macro.name) :], macro.name])
-        return reader.report(key, f"The macro {macro.name!r} ({macro.position}) uses itself: {circle}")
-    if len(around) >= MOST_MACROS:
-        return reader.report(key, f"Macros use each other over {MOST_MACROS} levels deep")
+    if is_too_deep(reader, key, macro.name, f"The macro {macro.name!r} ({macro.position})"):
+        return BAD
     scope = _scope(reader, macro, key, body)
     if scope is BAD or macro.steps is None:
         return BAD
-    source = macro.steps.source.inside(Within(f"in the macro {macro.name!r}, used in", key.position))
-    source.scope = scope
-    source.macros = (*around, macro.name)
-    steps: list[Node] = _Copier(reader, lambda _: source).copied(macro.steps).value
-    return steps
+    return written_out(reader, macro.steps, key, Within(f"in the macro {macro.name!r}, used in", key.position), scope)
+
+
+def is_too_deep(reader: Reader, key: Node, name: str, what: str) -> bool:
+    """Report a use of a macro or a composed step within itself, or within too many others; return whether it is one."""
+    around = key.source.macros
+    if name in around:
+        circle = " -> ".join([*around[around.index(name) :], name])
+        reader.report(key, f"{what} uses itself: {circle}")
+    elif len(around) >= MOST_MACROS:
+        reader.report(key, f"Macros use each other over {MOST_MACROS} levels deep")
+    else:
+        return False
+    return True
+
+
+def written_out(reader: Reader, steps: Node, key: Node, within: Within, scope: Mapping[str, Argument]) -> list[Node]:
+    """Return copies of a list of steps for the use at `key`, with the arguments of a scope in place of `${NAME}`."""
+    around = (*key.source.macros, key.value)
+
+    def source_of(source: Source) -> Source:
+        made = source.inside(within)
+        made.scope, made.macros = scope, around
+        return made
+
+    copies: list[Node] = _Copier(reader, cache(source_of)).copied(steps).value
+    return copies
 
 
 def _scope(reader: Reader, macro: Macro, key: Node, body: Node | None) -> dict[str, Argument] | Bad:
@@ -345,9 +350,11 @@ def filled(reader: Reader, node: Node) -> ScalarValue | Bad:
 
 def _expression_value(reader: Reader, argument: Argument) -> ScalarValue | Bad:
     node, type_ = argument
-    if node.kind != "scalar" or type_ in (*_LISTS, "stream", "serde"):
+    if node.kind != "scalar" or type_ not in ("expression", *TEXTS):
         what = "a call" if type_ == "expression" else type_
         return reader.report(node, f"An expression can't contain {what}; name a call in 'functions'")
+    if node.ref is not None:
+        return _passed(reader, node, node.ref)
     if has_arguments(node) and type_ == "expression":
         return _with_arguments(reader, node)
     value = reader.value(node)
@@ -360,6 +367,14 @@ def _expression_value(reader: Reader, argument: Argument) -> ScalarValue | Bad:
         except ConfigError as error:  # checked at the use, unless it is the text of an outer macro
             return reader.report(node, f"{error}, not {reader.kind(node)}")
     return repr(value) if isinstance(value, str) and kind != "expression" else value
+
+
+def _passed(reader: Reader, node: Node, passed: CallRef) -> str:
+    """Return the call of a function that a topology in Python passes as an argument."""
+    ref = passed_ref(reader, passed, node.position)
+    reader.calls.append(CallSite(ref, Usage(), "an argument"))
+    name, bracket, rest = node.value.partition("(")
+    return f"{reader.functions.add(Function(name, call=ref))}{bracket}{rest}"
 
 
 def _with_arguments(reader: Reader, node: Node) -> str | Bad:

@@ -9,18 +9,18 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 from streamkit.errors import Problem
 from streamkit.expressions.calls import ANY_POSITIONAL, KEYWORD, POSITIONAL, PythonObject, signature_of
 from streamkit.expressions.translate import FUNCTIONS
 from streamkit.operators import STEPS
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import StepDeclaration
 from streamkit.operators.core.parsed_values import CallRef
 from streamkit.spec.call_places import CallPlace, Place, calling_place, folder_of, inner, plain_name, python_name
 from streamkit.spec.steps import ADDING
@@ -65,12 +65,6 @@ class Branch:
     predicate: object
     then: Callable[..., object] | None = None
     chained: bool = False
-
-
-class Given(NamedTuple):
-    """An option of a step that composes others, to be passed on to their methods."""
-
-    node: Node
 
 
 @dataclass(eq=False)
@@ -153,11 +147,22 @@ def record_branches(stream: RecordedStream, call: Call, made: type[RecordedStrea
 
 
 class NodeWriter:
-    """Turns the values of calls into nodes. name_of: returns the name of a stream's pipeline, None for one of another topology."""
+    """Turns the values of calls into nodes.
 
-    def __init__(self, name_of: Callable[[RecordedStream], str | None], problems: list[Problem]):
+    name_of: returns the name of a stream's pipeline, None for one of another topology. parameters: the names whose `${NAME}` in a
+    text is an argument; any other `${` is a part of the text.
+    """
+
+    def __init__(
+        self,
+        name_of: Callable[[RecordedStream], str | None],
+        problems: list[Problem],
+        parameters: Collection[str] = (),
+    ):
         self._name_of = name_of
         self.problems = problems
+        names = "|".join(parameters)
+        self._escaped = partial(re.compile(rf"\$\{{(?!({names})\}})" if names else r"\$\{").sub, "$${")
 
     def report(self, place: Place, message: str) -> Node:
         """Add a problem and return a node for the value, about which nothing else is reported."""
@@ -182,8 +187,6 @@ class NodeWriter:
 
     def value(self, value: object, place: Place, kind: fields.Kind | None = None) -> Node:
         """Return the node of an argument for a field of some kind."""
-        if isinstance(value, Given):
-            return value.node
         if isinstance(value, RecordedStream):
             name = self._name_of(value)
             if name is None:
@@ -198,7 +201,7 @@ class NodeWriter:
         if value is None or isinstance(value, bool | int | float):
             return self.scalar(_yaml(value), place.beginning, plain=True)
         if isinstance(value, str):
-            return self.scalar(value.replace("${", "$${"), place)
+            return self.scalar(self._escaped(value), place)
         if isinstance(value, timedelta):
             return self.scalar(f"{value // timedelta(milliseconds=1)}ms", place.beginning)
         if isinstance(value, os.PathLike):
@@ -356,7 +359,7 @@ def _stores_of(call: Call, kinds: Mapping[str, fields.Kind]) -> dict[str, object
 # -- From calls to steps and pipelines -----------------------------------------------------------------------------
 
 
-def positional_field(operator: AnyOperator) -> fields.Field | None:
+def positional_field(operator: StepDeclaration) -> fields.Field | None:
     """Return the field of a step that may be given without its name: the main one, or the first that is required."""
     main = next((each for each in operator.fields if each.name == operator.main), None)
     return main or next((each for each in operator.fields if each.required), None)
@@ -381,7 +384,7 @@ class StepWriter(NodeWriter):
         key = self.scalar(call.name, whole)
         return Node("mapping", [(key, body)], whole.start, whole.start, whole.source)
 
-    def _options(self, call: Call, operator: AnyOperator | None) -> dict[str, Node]:
+    def _options(self, call: Call, operator: StepDeclaration | None) -> dict[str, Node]:
         kinds = {each.name: each.kind for each in operator.fields} if operator is not None else {}
         first = positional_field(operator) if operator is not None else None
         entries: dict[str, Node] = {}
@@ -401,7 +404,7 @@ class StepWriter(NodeWriter):
         return entries
 
     @staticmethod
-    def _is_direct_call(call: Call, operator: AnyOperator) -> bool:
+    def _is_direct_call(call: Call, operator: StepDeclaration) -> bool:
         """Return whether a function is called with what the step passes, as `call` is, and not in an expression."""
         first = positional_field(operator)
         given = call.positional[0] if call.positional else call.options.get(operator.main or "")

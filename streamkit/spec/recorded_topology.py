@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from streamkit.errors import Problem
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import StepDeclaration
 from streamkit.spec import topology_file
 from streamkit.spec.call_places import CallPlace, Place, folder_of, python_name
 from streamkit.spec.recorded_calls import (
@@ -61,7 +61,7 @@ class RecordedTopology:
 
     def load(
         self,
-        operators: Mapping[str, AnyOperator] | None = None,
+        operators: Mapping[str, StepDeclaration] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> TopologyModel:
         """Return the model. Raises TopologyError with every problem."""

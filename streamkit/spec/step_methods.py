@@ -16,7 +16,7 @@ from typing import get_args
 
 from streamkit.operators import OPERATORS
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator, Upstream
+from streamkit.operators.core.operator import StepDeclaration, Upstream
 from streamkit.spec.call_places import python_name
 from streamkit.spec.recorded_calls import positional_field
 
@@ -85,7 +85,7 @@ def methods(kind: str) -> Iterator[Method]:
             yield method(operator, kind)
 
 
-def method(operator: AnyOperator, kind: str) -> Method:
+def method(operator: StepDeclaration, kind: str) -> Method:
     """Return the method of a step on upstreams of a kind."""
     first = positional_field(operator)
     found = [_parameter(each, each is first) for each in operator.fields if not _is_replaced(operator, each)]
@@ -100,11 +100,11 @@ def method(operator: AnyOperator, kind: str) -> Method:
         )
     )
     return Method(
-        python_name(operator.name), operator.name, tuple(found), _result(operator, kind), _plain(operator.summary)
+        python_name(operator.name), operator.name, tuple(found), result_of(operator, kind), _plain(operator.summary)
     )
 
 
-def _is_replaced(operator: AnyOperator, field: fields.Field) -> bool:
+def _is_replaced(operator: StepDeclaration, field: fields.Field) -> bool:
     """Return whether a function in place of the main expression does what a field is for."""
     main = next((each for each in operator.fields if each.name == operator.main), None)
     return field.name == "call" and main is not None and isinstance(main.kind, fields.Expr)
@@ -124,14 +124,20 @@ def _quoted(word: str) -> str:
     return f'"{word}"'
 
 
-def _result(operator: AnyOperator, kind: str) -> str:
+def result_of(operator: StepDeclaration, kind: str) -> str:
     """Return the class of the result of a step: that of the upstream if the step may return it, else the only or the similar one."""
-    names = re.findall(r"\w+", str(type(operator).build.__annotations__["return"]))
+    names = [word for word in annotation_words(operator) if word in CLASSES.values()]
     own = CLASSES[kind]
     if own in names or len(names) == 1:
         return own if own in names else names[0]
     stem = kind.rpartition("_")[2].removesuffix("ed")
     return next(CLASSES[each] for each in CLASSES if CLASSES[each] in names and each.rpartition("_")[2] == stem)
+
+
+def annotation_words(operator: StepDeclaration) -> list[str]:
+    """Return the words of the annotation of a step's result; none without one."""
+    annotations: dict[str, object] = getattr(operator, "build").__annotations__  # noqa: B009 -- of two classes of steps
+    return re.findall(r"\w+", str(annotations.get("return", "")))
 
 
 def _plain(text: str) -> str:
@@ -155,13 +161,13 @@ from typing import Literal, TypeAlias
 
 from streamkit.api.protocols import Serde
 from streamkit.spec.recorded_calls import Branch as Branch
-from streamkit.spec.recorded_calls import Given, PythonCall, RecordedStream
+from streamkit.spec.recorded_calls import PythonCall, RecordedStream
 
-Expression: TypeAlias = str | int | float | bool | Callable[..., object] | PythonCall | Given
+Expression: TypeAlias = str | int | float | bool | Callable[..., object] | PythonCall
 """An expression of the language as text, a constant, or a function."""
-SerdeSpec: TypeAlias = str | Mapping[str, object] | type[Serde] | Given
+SerdeSpec: TypeAlias = str | Mapping[str, object] | type[Serde]
 """A serde by name or with its arguments, or the class of one."""
-StoreSpec: TypeAlias = str | Mapping[str, object] | Given
+StoreSpec: TypeAlias = str | Mapping[str, object]
 """The name of a store, or its options."""
 Duration: TypeAlias = str | int | timedelta
 """Text such as `5m`, or milliseconds."""
@@ -210,6 +216,8 @@ class Branches(AnyStream):
 '''
 
 _JOINABLE = '''
+CLASSES_BY_NAME: Mapping[str, type[AnyStream]]
+"""The classes above."""
 Joinable: TypeAlias = Stream | Table | GlobalTable
 """The other side of a join."""
 '''

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamkit import expressions, serdes
 from streamkit.durations import LONGEST
-from streamkit.errors import Position, StreamkitError, TopologyError
+from streamkit.errors import Position, Problem, StreamkitError, TopologyError, Within
 from streamkit.expressions import Expression, Function
 from streamkit.expressions.calls import Usage
 from streamkit.graph.physical_topology import OnError
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import AnyOperator, Operator, StepDeclaration
 from streamkit.operators.core.parsed_values import (
     BatchCall,
     BranchSpec,
@@ -35,7 +36,7 @@ from streamkit.spec import macros, yaml_reader
 from streamkit.spec.call_readers import batch_call, call_ref, called_options, is_call, passed_ref
 from streamkit.spec.store_entries import store_options, topic_config
 from streamkit.spec.topology_model import CallSite
-from streamkit.spec.yaml_nodes import Node, locator, quoted
+from streamkit.spec.yaml_nodes import Argument, Node, locator, quoted
 from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, put
 from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
@@ -55,7 +56,7 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
     if reader.nesting >= MOST_LISTS:
         reader.report(node, f"Branches are nested over {MOST_LISTS} levels deep")
         return ()
-    items = macros.expanded(reader, reader.items(node, what))
+    items = _written_out(reader, reader.items(node, what))
     reader.nesting += 1
     for index, item in enumerate(items):
         step = _step(reader, item, index)
@@ -71,6 +72,76 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
             reader.report(items[index + 1], message)
     reader.nesting -= 1
     return tuple(found)
+
+
+class SubstitutedStep(StepDeclaration, ABC):
+    """A step that is read as other steps, as a macro is."""
+
+    @abstractmethod
+    def steps(self, options: Mapping[str, object], parameters: Collection[str], problems: list[Problem]) -> Node | None:
+        """Return a list of steps, in which `${NAME}` is the option of that name; adds mistakes to `problems`.
+
+        options: by name, those in `parameters` as the text `${NAME}`. None after a mistake.
+        """
+
+
+def _written_out(reader: Reader, items: list[Node]) -> list[Node]:
+    """Return the entries of a list of steps, with the steps of macros and of substituted steps in place of their uses."""
+    found: list[Node] = []
+    for item in items:
+        key, body = item.value[0] if item.kind == "mapping" and len(item.value) == 1 else (item, None)
+        name = reader.value(key) if key.kind == "scalar" else None
+        macro = reader.macros.get(name) if isinstance(name, str) else None
+        step = reader.operators.get(name) if isinstance(name, str) and macro is None else None
+        if macro is not None:
+            steps = macros.steps_of(reader, macro, key, body)
+        elif isinstance(step, SubstitutedStep):
+            steps = _substitute(reader, step, key, body)
+        else:
+            found.append(item)
+            continue
+        if steps is BAD:
+            reader.incomplete.add(reader.pipeline)
+        else:
+            found += _written_out(reader, steps)
+    return found
+
+
+_PLAIN = (
+    fields.Text, fields.Integer, fields.Fraction, fields.Flag, fields.Choice, fields.Duration, fields.SignedDuration,
+)  # fmt: skip
+"""The kinds of fields whose values a substituted step gets; of the others it gets the place of the argument."""
+
+
+def _substitute(reader: Reader, step: SubstitutedStep, key: Node, body: Node | None) -> list[Node] | Bad:
+    """Return the steps for one use of a step."""
+    what = f"The step {step.name!r}"
+    if macros.is_too_deep(reader, key, step.name, what):
+        return BAD
+    before = len(reader.problems)
+    nodes = _option_nodes(reader, step, body, ())
+    if nodes is None:
+        return BAD
+    _report_missing(reader, step, key, body, nodes)
+    options: Options = {field.name: field.default for field in step.fields}
+    scope: dict[str, Argument] = {}
+    for field in step.fields:
+        node = nodes.get(field.name)
+        if node is not None and isinstance(field.kind, _PLAIN):
+            put(options, field.name, read(reader, field.kind, node, f"{field.name!r} of {step.name!r}"))
+        elif node is not None:
+            is_expression = isinstance(field.kind, fields.Expr)
+            if is_expression:
+                macros.TYPES["expression"].check(reader, node, f"{field.name!r} of {step.name!r}")
+            scope[field.name] = Argument(node, "expression" if is_expression else type(field.kind).__name__.lower())
+            options[field.name] = f"${{{field.name}}}"
+    if len(reader.problems) > before:
+        return BAD
+    within = Within(f"in the step {step.name!r}, used in", key.position)
+    problems: list[Problem] = []
+    made = step.steps(options, scope, problems)
+    reader.problems += [Problem(replace(each.position, within=within), each.message) for each in problems]
+    return BAD if made is None or problems else macros.written_out(reader, made, key, within, scope)
 
 
 def _check_default(reader: Reader, step: Step) -> None:
@@ -99,6 +170,7 @@ def _step(reader: Reader, node: Node, index: int) -> Step | Bad:
     operator = reader.operators.get(name)
     if operator is None:
         return reader.report(key, f"There is no step {name!r}{_nearest_step(reader, name)}")
+    assert isinstance(operator, Operator), "substituted steps have been written out"
     return _known_step(reader, operator, key, body, index)
 
 
@@ -124,23 +196,35 @@ def _known_step(reader: Reader, operator: AnyOperator, key: Node, body: Node | N
             continue
         field = next(field for field in operator.fields if field.name == name)
         put(options, name, read(reader, field.kind, node, f"{name!r} of {operator.name!r}"))
-    given = [key.value for key, _ in body.value if key.kind == "scalar"] if body and body.kind == "mapping" else []
-    for field in operator.fields:
-        missing = field.required and field.name not in nodes
-        if missing and not is_misspelt(field.name, given, [each.name for each in operator.fields]):
-            reader.report(key, f"The step {operator.name!r} needs {field.name!r}{_hint(operator, field)}")
+    _report_missing(reader, operator, key, body, nodes)
     step = Step(operator.name, key.position, options, positions, on_error or None, reader.pipeline, index)
     if len(reader.problems) == before:  # options are checked together if each is valid by itself
         reader.problems.extend(operator.check(step))
     return step
 
 
-def _hint(operator: AnyOperator, field: fields.Field) -> str:
+def _report_missing(
+    reader: Reader, operator: StepDeclaration, key: Node, body: Node | None, nodes: Mapping[str, Node]
+) -> None:
+    """Report required options that a step lacks, unless one is misspelt."""
+    given = [each.value for each, _ in body.value if each.kind == "scalar"] if body and body.kind == "mapping" else []
+    for field in operator.fields:
+        missing = field.required and field.name not in nodes
+        if missing and not is_misspelt(field.name, given, [each.name for each in operator.fields]):
+            reader.report(key, f"The step {operator.name!r} needs {field.name!r}{_hint(operator, field)}")
+
+
+def _hint(operator: StepDeclaration, field: fields.Field) -> str:
     return f"; write {operator.name}: …" if field.name == operator.main else ""
 
 
-def _option_nodes(reader: Reader, operator: AnyOperator, body: Node | None) -> dict[str, Node] | None:
-    """Return the nodes of a step's options by name, the main argument by its field's name; None after a problem."""
+def _option_nodes(
+    reader: Reader, operator: StepDeclaration, body: Node | None, more: tuple[str, ...] = ("on_error",)
+) -> dict[str, Node] | None:
+    """Return the nodes of a step's options by name, the main argument by its field's name; None after a problem.
+
+    more: keys beside its fields.
+    """
     if body is None or reader.is_null(body):
         return {}
     names_of_fields = [field.name for field in operator.fields]
@@ -149,10 +233,12 @@ def _option_nodes(reader: Reader, operator: AnyOperator, body: Node | None) -> d
         return {operator.main: body}
     if is_main:
         keys = ", ".join(names_of_fields)
-        example = f"; write {operator.name}: {{{keys}}} with those that you need" if keys else " but on_error"
+        example = (
+            f"; write {operator.name}: {{{keys}}} with those that you need" if keys else " but on_error" * len(more)
+        )
         reader.report(body, f"The step {operator.name!r} takes options only, not {reader.kind(body)}{example}")
         return None
-    allowed = [*names_of_fields, "on_error"]
+    allowed = [*names_of_fields, *more]
     if _is_unquoted_expression(operator, body, allowed):
         message = f"The step {operator.name!r} has none of these options"
         reader.report(body, f"{message}; if this is meant as an expression, {quoting(body)}")
@@ -161,7 +247,9 @@ def _option_nodes(reader: Reader, operator: AnyOperator, body: Node | None) -> d
     return _with_one_call(reader, operator, body, nodes) if "call" in nodes else nodes
 
 
-def _with_one_call(reader: Reader, operator: AnyOperator, body: Node, nodes: dict[str, Node]) -> dict[str, Node] | None:
+def _with_one_call(
+    reader: Reader, operator: StepDeclaration, body: Node, nodes: dict[str, Node]
+) -> dict[str, Node] | None:
     """Return the nodes of a step, with the nodes of its call merged into one: that of the expression it replaces, or `call`."""
     main = next((field for field in operator.fields if field.name == operator.main), None)
     keys = fields.CALL_KEYS if main is not None and isinstance(main.kind, fields.Expr) else ("call", "with")
@@ -174,7 +262,7 @@ def _with_one_call(reader: Reader, operator: AnyOperator, body: Node, nodes: dic
     return {**{name: node for name, node in nodes.items() if name not in keys}, target: call}
 
 
-def _is_unquoted_expression(operator: AnyOperator, body: Node, allowed: list[str]) -> bool:
+def _is_unquoted_expression(operator: StepDeclaration, body: Node, allowed: list[str]) -> bool:
     """Return whether a mapping of unknown keys is in the place of a main argument that is an expression."""
     main = next((field for field in operator.fields if field.name == operator.main), None)
     names = [key for key, _ in body.value if key.kind == "scalar"]

@@ -12,7 +12,7 @@ from streamkit.operators import STEPS
 from streamkit.spec.call_places import plain_name
 from streamkit.spec.recorded_calls import Branch as Branch
 from streamkit.spec.recorded_calls import RecordedStream, record_branches
-from streamkit.spec.step_methods import CLASSES, Method, method, methods
+from streamkit.spec.step_methods import CLASSES, Method, annotation_words, methods, result_of
 
 
 class AnyStream(RecordedStream):
@@ -49,9 +49,10 @@ class AnyStream(RecordedStream):
 
 def _result_of(name: str, kind: str) -> str:
     operator = STEPS.get(name)
-    if operator is None or kind not in operator.accepts or "return" not in type(operator).build.__annotations__:
-        return "Stream"
-    return method(operator, kind).result
+    known = (
+        operator is not None and kind in operator.accepts and set(annotation_words(operator)) & set(CLASSES.values())
+    )
+    return result_of(operator, kind) if known else "Stream"
 
 
 def _made_class(kind: str, name: str) -> type[AnyStream]:

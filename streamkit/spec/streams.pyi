@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias
 
 from streamkit.api.protocols import Serde
 from streamkit.spec.recorded_calls import Branch as Branch
-from streamkit.spec.recorded_calls import Given, PythonCall, RecordedStream
+from streamkit.spec.recorded_calls import PythonCall, RecordedStream
 
-Expression: TypeAlias = str | int | float | bool | Callable[..., object] | PythonCall | Given
+Expression: TypeAlias = str | int | float | bool | Callable[..., object] | PythonCall
 """An expression of the language as text, a constant, or a function."""
-SerdeSpec: TypeAlias = str | Mapping[str, object] | type[Serde] | Given
+SerdeSpec: TypeAlias = str | Mapping[str, object] | type[Serde]
 """A serde by name or with its arguments, or the class of one."""
-StoreSpec: TypeAlias = str | Mapping[str, object] | Given
+StoreSpec: TypeAlias = str | Mapping[str, object]
 """The name of a store, or its options."""
 Duration: TypeAlias = str | int | timedelta
 """Text such as `5m`, or milliseconds."""
@@ -1389,5 +1389,7 @@ class Branches(AnyStream):
     def __getitem__(self, name: str) -> Stream: ...
     def __iter__(self) -> Iterator[str]: ...
 
+CLASSES_BY_NAME: Mapping[str, type[AnyStream]]
+"""The classes above."""
 Joinable: TypeAlias = Stream | Table | GlobalTable
 """The other side of a join."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from streamkit.errors import Position, Problem, TopologyError, UsageError
 from streamkit.expressions import constant
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import StepDeclaration
 from streamkit.operators.core.parsed_values import BranchSpec
 from streamkit.spec import macros, sections, steps, yaml_reader
 from streamkit.spec.topology_model import GeneratorSpec, PipelineSpec, TopologyModel
@@ -39,7 +39,7 @@ TOP_LEVEL = (
 
 def load(
     path: str | os.PathLike[str],
-    operators: Mapping[str, AnyOperator] | None = None,
+    operators: Mapping[str, StepDeclaration] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> TopologyModel:
     """Return the model of a file; `operators` default to the registered ones, `environment` to the process's.
@@ -71,7 +71,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def load_text(
     text: str,
     file: str = "<text>",
-    operators: Mapping[str, AnyOperator] | None = None,
+    operators: Mapping[str, StepDeclaration] | None = None,
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> TopologyModel:
@@ -103,7 +103,7 @@ class Partial:
 def load_partly(
     text: str,
     file: str,
-    operators: Mapping[str, AnyOperator] | None = None,
+    operators: Mapping[str, StepDeclaration] | None = None,
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
     reading: Callable[[str], str] | None = None,
@@ -122,7 +122,7 @@ def load_nodes(
     source: Source,
     root: Node | None,
     problems: list[Problem],
-    operators: Mapping[str, AnyOperator] | None = None,
+    operators: Mapping[str, StepDeclaration] | None = None,
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> TopologyModel:
@@ -140,7 +140,7 @@ def _read_nodes(
     source: Source,
     root: Node | None,
     problems: list[Problem],
-    operators: Mapping[str, AnyOperator] | None,
+    operators: Mapping[str, StepDeclaration] | None,
     environment: Mapping[str, str] | None,
     folder: str | None,
     reading: Callable[[str], str],
@@ -197,7 +197,7 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
     description = reader.text(options["description"], "'description'") if "description" in options else None
     config = sections.read_config(reader, options["config"]) if "config" in options else {}
     defaults = sections.read_defaults(reader, options.get("defaults"))
-    functions = sections.read_functions(reader, options["functions"]) if "functions" in options else {}
+    functions = sections.read_functions(reader, options.get("functions"))
     topics = sections.read_topics(reader, options["topics"], defaults) if "topics" in options else {}
     stores = sections.read_stores(reader, options["stores"], defaults) if "stores" in options else {}
     reader.macros = macros.read_macros(reader, options["macros"]) if "macros" in options else {}

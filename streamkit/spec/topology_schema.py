@@ -18,7 +18,7 @@ from streamkit.config.values import PREFIXES
 from streamkit.errors import StreamkitError, UsageError
 from streamkit.operators import OPERATORS, STEPS
 from streamkit.operators.core import fields
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import Operator, StepDeclaration
 from streamkit.serdes.plain import Document
 from streamkit.spec.macros import TYPES
 from streamkit.spec.markdown import without_links
@@ -32,7 +32,7 @@ from streamkit.state.definitions import IN_FILE
 PATH = Path("schemas/topology.schema.json")
 
 
-def _steps(operators: Mapping[str, AnyOperator]) -> Schema:
+def _steps(operators: Mapping[str, StepDeclaration]) -> Schema:
     alone = [name for name, operator in operators.items() if not any(field.required for field in operator.fields)]
     mappings = object_of({name: ref(f"step.{name}") for name in operators})
     return {"anyOf": [{"enum": alone}, {**mappings, "minProperties": 1, "maxProperties": 1}]}
@@ -101,7 +101,7 @@ def _branch_options() -> Schema:
 
 
 def _macro_definitions(
-    definitions: Schema, operators: Mapping[str, AnyOperator], macros: Mapping[str, Macro] | None
+    definitions: Schema, operators: Mapping[str, StepDeclaration], macros: Mapping[str, Macro] | None
 ) -> Schema:
     """Return the definition of a macro, and those around steps in a file that may have macros, as `NAME.macros`.
 
@@ -163,7 +163,7 @@ def _use(macro: Macro) -> Schema:
     return {**({"description": macro.description} if macro.description else {}), "anyOf": forms}
 
 
-def _definitions(operators: Mapping[str, AnyOperator], added: Iterable[str]) -> Schema:
+def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str]) -> Schema:
     one_of = [
         {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
         for name in ("stream", "table", "global_table", *TOPIC_STORES, "from")
@@ -336,7 +336,7 @@ def _custom_store() -> Schema:
 
 
 def build(
-    operators: Mapping[str, AnyOperator], added: Iterable[str] = (), macros: Mapping[str, Macro] | None = None
+    operators: Mapping[str, StepDeclaration], added: Iterable[str] = (), macros: Mapping[str, Macro] | None = None
 ) -> Schema:
     """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own.
 
@@ -502,14 +502,15 @@ FIELD_SCHEMAS: dict[type, Callable[[Any], Schema]] = {
 }
 
 
-def operator_schema(operator: AnyOperator) -> Schema:
+def operator_schema(operator: StepDeclaration) -> Schema:
     """Return the schema of a step's options, and of its short forms."""
     options: Schema = {}
     for field in operator.fields:
         options[field.name] = optional(
             {**FIELD_SCHEMAS[type(field.kind)](field.kind), "description": without_links(field.doc)}
         )
-    options["on_error"] = optional(ref("onError", "What happens to records at which the step fails."))
+    if isinstance(operator, Operator):
+        options["on_error"] = optional(ref("onError", "What happens to records at which the step fails."))
     required = tuple(field.name for field in operator.fields if field.required)
     main = next((field for field in operator.fields if field.name == operator.main), None)
     if main is not None and main.name != "call" and "call" in options:

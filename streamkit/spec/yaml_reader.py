@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 from streamkit import durations
 from streamkit.errors import ConfigError, Position, Problem, TopologyError
 from streamkit.expressions import Library
-from streamkit.operators.core.operator import AnyOperator
+from streamkit.operators.core.operator import StepDeclaration
 from streamkit.serdes.plain import Json
 from streamkit.spec.topology_model import CallSite, Macro
 from streamkit.spec.yaml_nodes import Argument, Node, Source
@@ -71,7 +71,7 @@ class Reader:
         self,
         source: Source,
         folder: str,
-        operators: Mapping[str, AnyOperator],
+        operators: Mapping[str, StepDeclaration],
         environment: Mapping[str, str],
         problems: list[Problem],
     ):

@@ -7,11 +7,15 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import streamkit
+from streamkit import plugins
+from streamkit.operators import STEPS
 from tests.docs.pages import Block, blocks
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +32,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package of the page, installed: its entry points and its module."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    metadata = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    _forget_plugins()
+    yield
+    _forget_plugins()
+
+
+def _forget_plugins() -> None:
+    plugins.load.cache_clear()
+    plugins.references.cache_clear()
+    STEPS._added = None
+
+
 def on_page() -> list[Block]:
     return list(blocks(PAGE, "docs/python.md"))
 
 
-def test_the_examples_do_what_the_page_shows(folder: Path):
+def test_the_examples_do_what_the_page_shows(folder: Path, installed: None):
     text = "\n".join(block.text for block in on_page() if block.language == "python" and "file" not in block.options)
     test = doctest.DocTestParser().get_doctest(text, {}, "docs/python.md", str(PAGE), 0)
     assert len(test.examples) > 10

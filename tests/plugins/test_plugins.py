@@ -82,6 +82,38 @@ def test_mistakes_are_found_as_in_any_step(commands: Path, topology: Path):
     assert "There is no step 'evry'; did you mean 'every'?" in streamkit(commands, "validate", topology).stdout
 
 
+WRITTEN_OUT = """
+      - filter: cents(value.price) >= 500 and value.kind != None
+      - group_by: {key: value.kind, key_serde: string}
+      - count: counts
+      - to_stream
+"""
+
+
+def test_a_composed_step_is_the_same_as_its_steps(commands: Path, tmp_path: Path):
+    code = (
+        "import example_steps as p; e = p.CountBy.example; print(e.topology, e.input, e.output, sep='---\\n', end='')"
+    )
+    text, lines, expected = run(sys.executable, "-c", code, cwd=EXAMPLE).split("---\n")
+    path, records, other = (tmp_path / name for name in ("kinds.yaml", "input.jsonl", "written_out.yaml"))
+    path.write_text(text, encoding="utf-8")
+    records.write_text(lines, encoding="utf-8")
+    other.write_text(
+        text.replace("\n      - count_by: {field: value.kind, minimum: 500}\n", WRITTEN_OUT), encoding="utf-8"
+    )
+    described = streamkit(commands, "describe", path)
+    assert (described.returncode, described.stderr) == (0, "")
+    assert described.stdout == streamkit(commands, "describe", other).stdout
+    done = streamkit(commands, "try", path, "--input", records)
+    assert (list(map(json.loads, done.stdout.splitlines())), done.stderr) == ([json.loads(expected)], "")
+
+
+def test_a_misspelt_function_of_a_plugin(commands: Path, topology: Path):
+    text = topology.read_text(encoding="utf-8").replace("every: 2", "filter: cent('1') > 0")
+    topology.write_text(text, encoding="utf-8")
+    assert "unknown function 'cent'; did you mean 'cents'?" in streamkit(commands, "validate", topology).stdout
+
+
 def test_a_rule_of_a_plugin_is_checked(commands: Path, topology: Path):
     topology.write_text(topology.read_text().replace("every: 2", "every: 1"), encoding="utf-8")
     done = streamkit(commands, "validate", "--strict", topology)

@@ -48,25 +48,29 @@ class Example:
     """The sentence above the example; optional for the first example of a step."""
 
 
-class Operator(ABC, Generic[UpstreamT]):
-    """One step of the language: a stateless object in `operators.OPERATORS`.
-
-    `UpstreamT`: the classes of upstreams that the step accepts.
-    """
+class StepDeclaration:
+    """What users see of a step: its name, its options and its docs."""
 
     name: ClassVar[str]
     main: ClassVar[str | None] = None
     """The field that takes a plain value after the step's name, if any."""
     fields: ClassVar[tuple[Field, ...]] = ()
-    """All options except `on_error`, which every step takes. `name` is included if the DSL call takes one."""
+    """All options except `on_error`, which every Operator takes. `name` is included if the DSL call takes one."""
     is_extension: ClassVar[bool] = False
     """Whether the step is streamkit's own, without an equivalent in the DSL of Kafka Streams."""
     accepts: ClassVar[tuple[str, ...]] = ("stream",)
-    """The kinds of upstream that the step accepts: the `kind` of each class in `UpstreamT`."""
+    """The kinds of upstream that the step accepts: the `kind` of each class in `Upstream`."""
     summary: ClassVar[str]
     """A paragraph of Markdown for the language reference."""
     example: ClassVar[Example]
     """The step's example, unless it is in NAME.yaml beside the module (`spec.language_reference.examples_of`)."""
+
+
+class Operator(StepDeclaration, ABC, Generic[UpstreamT]):
+    """One step of the language: a stateless object in `operators.OPERATORS`.
+
+    `UpstreamT`: the classes of upstreams that the step accepts.
+    """
 
     def check(self, step: Step) -> Iterable[Problem]:
         """Return the problems of the step's combination of options, regardless of its upstream."""
