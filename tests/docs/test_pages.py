@@ -143,14 +143,14 @@ def check_yaml(block: Block) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_unit_files_have_their_sections(page: Path) -> None:
-    known = {"Unit", "Service", "Install", "Timer"}
+def test_unit_files_and_projects_have_their_sections(page: Path) -> None:
+    known = {"Unit", "Service", "Install", "Timer", "project"}
     for block in blocks_of(page):
         if block.language == "ini":
             parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",))
             parser.optionxform = str  # type: ignore[assignment,method-assign]
             parser.read_string(block.text)
-            assert set(parser.sections()) <= known, str(block)
+            assert {section.partition(".")[0] for section in parser.sections()} <= known, str(block)
             assert parser.sections(), str(block)
         elif block.language == "json":
             for line in block.text.splitlines():
