@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from streamkit.spec.topology_file import read_text
 if TYPE_CHECKING:
     from streamkit.api.application import Application, Listener
     from streamkit.api.topology_driver import TopologyDriver
+    from streamkit.api.tried_records import TriedRecords
     from streamkit.runtime.spark.submission.topic_difference import Difference
+    from streamkit.serdes.plain import Json
     from streamkit.spec.streams import SerdeSpec
     from streamkit.spec.topology_model import TopologyModel
 
@@ -137,6 +139,16 @@ class Topology(TopologyCalls):
         from streamkit.api.topology_driver import TopologyDriver
 
         return TopologyDriver(self.plan)
+
+    def try_(self, records: str | Path | Iterable[Mapping[str, Json]]) -> TriedRecords:
+        """Run the topology in memory over records, as `streamkit try` does; return what it writes, which shows itself as a table.
+
+        records: in their JSON form (`topic`, `key`, `value`, `timestamp`, `headers`), or the path of a file of JSON Lines. Raises
+        UsageError for a file that can't be read, and as `TopologyDriver.pipe`.
+        """
+        from streamkit.api.tried_records import try_records
+
+        return try_records(self.plan, records)
 
     def application(self, listener: Listener | None = None) -> Application:
         """Return an application that is not started; `listener` gets (new state, old state). Raises ConfigError."""

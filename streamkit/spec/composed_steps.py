@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import Generic, TypeVar, cast
 
 from streamkit.errors import Position, Problem
-from streamkit.operators.core.fields import FieldValue
 from streamkit.spec.call_places import is_own
 from streamkit.spec.recorded_calls import Call, RecordedStream, Recorder, StepWriter
 from streamkit.spec.step_methods import CLASSES
@@ -33,7 +32,7 @@ class ComposedStep(SubstitutedStep, Generic[StreamT]):
     """
 
     @abstractmethod
-    def build(self, stream: StreamT, options: Mapping[str, FieldValue]) -> object:
+    def build(self, stream: StreamT, options: Mapping[str, object]) -> object:
         """Call the steps, each on the result of the one before it, and return the last result.
 
         stream: of the first kind in `accepts`. options: every field by name; numbers, texts, durations (in ms), words and flags as

@@ -18,6 +18,7 @@ from streamkit.runtime.driver import Driver, run_lines
 from streamkit.spec import load_text
 from streamkit.spec.recorded_calls import passed_names
 from tests.api.translated import translate
+from tests.cli.support import streamkit as streamkit_command
 from tests.conformance_cases import as_json, assert_same_records, assert_same_stores, every_case, parse
 
 
@@ -232,3 +233,34 @@ def test_functions_that_capture_what_cannot_be_pickled_are_refused_at_their_line
         streamkit.TopologyError, match=r":34: 'if' of 'filter': <lambda>, which captures lock, can't be sent"
     ):
         topology.submit("local[1]", {"in": "in.jsonl"}, {"out": "out"})
+
+
+def test_tried_records_are_a_table(tmp_path: Path):
+    topology = streamkit.Topology("tried")
+    topology.stream("in", value="json").filter("value.n > 1").to("out", value="json")
+    assert repr(topology.try_([{"topic": "in", "value": {"n": 1}}])) == "no records"
+    (tmp_path / "in.jsonl").write_text('{"topic": "in", "key": "<k>", "value": {"n": 2}, "timestamp": 5}\n' * 2)
+    found = topology.try_(tmp_path / "in.jsonl")
+    assert found[1] == {"topic": "out", "key": "<k>", "value": {"n": 2}, "timestamp": 5}
+    assert "<td>out</td><td>&lt;k&gt;</td><td>{&quot;n&quot;: 2}</td><td>5</td>" in found._repr_html_()
+    long = repr(topology.try_([{"topic": "in", "value": {"n": 2, "text": "x" * 80}}]))
+    assert all(len(line) < 100 for line in long.splitlines())
+    with pytest.raises(streamkit.SerdeError, match=r"^record 2: "):
+        topology.try_([{"topic": "in", "value": {"n": 2}}, {"topic": "in", "valu": 1}])
+    with pytest.raises(streamkit.UsageError, match="No such file"):
+        topology.try_(tmp_path / "missing.jsonl")
+
+
+def test_a_topology_in_python_runs_on_the_log(tmp_path: Path):
+    topology = streamkit.Topology("runs", config={"bootstrap.servers": "embedded", "state.dir": str(tmp_path)})
+    numbers = topology.stream("in", value="long", partitions=1)
+    numbers.filter("value > 1").to("out", value="long", partitions=1)
+    # Other programs write and read by the same topology as a file.
+    (tmp_path / "runs.yaml").write_text(topology.to_yaml(), encoding="utf-8")
+    assert streamkit_command("produce", tmp_path / "runs.yaml", "in", stdin='{"value": 1}\n{"value": 2}\n').code == 0
+    seen = []
+    numbers.for_each(lambda key, value: seen.append(value))
+    topology.run(until_idle=True)
+    assert seen == [1, 2]
+    done = streamkit_command("consume", tmp_path / "runs.yaml", "out", "--until-idle")
+    assert '"value":2' in done.out

@@ -20,6 +20,7 @@ from tests.docs.pages import Block, blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "python.md"
+PAGES = (PAGE, PAGE.with_name("from-quix-and-faust.md"))
 
 
 @pytest.fixture
@@ -55,13 +56,15 @@ def _forget_plugins() -> None:
     STEPS._added = None
 
 
-def on_page() -> list[Block]:
-    return list(blocks(PAGE, "docs/python.md"))
+def on_page(page: Path = PAGE) -> list[Block]:
+    return list(blocks(page, f"docs/{page.name}"))
 
 
-def test_the_examples_do_what_the_page_shows(folder: Path, installed: None):
-    text = "\n".join(block.text for block in on_page() if block.language == "python" and "file" not in block.options)
-    test = doctest.DocTestParser().get_doctest(text, {}, "docs/python.md", str(PAGE), 0)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_examples_do_what_the_page_shows(folder: Path, installed: None, page: Path):
+    found = on_page(page)
+    text = "\n".join(block.text for block in found if block.language == "python" and "file" not in block.options)
+    test = doctest.DocTestParser().get_doctest(text, {}, f"docs/{page.name}", str(page), 0)
     assert len(test.examples) > 10
     shown: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
