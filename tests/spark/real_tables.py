@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -134,6 +135,26 @@ def test_different_bytes_of_one_key(spark: Any, job: Any, table: str) -> None:
     # Two records of JSON that are two keys on the log, 1 and 1.0, and one key of the table.
     job("events", [(1, 1, 0), (1.0, 1, 1)], f"counts={table},key=bigint")
     assert rows(spark, table, "key, value, unix_millis(timestamp)") == [(1, 1, 1)]
+
+
+def test_an_older_version_of_a_table(spark: Any, tmp_path: Path, table: str) -> None:
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    spark.sql(f"CREATE TABLE {table} (id int, at timestamp) USING {FORMAT.name}")
+    for number in (1, 2):
+        spark.sql(f"INSERT INTO {table} VALUES ({number}, timestamp_seconds({number}))")
+    if FORMAT.name == "iceberg":
+        version = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at LIMIT 1").collect()[0][0]
+    else:
+        version = 1
+    source = f"{table},value=id,key=id,timestamp=at,options.versionAsOf={version}"
+    inputs = {
+        "events": (parse_place(f"events={source}", "--input")[1],),
+        "changes": (write_lines(tmp_path / "changes", []),),
+    }
+    outputs = dict([parse_place(f"copies={tmp_path}/out", "--output")])
+    submit(load(tmp_path / "topology.yaml"), JobOptions(inputs, outputs), spark)
+    written = [json.loads(line)["value"] for file in (tmp_path / "out").glob("part-*") for line in file.open()]
+    assert written == [1]
 
 
 @pytest.mark.skipif(FORMAT.name != "delta", reason="the reader of Avro is with the jars of Delta")
@@ -387,6 +408,50 @@ def test_each_run_is_one_commit(spark: Any, tmp_path: Path, table: str, monkeypa
     refused("copies: the table has no property streamkit.checkpoint")
     spark.sql(f"DROP TABLE {table}_latest")
     refused("latest: there is no such table, which earlier runs wrote")
+
+
+@pytest.mark.skipif(FORMAT.name != "iceberg", reason="Delta itself refuses a run that it has")
+def test_expired_snapshots(spark: Any, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run ended after its commit of a table, whose history then no longer has that commit."""
+    runs = Runs(spark, tmp_path, table)
+    delete = FileSystem.delete
+
+    def dies(files: Any, path: str) -> None:
+        ends() if path.endswith("rows of copies") else delete(files, path)
+
+    def expire(name: str, *, with_another: bool = True) -> None:
+        if with_another:
+            spark.sql(f"INSERT INTO {name} SELECT * FROM {name} LIMIT 0")
+        loaded = table_writing._loaded(spark, name)
+        loaded.expireSnapshots().expireOlderThan(loaded.currentSnapshot().timestampMillis() + 1).retainLast(1).commit()
+
+    for run in (1, 2):
+        runs.add(run)
+        ended(runs, monkeypatch, FileSystem, "delete", dies)
+        # The oldest snapshot that is left is the one of the run, or is of the input.
+        expire(f"{table}_copies", with_another=False)
+        expire(f"{table}_events")
+        runs.run()
+        assert runs.history()[1] == [run]
+    runs.add(3)
+    ended(runs, monkeypatch, FileSystem, "delete", dies)
+    expire(f"{table}_copies")
+    before = runs.found(table)
+    with pytest.raises(
+        StreamkitError, match=r"_copies: nothing tells whether the table has the rows of run 3"
+    ) as caught:
+        runs.run()
+    assert "\n" not in str(caught.value)
+    assert runs.found(table) == before
+    # As the message says: rows that the table does not have are inserted, and those that it has are deleted from the checkpoint.
+    (waiting,) = runs.checkpoint.glob("tables/*/rows of copies")
+    statement = str(caught.value).partition("run INSERT")[2].partition(";")[0]
+    spark.sql(f"INSERT{statement}")
+    assert len(runs.found(table)[1]) == len(before[1]) + 10
+    shutil.rmtree(waiting)
+    runs.run()
+    assert runs.said[-1] == "nothing is new since run 3"
+    assert spark.sql(f"SELECT summary['streamkit.run'] FROM {table}_latest.snapshots").count() == 3
 
 
 @pytest.mark.skipif(FORMAT.name != "iceberg", reason="Delta itself refuses a run that it has")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import re
@@ -11,6 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamkit.errors import StreamkitError, UsageError
@@ -260,6 +263,50 @@ def test_formats_are_recognized_by_the_files(spark: Any, orders: Any, tmp_path: 
         assert (name, place.format) == (name, kind)
     found = copied(spark, f"file://{tmp_path}/no-suffix,key=user_id,value=amount,timestamp=ts", tmp_path)
     assert len(found) == len(ORDERS)
+
+
+def test_files_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
+    def refused(name: str, words: str) -> None:
+        with pytest.raises(StreamkitError, match=words) as caught:
+            copied(spark, f"{tmp_path}/{name},key=user,value=*,timestamp=ts", tmp_path)
+        assert str(caught.value).startswith(f"{tmp_path}/{name}: ")
+        assert "\n" not in str(caught.value)
+
+    nanoseconds = pa.array([1_000_000_001], pa.timestamp("ns"))
+    pq.write_table(pa.table({"user": ["ann"], "ts": nanoseconds}), tmp_path / "times.parquet")
+    refused("times.parquet", "in nanoseconds: --conf spark.sql.legacy.parquet.nanosAsLong=true")
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    try:
+        text = f"{tmp_path}/times.parquet,key=user,value=ts,timestamp=timestamp_micros(ts div 1000)"
+        assert copied(spark, text, tmp_path) == [{"key": "ann", "value": 1_000_000_001, "timestamp": 1000}]
+    finally:
+        spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
+    (tmp_path / "types").mkdir()
+    for name, kind in (("1", pa.int64()), ("2", pa.float64())):
+        columns = {"pair": [{"a": 1, "b": 2}], "n": pa.array([1], kind)}
+        pq.write_table(pa.table(columns), tmp_path / "types" / f"{name}.parquet")
+    refused("types", "files have n as BIGINT and as DOUBLE; read them as two inputs")
+    (tmp_path / "empty.parquet").touch()
+    refused("empty.parquet", "no file has columns")
+    (tmp_path / "twice.json").write_text('{"user": "ann", "User": "bob", "ts": 1}\n')
+    refused("twice.json", "there are two columns user; .*spark.sql.caseSensitive=true")
+    # Spark knows compressed files by their suffix alone, and would read these as text.
+    (tmp_path / "lines.jsonl").write_bytes(gzip.compress(b'{"value": 1, "timestamp": 1}\n'))
+    refused("lines.jsonl", "the file is compressed, .* rename it to end with .gz")
+    with pytest.raises(StreamkitError, match=r"lines\.jsonl:1: topic orders: not JSON") as caught:
+        copied(spark, f"{tmp_path}/lines.jsonl,format=json", tmp_path)
+    assert str(caught.value).isprintable()
+
+
+def test_an_input_without_files_is_reported(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(COPY.replace("KEY", "string").replace("VALUE", "json"))
+    (tmp_path / "nothing").mkdir()
+    said: list[str] = []
+    inputs = {"orders": (Place(str(tmp_path / "nothing"), JSON_LINES),)}
+    submit(load(path), JobOptions(inputs, {"out": Place(str(tmp_path / "copies"), JSON_LINES)}), spark, said.append)
+    assert f"orders: there are no files in {tmp_path}/nothing" in said
+    assert read_lines(tmp_path / "copies") == []
 
 
 @pytest.mark.parametrize(

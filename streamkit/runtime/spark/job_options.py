@@ -88,6 +88,7 @@ EVERY = "*"
 WHERE, OPTION = "where", "options."
 DECODED, OF_LOG = "decoded", "log"
 _BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": AVRO}
+_COMPRESSED_BY_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 _BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": AVRO}
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 _DEEPEST = 12
@@ -402,13 +403,19 @@ def _format_of_output(path: str) -> str:
 def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes: Callable[[str], bytes]) -> str:
     """Detect the format of the files at a path by folders and first bytes, or else by the suffix of its name.
 
-    names: returns the names in a directory, None for a file; first_bytes: returns the first bytes of a file.
+    names: returns the names in a directory, None for a file; first_bytes: returns the first bytes of a file. Raises UsageError
+    for a compressed file whose suffix does not say so.
     """
     for _ in range(_DEEPEST):
         inside = names(path)
         if inside is None:
             data = first_bytes(path)
             by_magic = next((kind for magic, kind in _BY_MAGIC.items() if data.startswith(magic)), None)
+            suffix = next((each for magic, each in _COMPRESSED_BY_MAGIC.items() if data.startswith(magic)), None)
+            if suffix is not None and not path.lower().endswith(_COMPRESSED):
+                raise UsageError(
+                    f"{path}: the file is compressed, which Spark finds out by its suffix alone; rename it to end with {suffix}"
+                )
             return by_magic or format_of_name(path)
         if "_delta_log" in inside:
             return DELTA

@@ -190,8 +190,11 @@ def _check_master(master: str | None) -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Turn an exception of Spark into a StreamkitError of one line: the error of the worker if one raised it."""
+def translated(place: str = "") -> Iterator[None]:
+    """Turn an exception of Spark into a StreamkitError of one line: the error of the worker if one raised it.
+
+    place: what is read meanwhile, which Spark's messages about columns and types do not name.
+    """
     try:
         yield
     except (StreamkitError, KeyboardInterrupt):
@@ -202,7 +205,7 @@ def translated() -> Iterator[None]:
             raise own from error
         if not _is_of_spark(error):
             raise
-        raise TransportError(f"Spark: {reason(error)}") from error
+        raise TransportError(f"{place and f'{place}: '}Spark: {reason(error)}") from error
 
 
 @contextmanager
@@ -220,6 +223,8 @@ def without_error_log() -> Iterator[None]:
 
 
 def _own_error(error: Exception) -> StreamkitError | None:
+    if raised := re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: P0001)?$", str(error), re.MULTILINE):
+        return TransportError(raised[1])
     found = _FAILURE.search(str(error))
     if found is None:
         return None
@@ -249,6 +254,19 @@ def reason(error: Exception) -> str:
         re.DOTALL | re.M,
     ):
         return f"{found[1]} can't be read: {found[2]}"
+    if "[CANNOT_MERGE_SCHEMAS]" in text:
+        return (
+            f"files have {_different_types(text)}; read them as two inputs, with a pattern for the files of each type"
+        )
+    if "(TIMESTAMP(NANOS," in text:
+        return (
+            "a column has times in nanoseconds: --conf spark.sql.legacy.parquet.nanosAsLong=true reads it as whole numbers, and "
+            "timestamp_micros(COLUMN div 1000) makes them times"
+        )
+    if "[UNABLE_TO_INFER_SCHEMA]" in text:
+        return "no file has columns; remove empty files"
+    if found := re.search(r"\[COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists", text):
+        return f"there are two columns {found[1]}; if their names differ in case, --conf spark.sql.caseSensitive=true tells them apart"
     if "[CONFLICTING_DIRECTORY_STRUCTURES]" in text:
         found_paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
         return f"{found_paths} have folders NAME=VALUE, whose columns Spark finds in one directory only: give each an --input of its own"
@@ -277,6 +295,25 @@ def reason(error: Exception) -> str:
         if text.startswith(": "):
             return re.sub(r"^: (?:[a-z]\w*\.)+[A-Z]\w*: ", "", text)
     return type(error).__name__
+
+
+def _different_types(text: str) -> str:
+    """Return the first column whose types Spark could not merge, from its message with two schemas."""
+    first, second = (_columns(schema) for schema in re.findall(r'"STRUCT<(.*)>"', text))
+    name = next(name for name, kind in first.items() if second.get(name, kind) != kind)
+    return f"{name} as {first[name]} and as {second[name]}"
+
+
+def _columns(schema: str) -> dict[str, str]:
+    """Return the types of columns by name. A comma inside brackets belongs to a type."""
+    columns = [""]
+    for letter in schema:
+        is_open = sum(map(columns[-1].count, "<(")) > sum(map(columns[-1].count, ">)"))
+        if letter == "," and not is_open:
+            columns.append("")
+        else:
+            columns[-1] += letter
+    return {name.strip(): kind for name, _, kind in (each.partition(": ") for each in columns)}
 
 
 def package_of(name: str) -> str | None:

@@ -82,13 +82,18 @@ class RunOutput:
 
 @dataclass(frozen=True)
 class TableRows:
-    """How an output is written to its table. keys: the columns that identify a row; since: the first run that wrote to it."""
+    """How an output is written to its table. keys: the columns that identify a row; since: the first run that wrote to it.
+
+    snapshot: the id of an Iceberg table's snapshot before the last run was committed; 0 if it had none; None for other formats, for
+    tables that are merged, and in older manifests.
+    """
 
     keys: tuple[str, ...]
     mode: str
     since: int
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+    snapshot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -240,4 +245,4 @@ def _output(data: Document) -> Output:
 
 def _table_rows(data: Document) -> TableRows:
     keys, partition_by, sort_by = (tuple(data[name]) for name in ("keys", "partition_by", "sort_by"))
-    return TableRows(keys, data["mode"], data["since"], partition_by, sort_by)
+    return TableRows(keys, data["mode"], data["since"], partition_by, sort_by, data.get("snapshot"))

@@ -179,7 +179,8 @@ def _states(files: FileSystem, spark: SparkSession, place: Place) -> dict[str, F
 
 def _cure(places: Iterable[Place]) -> str:
     tables = any(place.format not in OF_SPARK for place in places)
-    return "a run can read rows that were added to a table, but not a table that was rewritten" if tables else ""
+    only_added = "a run can read rows that were added to a table, but not a table that was rewritten"
+    return f"{only_added}; begin with a new checkpoint and a new output" if tables else ""
 
 
 def open_some(

@@ -23,7 +23,7 @@ from streamkit.runtime.spark.tables.table_target import (
     schema_of,
     sql_name,
 )
-from streamkit.runtime.spark.tables.table_writing import Stamp, last_run, write_table
+from streamkit.runtime.spark.tables.table_writing import Stamp, has_history_since, last_run, write_table
 from streamkit.runtime.spark.work_names import WorkName, named
 
 if TYPE_CHECKING:
@@ -180,11 +180,18 @@ def waiting_place(checkpoint: Checkpoint, topic: str, folder: str) -> Place:
     return Place(join(checkpoint.folder, _waiting(topic, folder)), PARQUET)
 
 
-def output_of(checkpoint: Checkpoint, target: TableTarget, before: Output | None, run: int, folder: str) -> Output:
-    """Return what the manifest of a run has on a table, whose rows wait. folder: that of the run."""
+def output_of(
+    checkpoint: Checkpoint,
+    target: TableTarget,
+    before: Output | None,
+    run: int,
+    folder: str,
+    snapshot: int | None = None,
+) -> Output:
+    """Return what the manifest of a run has on a table, whose rows wait. folder: that of the run; snapshot: as in TableRows."""
     since = run if before is None or before.table is None else before.table.since
     partition_by = tuple(each.text for each in target.partition_by)
-    rows = TableRows(target.keys, target.mode, since, partition_by, target.sort_by)
+    rows = TableRows(target.keys, target.mode, since, partition_by, target.sort_by, snapshot)
     waiting = _waiting(target.topic, folder)
     files = _files_in(checkpoint.files, join(checkpoint.folder, waiting))
     return Output(target.path, target.format, (RunOutput(run, "", waiting, files),), target.types, rows)
@@ -250,12 +257,24 @@ def settle_tables(
         if not exists and last.run > output.table.since:
             raise missing(target, "there is no such table")
         if not exists or last_run(spark, target, manifest.id) < last.run:
+            if exists:
+                _check_reaches(spark, target, output.table.snapshot, last.run, waiting)
             job = f"{manifest.application}, --checkpoint {checkpoint.folder}"
             rows = _waiting_rows(spark, checkpoint, target, last)
             with named(spark, WorkName.of(manifest.application, *target.change)):
                 write_table(spark, target, rows, Stamp(manifest.id, job, last.run))
         checkpoint.files.delete(waiting)
         report(target.described)
+
+
+def _check_reaches(spark: SparkSession, target: TableTarget, snapshot: int | None, run: int, waiting: str) -> None:
+    """Raise TransportError if the history of a table is too short to tell that it does not have a run."""
+    if snapshot is not None and not has_history_since(spark, target, snapshot):
+        raise TransportError(
+            f"{target.shown}: nothing tells whether the table has the rows of run {run}, because the snapshots since then were "
+            f"expired; if it does not have them, run INSERT INTO {sql_name(spark, target)} BY NAME SELECT * FROM "
+            f"parquet.`{waiting}`; then, or if it has them, delete {waiting}, and run again"
+        )
 
 
 def _waiting_rows(spark: SparkSession, checkpoint: Checkpoint, target: TableTarget, run: RunOutput) -> DataFrame:

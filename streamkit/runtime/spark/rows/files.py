@@ -29,7 +29,7 @@ from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout,
 from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.rows.row_order import RowOrder, row_order
 from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
-from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, without_error_log
+from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of
@@ -151,7 +151,8 @@ def open_files(
     among those of its topic.
     """
     is_table = place.format not in OF_SPARK
-    frame = _opened(spark, place, [place.path] if chosen is None or is_table else list(chosen), base)
+    with translated(place.path):
+        frame = _opened(spark, place, [place.path] if chosen is None or is_table else list(chosen), base)
     if is_table and chosen is not None:
         frame = frame.filter(_file_of_row(frame, place).isin(list(chosen)))
     if chosen is None and place.format in OF_SPARK:
@@ -206,7 +207,7 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
     """Return the rows of a place. Spark leaves out none that it can't read: a session may have other defaults."""
     if place.format == TABLE:
-        return spark.table(place.path)
+        return spark.read.options(**place.options).table(place.path)
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
     reader = reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))
@@ -744,7 +745,9 @@ def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
 
 def _short(line: bytes) -> str:
     text = line[:_EXCERPT_CHARACTERS].decode(errors="replace")
-    return text + ("…" if len(line) > _EXCERPT_CHARACTERS else "")
+    # A terminal would act on the bytes of a file that is not text.
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return shown + ("…" if len(line) > _EXCERPT_CHARACTERS else "")
 
 
 # -- Writing ---------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from streamkit.runtime.spark.submission.submit_job import (
     write_outputs,
 )
 from streamkit.runtime.spark.tables.table_target import targets_of
+from streamkit.runtime.spark.tables.table_writing import snapshot_of
 from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY
 
@@ -173,7 +174,7 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     write_outputs(spark, prepared, in_order, report, staged)
     past = run.before.outputs
     tables = {
-        topic: output_of(checkpoint, target, past.get(topic), run.number, run.folder)
+        topic: output_of(checkpoint, target, past.get(topic), run.number, run.folder, snapshot_of(spark, target))
         for topic, target in targets.items()
     }
     return replace(

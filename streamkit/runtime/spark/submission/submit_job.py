@@ -14,6 +14,7 @@ from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
     AUTO,
     JSON_LINES,
+    OF_SPARK,
     PYTHON,
     REST,
     UNKNOWN,
@@ -197,6 +198,9 @@ def submit(
         for topic, places in options.inputs.items():
             with named(spark, WorkName.of(plan.application, topic, "look")):
                 opened[topic] = [open_files(spark, place, number=number) for number, place in enumerate(places)]
+            for each in opened[topic]:
+                if each.place.format in OF_SPARK and not each.source.inputFiles():
+                    report(f"{topic}: there are no files in {each.place.path}")
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
         prepared = prepare(plan, options, counts, columns=columns_of(opened))
         try_tasks(prepared.job)

@@ -114,8 +114,7 @@ def _publish(spark: SparkSession, name: str, stamp: Stamp) -> None:
 
     query = f"SELECT snapshot_id FROM {name}.snapshots WHERE summary['{_STAGED}'] = {_text(stamp.staged)}"
     snapshot = spark.sql(f"{query} ORDER BY committed_at DESC LIMIT 1").collect()[0][0]
-    iceberg = _iceberg(spark)
-    table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    iceberg, table = _iceberg(spark), _loaded(spark, name)
     # With these properties Iceberg makes a new commit even if others came in between.
     for fact, value in stamp.facts.items():
         iceberg.EnvironmentContext.put(fact, value)
@@ -150,6 +149,39 @@ def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
         owner, run = (sf.get_json_object("userMetadata", f"$['{each}']") for each in (OWNER, _RUN))
     (row,) = found.filter(owner == checkpoint).agg(sf.max(run.cast("int"))).collect()
     return row[0] or 0
+
+
+def snapshot_of(spark: SparkSession, target: TableTarget) -> int | None:
+    """Return the id of the last snapshot of an Iceberg table that rows are appended to: 0 if it has none. None for other tables.
+
+    A merge or Delta does not need it: a run that they write twice changes nothing.
+    """
+    name = sql_name(spark, target)
+    if target.mode != APPEND:
+        return None
+    if schema_of(spark, name) is None:
+        return 0
+    if provider_of(spark, target, name) != ICEBERG:
+        return None
+    snapshot = _loaded(spark, name).currentSnapshot()
+    return 0 if snapshot is None else snapshot.snapshotId()
+
+
+def has_history_since(spark: SparkSession, target: TableTarget, snapshot: int) -> bool:
+    """Return whether an Iceberg table has all snapshots after this one; 0: all that it ever had."""
+    table, history = _loaded(spark, sql_name(spark, target)), _iceberg(spark).util.SnapshotUtil
+    current = table.currentSnapshot()
+    if current is None:
+        return snapshot == 0
+    if snapshot == 0:
+        return history.oldestAncestor(table).parentId() is None
+    return current.snapshotId() == snapshot or history.isParentAncestorOf(table, current.snapshotId(), snapshot)
+
+
+def _loaded(spark: SparkSession, name: str) -> JavaObject:
+    table = _iceberg(spark).spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    table.refresh()
+    return table
 
 
 def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp | None) -> str:
@@ -187,7 +219,7 @@ def _own_properties(target: TableTarget, provider: str, stamp: Stamp | None) -> 
 def _set_order(spark: SparkSession, name: str, columns: tuple[str, ...]) -> None:
     """Set the order in which Iceberg writes rows, through its API, because its SQL needs an extension in the session."""
     iceberg = _iceberg(spark)
-    order = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name).replaceSortOrder()
+    order = _loaded(spark, name).replaceSortOrder()
     for column in columns:
         order = order.asc(iceberg.expressions.Expressions.ref(column), iceberg.NullOrder.NULLS_FIRST)
     order.commit()
