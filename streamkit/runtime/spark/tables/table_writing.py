@@ -175,7 +175,7 @@ def has_history_since(spark: SparkSession, target: TableTarget, snapshot: int) -
         return snapshot == 0
     if snapshot == 0:
         return history.oldestAncestor(table).parentId() is None
-    return current.snapshotId() == snapshot or history.isParentAncestorOf(table, current.snapshotId(), snapshot)
+    return current.snapshotId() == snapshot or bool(history.isParentAncestorOf(table, current.snapshotId(), snapshot))
 
 
 def _loaded(spark: SparkSession, name: str) -> JavaObject:
