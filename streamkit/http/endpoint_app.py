@@ -28,7 +28,7 @@ from streamkit.errors import (
     StreamkitError,
     UnknownNameError,
 )
-from streamkit.http import application_state, prometheus, store_endpoints, topic_endpoints
+from streamkit.http import application_state, prometheus, sql_endpoint, store_endpoints, topic_endpoints
 from streamkit.http.access import Access, Refusal
 from streamkit.http.endpoint import JSON, Arguments, Endpoint, error_response, json_response
 from streamkit.http.service import Service
@@ -54,6 +54,7 @@ def http_application(service: Service, access: Access) -> Starlette:
         _PAGE,
         *application_state.ENDPOINTS,
         *store_endpoints.ENDPOINTS,
+        *sql_endpoint.ENDPOINTS,
         *topic_endpoints.ENDPOINTS,
         *prometheus.ENDPOINTS,
     ]

@@ -97,7 +97,7 @@ def read_query(request: Request, kind: str, definition: StoreDef) -> Query:
         return None if text is None else key_bytes(definition.key_serde, text, name)
 
     query = Query(kind, limit=arguments.number("limit", ROWS, 1, MOST_ROWS), reverse=arguments.flag("reverse"))
-    query = replace(query, after=_token(arguments.text("after")), committed=_isolation(arguments))
+    query = replace(query, after=read_token(arguments.text("after")), committed=_isolation(arguments))
     if kind in _WITH_HEADERS and arguments.flag("headers"):
         require_headers(definition)
         query = replace(query, headers=True)
@@ -139,7 +139,8 @@ def token_of(place: bytes, partition: int) -> str:
     return base64.urlsafe_b64encode(partition.to_bytes(4, "big") + place).decode().rstrip("=")
 
 
-def _token(text: str | None) -> tuple[bytes, int] | None:
+def read_token(text: str | None) -> tuple[bytes, int] | None:
+    """Return the place of a row from its text. Raises QueryError."""
     if text is None:
         return None
     try:
@@ -173,7 +174,7 @@ def rows_json(definition: StoreDef, rows: list[Row], headers: bool = False) -> l
 
 def sort_key(row: dict[str, Document]) -> tuple[bytes, int]:
     """Return the place of a row that has its token."""
-    found = _token(row["cursor"])
+    found = read_token(row["cursor"])
     assert found is not None
     return found
 
@@ -208,7 +209,7 @@ def query_store(service: Service, request: Request, *, kind: str) -> Response:
     arguments = Arguments(request, parameters_of(kind))
     stale, number = arguments.flag("stale"), arguments.number("partition", None, 0)
     wanted = None if number is None else [number]
-    store_query = _StoreQuery(service, definition, query, stale, dict(request.query_params))
+    store_query = StoreQuery(service, definition, query, stale, dict(request.query_params))
     # Every instance has all rows of a global table.
     local = arguments.choice("scope", ("application", "local")) == "local" or is_global(plan, name)
     if kind == "get":
@@ -216,7 +217,7 @@ def query_store(service: Service, request: Request, *, kind: str) -> Response:
     return json_response(store_query.page(wanted) if local else store_query.page_of_all(wanted))
 
 
-class _StoreQuery:
+class StoreQuery:
     """One query, of stores on this instance or on other instances."""
 
     def __init__(self, service: Service, definition: StoreDef, query: Query, stale: bool, parameters: dict[str, str]):

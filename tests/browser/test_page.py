@@ -100,6 +100,23 @@ def test_the_query_box_answers_in_pages(browser: Browser, tmp_path: Path, log: E
         browser.until("document.querySelectorAll('#answer tbody tr').length === 20")
 
 
+def test_the_sql_box_answers_and_shows_mistakes(browser: Browser, tmp_path: Path, log: EmbeddedTransport) -> None:
+    with served(tmp_path / "a", log) as (address, _):
+        processed(address, 3 * len(USERS))
+        browser.open(f"http://{address}/#view-state")
+        run = "byId('sql-text').value = {}; byId('sql').requestSubmit()"
+        sql = 'SELECT c.key, c.value AS n FROM counts c JOIN "per-window" w USING (key) GROUP BY ALL ORDER BY 1 DESC LIMIT 2'
+        browser.evaluate(run.format(json.dumps(sql)))
+        shown = "[...document.querySelectorAll('#sql-answer tr')].map(row => row.innerText.split(/\\s+/).join(' '))"
+        last, before = sorted(USERS)[:-3:-1]
+        assert browser.until(f"{shown}.length === 3 && {shown}") == ["key n", f"{last} 3", f"{before} 3"]
+        assert browser.evaluate("byId('sql-note').innerText") == "2 rows"
+        browser.evaluate(run.format(json.dumps("SELECT valu FROM counts")))
+        problem = "document.querySelector('#sql-answer .problem')?.innerText"
+        expected = "query:1:8: there is no column 'valu'; did you mean 'value'?"
+        assert browser.until(problem).startswith(expected)
+
+
 def _choose(browser: Browser, store: str, kind: str, **fields: str) -> None:
     browser.evaluate(
         f"byId('store').value = {store!r}; byId('store').onchange(); byId('kind').value = {kind!r}; fields()"

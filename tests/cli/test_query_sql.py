@@ -314,5 +314,5 @@ def test_a_query_has_a_bound_of_memory(monkeypatch: pytest.MonkeyPatch):
 
 def test_without_the_extra_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(ConfigError, match=r"--sql needs duckdb: .*install.*\[sql\]"):
+    with pytest.raises(ConfigError, match=r"SQL needs duckdb: .*install.*\[sql\]"):
         run("SELECT 1")

@@ -71,6 +71,23 @@ byId("query").hidden = TOPOLOGY.stores.length === 0;
 byId("query").onsubmit = event => { event.preventDefault(); after = null; query(); };
 byId("more").onclick = () => query();
 
+async function runSql() {
+  const answer = byId("sql-answer"), note = message => { byId("sql-note").textContent = message; };
+  note("reading …");
+  try {
+    const found = await ask("sql?" + new URLSearchParams({query: byId("sql-text").value}));
+    note(counted(found.rows.length, "row") + (found.more ? ", the first of more" : ""));
+    answer.replaceChildren(rowTable(found.rows.map(each => row(...each.map(text))), found.columns));
+  } catch (error) {
+    note("");
+    answer.replaceChildren(make("p", {class: "problem"}, error.message));
+  }
+}
+byId("sql").hidden = TOPOLOGY.stores.length === 0;
+byId("sql").onsubmit = event => { event.preventDefault(); runSql(); };
+byId("sql-text").onkeydown = event => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("sql").requestSubmit(); };
+if (TOPOLOGY.stores.length) byId("sql-text").value = 'SELECT * FROM "' + TOPOLOGY.stores[0].name + '" LIMIT 25';
+
 /* ---- start ---- */
 let stop = null, again = null;
 async function start() {

@@ -118,8 +118,8 @@ class SqlResult(NamedTuple):
     is_cut: bool
 
 
-def run_sql(sql: str, tables: Sequence[SqlTable], limits: Limits) -> SqlResult:
-    """Run a query over those of the tables that it names.
+def run_sql(sql: str, tables: Sequence[SqlTable], limits: Limits, source: str = OPTION) -> SqlResult:
+    """Run a query over those of the tables that it names. source: what has its text, for the positions of mistakes.
 
     Raises ConfigError without the extra sql, TopologyError with the position of a mistake in the query, LimitError,
     TimeLimitError, and the errors of reading the tables.
@@ -128,10 +128,10 @@ def run_sql(sql: str, tables: Sequence[SqlTable], limits: Limits) -> SqlResult:
         import duckdb
         import pyarrow  # noqa: F401 - of the same extra
     except ImportError as error:
-        raise ConfigError(f"--sql needs {error.name}: {install_command('sql')}") from error
+        raise ConfigError(f"SQL needs {error.name}: {install_command('sql')}") from error
     deadline = Deadline(limits.seconds)
     database = duckdb.connect(":memory:")
-    query = _Query(sql, tables)
+    query = _Query(sql, tables, source)
     try:
         for setting in _SETTINGS:
             database.execute(f"SET {setting}")
@@ -210,7 +210,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 class _Query:
     """The text of a query, the tables that it may name, and its mistakes."""
 
-    def __init__(self, sql: str, tables: Sequence[SqlTable]):
+    def __init__(self, sql: str, tables: Sequence[SqlTable], source: str):
+        self._source = source
         self._sql = sql
         self._tables = tables
         self.columns: list[str] = []
@@ -297,7 +298,7 @@ class _Query:
 
     def _mistake(self, place: int, message: str) -> TopologyError:
         before = self._sql[: place - 1]
-        position = Position(OPTION, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        position = Position(self._source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
         return TopologyError([Problem(position, message)])
 
 
