@@ -50,7 +50,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=None, help="keep everything there, also where it passes")
     options = parser.parse_args()
     check_engine(options.engine)
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="streamkit-chaos-"))
+    # The broker runs in its own folder.
+    folder = (options.folder or Path(tempfile.mkdtemp(prefix="streamkit-chaos-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     run = f"seed {options.seed}, {options.program}, {options.guarantee}, {options.log}, {options.engine}"
     print(f"{run}, Kafka {options.kafka}", flush=True)
