@@ -85,7 +85,7 @@ class DropWarnings:
         due = [key for key in self._waiting if key not in self._logged or now - self._logged[key] >= self.INTERVAL_MS]
         for key in due:
             dropped, message = self._waiting.pop(key)
-            self._log.warning("task %s: %s", key[0], _warning(key[1], dropped, message))
+            self._log.warning("task %s: %s", key[0], dropped_line(key[1], dropped, message, " in the last minute"))
             self._logged[key] = now
 
     def close(self, now: int) -> None:
@@ -94,11 +94,12 @@ class DropWarnings:
         self.write(now)
 
 
-def _warning(reason: str, dropped: int, message: str) -> str:
+def dropped_line(reason: str, dropped: int, message: str, when: str = "") -> str:
+    """Return the line about records that were dropped for a reason. message: that of the last one (DroppedCount)."""
     kind, detail = _LINES.get(cast(DropReason, reason), ("", reason))
     topic = _TOPIC.search(message)
     place = f"topic {topic[1]}, " if topic is not None and not detail.startswith("topic ") else ""
-    return f"dropped {dropped:,} {kind}record{'' if dropped == 1 else 's'} in the last minute ({place}{detail})"
+    return f"dropped {dropped:,} {kind}record{'' if dropped == 1 else 's'}{when} ({place}{detail})"
 
 
 class _Entry:

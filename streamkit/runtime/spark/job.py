@@ -25,7 +25,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.spark.job_options import AUTO, JSON_LINES, PYTHON, REST, UPDATES, JobOptions
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import layout_of
-from streamkit.runtime.spark.spark_session import share, translated
+from streamkit.runtime.spark.spark_session import classic_context, share, translated
 from streamkit.runtime.spark.sql.sources import InputColumns
 from streamkit.runtime.spark.sql.stages import SQL, Choice, Outputs, choose_engines
 from streamkit.runtime.spark.stage_plan import (
@@ -42,6 +42,7 @@ from streamkit.runtime.spark.stage_plan import (
 from streamkit.runtime.spark.work_names import WorkName, input_name, named, output_name, planned
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.cycle import run_cycle
+from streamkit.runtime.spark.workers.drops import Drops
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept, state_of
 from streamkit.runtime.spark.workers.order import order_rows
 from streamkit.runtime.spark.workers.output_collector import OutputSpec
@@ -124,6 +125,7 @@ class Job:
         self._columns = columns
         self._kept_state = kept
         self._ends = ends if options.write_state else None
+        self._drops: Drops | None = None
         self.counts = dict(counts)
         self.options = options
         self.layout: Layout = lay_out(plan, counts)
@@ -152,6 +154,10 @@ class Job:
     def external_outputs(self) -> tuple[str, ...]:
         """The external topics that the job writes, those of routes left out."""
         return tuple(topic for topic in self._written if topic not in self._internal())
+
+    def dropped(self) -> list[str]:
+        """Return a line for each sub-topology and reason for which its tasks dropped records; complete once the outputs are written."""
+        return [] if self._drops is None else self._drops.describe()
 
     def in_python(self) -> Job:
         """Return the same job with all stages in Python."""
@@ -248,6 +254,9 @@ class Job:
         CHANGELOGS and OFFSETS have the state for a live run, STATE and MEMORY that for the next run of the job.
         """
         names = self._output_names()
+        context = classic_context(spark)
+        # Spark Connect has no accumulators.
+        self._drops = None if context is None else Drops.of(context)
         rows = _Rows({topic: [] for topic in names})
         global_tables = self._global_tables(spark, inputs)
         for stage in self.stages:
@@ -370,6 +379,7 @@ class Job:
             as_json=as_json,
             by_key=by_key,
             kept=self._kept_state,
+            drops=self._drops,
         )
 
     def _writes_json(self, stage: Stage) -> bool:

@@ -172,6 +172,8 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
     # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
     in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)
+    for line in job.dropped():
+        report(line)
     past = run.before.outputs
     tables = {
         topic: output_of(checkpoint, target, past.get(topic), run.number, run.folder, snapshot_of(spark, target))

@@ -243,6 +243,8 @@ def _written_outputs(
         except InexactError as reason:
             prepared, outputs = in_python(reason)
             write_outputs(spark, prepared, {topic: outputs[topic]}, report, is_second=True)
+    for line in prepared.job.dropped():
+        report(line)
     return outputs
 
 

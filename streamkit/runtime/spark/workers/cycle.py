@@ -131,6 +131,9 @@ class _Cycle:
             commit(task, self._work.ends)
             self._collect(task)
         self._deliver_written()
+        if self._work.drops is not None:
+            for task_id, task in self._tasks.items():
+                self._work.drops.add(task_id, 0, task)
         memories = {} if kept is None else {name: memory_of(task, self._loaded.plan) for name, task in self._named()}
         yield from self.output()
         yield from self._collector.finish()

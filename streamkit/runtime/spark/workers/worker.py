@@ -27,6 +27,7 @@ from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvi
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.stage_plan import Stage
 from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.runtime.spark.workers.drops import Drops
 from streamkit.runtime.spark.workers.kept_tasks import (
     BatchTask,
     Kept,
@@ -80,6 +81,8 @@ class StageWork:
     """Whether the output is lines of JSON rather than rows."""
     kept: Kept | None = None
     """The state from which the tasks continue, if the job keeps its state; else None."""
+    drops: Drops | None = None
+    """Takes the counts of dropped records; None if nothing reports them."""
 
     def new_stores(self, plan: Plan) -> SpillingStores:
         """Return the object that opens the stores of a task."""
@@ -249,6 +252,7 @@ class _Running:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Commit once, at the end of the input or of a key bucket, and yield the remaining output."""
         task, kept = self._task, self._work.kept
+        (index,) = self._work.stage.subs
         if task is not None and kept is not None and isinstance(self._stores, KeptStores):
             memory = memory_of(task, self._loaded.plan)
             yield from self._collector.collect(task.output)
@@ -259,6 +263,8 @@ class _Running:
             commit(task, self._work.ends)
             yield from self._collector.collect(task.output)
             yield from self._collector.finish()
+        if task is not None and self._work.drops is not None:
+            self._work.drops.add(TaskId(index, self.partition), self._bucket, task)
         self.close()
 
     def close(self) -> None:
