@@ -16,17 +16,19 @@ from tests.java import build
 
 pytestmark = pytest.mark.broker
 
-AT_ONCE = [
-    "tumbling-late-records",
-    "stream-join-inner",
-    "stream-table-join",
-    "table-join-outer",
-    "stream-join-left",
-]
+AT_ONCE = {
+    "tumbling-late-records": "DEFAULT",
+    "stream-table-join": "DEFAULT",
+    "table-join-outer": "DEFAULT",
+    "stream-join-left": "DEFAULT",
+    "session-merges": "HEADERS",
+    "table-filter": "HEADERS",
+}
+"""Cases, and the format of their stores."""
 # Where records go through the log in between, what else has arrived by then matters; and a suppress buffer logs at
 # commits, which is to be after each record.
-ONE_BY_ONE = {"foreign-key-join-left": 16, "suppress-tumbling-final": 11}
-"""Cases, and how many of their records."""
+ONE_BY_ONE = {"foreign-key-join-left": (16, "DEFAULT"), "suppress-tumbling-final": (11, "HEADERS")}
+"""Cases, how many of their records, and the format of their stores."""
 
 
 @contextmanager
@@ -45,9 +47,19 @@ def in_java(app: App) -> Iterator[None]:
         kill([process])
 
 
+def is_older() -> bool:
+    """Whether the Java side is an older version: before 4.3 changelogs had no headers, and before 4.4 no steps kept them."""
+    return os.environ.get(build.VERSION, build.ANCHOR) != build.ANCHOR
+
+
+def format_of(kept: str) -> str:
+    """The format of stores, or that of older versions."""
+    return "DEFAULT" if is_older() else kept
+
+
 def with_headers(records: list[dict]) -> list[dict]:
-    """The records, every third of them with a header: some changelogs have it, as outputs do; before 4.3 none had."""
-    if os.environ.get(build.VERSION, build.ANCHOR) != build.ANCHOR:
+    """The records, every third of them with a header: some changelogs have it, as outputs do."""
+    if is_older():
         return records
     return [
         record if number % 3 else {**record, "headers": [["number", str(number)]]}
@@ -83,7 +95,7 @@ def assert_same(ours: App, theirs: App) -> None:
 
 @pytest.mark.parametrize("case", AT_ONCE)
 def test_at_once(case: str, kafka: Log, tmp_path: Path) -> None:
-    ours = on_log(case, tmp_path, kafka)
+    ours = on_log(case, tmp_path, kafka, dsl_store_format=format_of(AT_ONCE[case]))
     theirs = twin(ours, tmp_path)
     kafka.write(rows(ours, with_headers(inputs(case))))
     with in_java(theirs):
@@ -94,12 +106,14 @@ def test_at_once(case: str, kafka: Log, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ONE_BY_ONE)
 def test_one_by_one(case: str, kafka: Log, tmp_path: Path) -> None:
-    ours = on_log(case, tmp_path, kafka, commit_interval_ms=5, poll_ms=10, linger_ms=0)
+    count, kept = ONE_BY_ONE[case]
+    quick = {"commit_interval_ms": 5, "poll_ms": 10, "linger_ms": 0}
+    ours = on_log(case, tmp_path, kafka, dsl_store_format=format_of(kept), **quick)
     theirs = twin(ours, tmp_path)
     process = ours.start()
     try:
         with in_java(theirs):
-            for row in rows(ours, with_headers(inputs(case, as_given=True)[: ONE_BY_ONE[case]])):
+            for row in rows(ours, with_headers(inputs(case, as_given=True)[:count])):
                 kafka.write([row])
                 wait_until_quiet(ours)
                 wait_until_quiet(theirs)
