@@ -11,8 +11,9 @@ from streamkit import serdes
 from streamkit.errors import QueryError
 from streamkit.http.store_endpoints import key_bytes
 from streamkit.transport.embedded import EmbeddedTransport
+from tests.broker.support import until
 from tests.cli.support import LIMIT_S
-from tests.http.support import USERS, processed, request, served, write_shop
+from tests.http.support import SHOP, USERS, processed, request, served, write, write_shop
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +147,35 @@ def test_what_is_refused(shop, path, query, status, text):
     answer = request(shop, path, **query)
     assert answer.status == status
     assert text in answer.json["error"]
+
+
+def test_stores_in_memory_with_commits_by_their_bytes_and_rows_with_headers(tmp_path):
+    log = EmbeddedTransport(tmp_path / "log")
+    write_shop(log)
+    write(log, [("countries", b"fr", b"France", 2, [("from", b"a list"), ("none", None)], None)])
+    settings = {
+        "commit.interval.ms": 3_600_000,
+        "statestore.cache.max.bytes": 0,
+        "default.interactive.query.isolation.level": "read_committed",
+        "enable.transactional.statestores": True,
+        "statestore.uncommitted.max.bytes": 1,
+        "dsl.store.format": "HEADERS",
+    }
+    text = SHOP.replace("count: counts", "count: {store: {name: counts, persistent: false}}")
+    with served(tmp_path, log, text=text, **settings) as (address, _):
+        processed(address, 3 * len(USERS))
+
+        def committed() -> bool:
+            return request(address, "/stores/counts/get", key="user-03").json.get("value") == 3
+
+        # Nothing else commits within the hour.
+        until(committed, "a commit by the bytes of uncommitted writes")
+        rows = [
+            (row["key"], row["value"], row["headers"])
+            for row in request(address, "/stores/countries/all?headers=true").json["rows"]
+        ]
+    assert rows == [("de", "Germany", []), ("fr", "France", [["from", "a list"], ["none", None]])]
+    log.close()
 
 
 def test_reads_while_records_are_processed(tmp_path):

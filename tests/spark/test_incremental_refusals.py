@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import StateError
+from streamkit.errors import InvalidTopologyError, StateError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, Place
+from streamkit.runtime.spark.stage_plan import refuse_headed_buffers
 from tests.spark.incremental_runs import TOPOLOGY, Runs, fails, lines
 from tests.spark.support import by_key, reprocess, write_lines
 
@@ -42,6 +43,17 @@ def test_bad_input(two: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     fails(two.run, "001.jsonl", "changed")
     two.folder.joinpath("lines", "002.jsonl").touch()
     assert two.content() == before
+
+
+def test_a_checkpoint_takes_no_buffer_with_headers(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "conformance" / "suppress-tumbling-final" / "topology.yaml").read_text()
+    (tmp_path / "topology.yaml").write_text(text)
+    refuse_headed_buffers(load(tmp_path / "topology.yaml"))
+    with pytest.raises(
+        InvalidTopologyError,
+        match=r"topology\.yaml:24: pipeline final, step suppress: a checkpoint does not hold the headers",
+    ):
+        refuse_headed_buffers(load(tmp_path / "topology.yaml", overrides={"dsl.store.format": "HEADERS"}))
 
 
 def test_outputs_that_changed(two: Runs) -> None:
