@@ -84,7 +84,9 @@ def _branch(name: str, node: Node, start: int, defines: bool) -> Mention:
 
 
 def _mention(part: Part, text: str, node: Node, start: int, defines: bool) -> Mention:
-    written = node.source.text[start : start + len(text)] == text and part.kind not in ("file", "callable")
+    # A step of a plugin may name a part in its Python.
+    is_own = part.kind not in ("file", "callable") and not node.source.file.endswith(".py")
+    written = is_own and node.source.text[start : start + len(text)] == text
     end = start + len(text) if written else node.start + len(node.source.text[node.start : node.end].rstrip())
     return Mention(part, node.source.file, start, max(start, end), defines, written)
 

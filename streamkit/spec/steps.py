@@ -434,9 +434,18 @@ def expression(
             return reader.report(node, f"{what} must be an expression; write 'None' in quotes for nothing")
         if not isinstance(value, str):
             return expressions.constant(value, node.position)
-        return expressions.parse(value, allowed, node.position, reader.functions, locator(node))
+        found = expressions.parse(value, allowed, node.position, reader.functions, locator(node))
+        _note_installed(reader, found, what)
+        return found
     except TopologyError as error:
         return reader.report_all(_with_comment(error, node))
+
+
+def _note_installed(reader: Reader, found: Expression, what: str) -> None:
+    """Note the calls of functions of installed packages, which no part of the file declares."""
+    for link in found.links:
+        if isinstance(link.call, CallRef) and link.call.position is None:
+            reader.calls.append(CallSite(replace(link.call, position=found.position), Usage(), what))
 
 
 def _passed(reader: Reader, node: Node, passed: CallRef, what: str, allowed: tuple[str, ...]) -> Expression:

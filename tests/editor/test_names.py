@@ -9,6 +9,9 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from streamkit.editor.names import Names
+from streamkit.spec.yaml_nodes import Node, Source
+from streamkit.spec.yaml_reader import Name
 from tests.editor.client import Client
 
 PART = """\
@@ -237,6 +240,15 @@ def test_a_name_that_is_put_together_is_not_renamed(client: Client, files: Path)
     document, position = opened(client, files, "shop.yaml: count: ${STO¦RE")
     with pytest.raises(JsonRpcException, match=r"its name is not written out in .*shop.yaml:21:16"):
         client.wait(client.client.text_document_prepare_rename_async(lsp.PrepareRenameParams(document, position)))
+
+
+def test_a_name_in_the_python_of_a_plugin_is_not_renamed() -> None:
+    text = 'return stream.count("counts")'
+    found = {
+        file: Names([Name("store", "counts", Node("scalar", "counts", 20, 28, Source(text, file)))], []).mentions
+        for file in ("steps.py", "shop.yaml")
+    }
+    assert [each.written for mentions in found.values() for each in mentions] == [False, True]
 
 
 def test_a_rename_needs_a_file_without_mistakes(client: Client, files: Path) -> None:

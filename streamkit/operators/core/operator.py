@@ -60,7 +60,7 @@ class StepDeclaration:
     """Whether the step is streamkit's own, without an equivalent in the DSL of Kafka Streams."""
     accepts: ClassVar[tuple[str, ...]] = ("stream",)
     """The kinds of upstream that the step accepts: the `kind` of each class in `Upstream`."""
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
     """A paragraph of Markdown for the language reference."""
     example: ClassVar[Example]
     """The step's example, unless it is in NAME.yaml beside the module (`spec.language_reference.examples_of`)."""
