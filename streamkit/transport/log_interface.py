@@ -556,12 +556,16 @@ def decode_generation(data: bytes) -> Generation:
 def withhold(members: Mapping[str, Member], wanted: Mapping[str, MemberAssignment]) -> dict[str, MemberAssignment]:
     """Remove from each wanted assignment the partitions that another member still owns and must revoke first.
 
-    A member without a wanted assignment gets an empty one.
+    A member without a wanted assignment gets an empty one. A partition that several members claim is given to none of them:
+    one has been removed from the group and does not know it yet.
     """
-    owners = {partition: name for name, member in members.items() for partition in member.owned}
+    owners: dict[TopicPartition, set[str]] = {}
+    for name, member in members.items():
+        for partition in member.owned:
+            owners.setdefault(partition, set()).add(name)
     result = {}
     for name in members:
         assignment = wanted.get(name, MemberAssignment(()))
-        free = tuple(p for p in assignment.partitions if owners.get(p, name) == name)
+        free = tuple(partition for partition in assignment.partitions if owners.get(partition, {name}) == {name})
         result[name] = replace(assignment, partitions=free)
     return result

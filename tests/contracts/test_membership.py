@@ -21,6 +21,7 @@ from streamkit.transport.log_interface import (
     Rebalance,
     Transport,
     decode_generation,
+    withhold,
 )
 from tests.contracts.records import KAFKA, attempts
 
@@ -299,5 +300,19 @@ def test_a_member_under_another_id_claims_nothing_of_its_old_self() -> None:
     assert member._claimed() == frozenset()
     with pytest.raises(FencedError):
         member._check_lost()
+    # While the join is repeated, kafka-python still has what was lost.
+    assert member._claimed() == frozenset()
     assert member._take().partitions == owned
     assert member._claimed() == owned
+
+
+def test_what_two_members_claim_is_given_to_neither() -> None:
+    """One of them was removed from the group and does not know it; the other has to give the partition up first."""
+    claimed, free = TopicPartition("t", 0), TopicPartition("t", 1)
+    members = {name: Member(b"", frozenset({"t"}), frozenset({claimed})) for name in ("owner", "stale")}
+    for wanted in members:
+        decided = withhold(members, {wanted: MemberAssignment((claimed, free))})
+        assert {name: assignment.partitions for name, assignment in decided.items()} == {
+            **dict.fromkeys(members, ()),
+            wanted: (free,),
+        }

@@ -159,11 +159,13 @@ class KafkaMembership(Membership):
     def _claimed(self) -> frozenset[TopicPartition]:
         """The owned partitions in this member's subscription: none once the group has removed it, since others own them now.
 
-        kafka-python would still claim them if the member is removed between a join and its assignment.
+        kafka-python would still claim them if the member is removed between a join and its assignment, or while a join is
+        repeated because brokers did not answer: it drops them only as the first attempt begins.
         """
-        if not self._is_lost():
+        if self._is_lost():
+            self._lost_partitions.happened = True
+        elif self._number != NO_GENERATION:
             return self._owned()
-        self._lost_partitions.happened = True
         return frozenset()
 
     def _keep_alive(self) -> None:
