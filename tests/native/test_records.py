@@ -467,31 +467,3 @@ def test_closed_clients_that_are_not_freed_yet_are_freed_for_new_ones() -> None:
             Owner()
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize(
-    ("settings", "left"), [({}, 0), ({"linger.ms": "60000"}, 3), ({"queue.buffering.max.ms": "60000"}, 3)]
-)
-def test_hastened_rows_wait_as_long_as_the_user_has_set(
-    settings: dict[str, str], left: int, transport: KafkaTransport
-) -> None:
-    topic = create(transport, 1)
-    producer = KafkaTransport(transport.bootstrap, {"producer": settings}).producer()
-    producer.send(numbered(topic, 0, 3))
-    assert producer.hasten(10)
-    assert producer.queued() == left
-    producer.flush()
-    assert producer.queued() == 0
-    producer.close()
-
-
-def test_a_partition_is_known_to_be_at_its_end_with_its_last_record(transport: KafkaTransport) -> None:
-    """Otherwise a task that waits for it would wait for another answer of the broker."""
-    place = TopicPartition(create(transport, 1), 0)
-    consumer = transport.consumer(None)
-    consumer.assign({place: 0})
-    for start in range(0, 100, 10):
-        produce(transport, numbered(place.topic, start, start + 10))
-        read(consumer, 10)
-        assert consumer.lags([place]) == {place: 0}
-    consumer.close()

@@ -176,20 +176,10 @@ class KafkaConsumer(Consumer):
     def lags(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         # From the last fetch, as in Java's client, because a request would wait behind the fetch that the broker is delaying.
         return {
-            partition: 0 for partition in partitions if partition not in self._buffered and self._is_at_end(partition)
+            partition: 0
+            for partition in partitions
+            if partition not in self._buffered and self._ends.get(partition, -1) >= self._positions.get(partition, 0)
         }
-
-    def _is_at_end(self, partition: TopicPartition) -> bool:
-        """Return whether the last fetch of a partition had no record after its position."""
-        position = self._positions.get(partition, 0)
-        if self._ends.get(partition, -1) >= position:
-            return True
-        # The event of the end comes with the next response: without other records, fetch.wait.max.ms later.
-        try:
-            _, high = self._client.get_watermark_offsets(KafkaPartition(*partition), cached=True)
-        except KafkaException:
-            return False
-        return 0 <= high <= position
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self._list_offsets(dict.fromkeys(partitions, LATEST))
