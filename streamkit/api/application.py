@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
-from streamkit.errors import StateError
+from streamkit.errors import StateError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import Operand as Key
 from streamkit.record import Operand as Value
@@ -18,6 +18,7 @@ from streamkit.serdes.plain import Json
 from streamkit.state.definitions import Query, StoredRow
 from streamkit.state.layouts import MAX_LONG
 
+Isolation = Literal["read_committed", "read_uncommitted"]
 Listener = Callable[[str, str], None]
 """(new state, old state), such as ("RUNNING", "REBALANCING")."""
 _PAGE = 1000
@@ -123,11 +124,13 @@ class Application:
         self._application.raise_error()
         return ended
 
-    def store(self, name: str, isolation: Literal["read_committed", "read_uncommitted"] | None = None) -> Store:
+    def store(self, name: str, isolation: Isolation | None = None) -> Store:
         """Return a store for queries: of what the last commit has, or of all writes. Raises UnknownStoreError.
 
-        isolation: by default that of default.interactive.query.isolation.level (KIP-892).
+        isolation: by default that of default.interactive.query.isolation.level (KIP-892). Raises UsageError for another one.
         """
+        if isolation not in (None, *get_args(Isolation)):
+            raise UsageError(f"isolation is {isolation!r}; it must be {' or '.join(get_args(Isolation))}")
         require_store(self._application.plan, name)
         return Store(self._application, name, None if isolation is None else isolation == "read_committed")
 

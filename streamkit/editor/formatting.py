@@ -40,7 +40,8 @@ def edits_of(text: Text) -> list[Edit]:
     kept = _kept_rows(text, root)
     spaces = [*_line_ends(text, kept), *_blank_rows(text, kept)]
     for edits in ([*_indents(text, kept), *spaces], spaces):
-        edits = sorted(edit for edit in edits if text.text[edit[0] : edit[1]] != edit[2])
+        # A row of spaces after an empty row is found twice.
+        edits = sorted({edit for edit in edits if text.text[edit[0] : edit[1]] != edit[2]})
         if _same(root, text.text, applied(text.text, edits)):
             return edits
     return []

@@ -426,7 +426,7 @@ class _Including:
             if section in found and found[section].kind != "mapping":
                 self._reader.report_mismatch(found[section], f"'{section}'", "a mapping")
                 self.is_broken = True
-            elif section in found:
+            elif section in found and found[section].value:
                 self.sections.setdefault(section, []).extend(found[section].value)
 
     def _composed(self, item: Node, file: str) -> Node | None:

@@ -1,6 +1,6 @@
 """The time from a record's append to its input topic to the append of its result, at a steady rate, beside Kafka Streams.
 
-    python -m tests.bench.latency [--rate 2000] [--seconds 30] [--rounds 3] [--only moved] [--guarantee exactly_once_v2]
+    python -m tests.bench.latency [--rate 2000] [--seconds 30] [--rounds 3] [--partitions 1] [--only moved] [--guarantee exactly_once_v2]
 
 Brokers stamp both records as they append them, so that no clock of a program counts. Caches are off, and each record has one
 result. The programs take turns; the first quarter of the seconds warms up.
@@ -91,7 +91,7 @@ def measure(program: str, case: str, log: Log, number: int, asked: argparse.Name
     tag = f"{case}-{asked.guarantee[:2]}-{list(PROGRAMS).index(program)}-{number}"
     names = {"input_1": f"in-{tag}", "input_2": f"right-{tag}", "output": f"out-{tag}"}
     for topic in names.values():
-        create(log.address, topic)
+        create(log.address, topic, asked.partitions)
     inputs = tuple(names[each] for each in (("input_1", "input_2") if case == "pairs" else ("input_1",)))
     settings = {"processing.guarantee": asked.guarantee, "commit.interval.ms": 100, "statestore.cache.max.bytes": 0}
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
@@ -145,6 +145,7 @@ def table(log: Log, case: str, asked: argparse.Namespace) -> list[str]:
 def options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=2_000, help="records a second")
+    parser.add_argument("--partitions", type=int, default=1, help="partitions of each topic")
     parser.add_argument("--seconds", type=int, default=30, help="how long records come")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program")
     parser.add_argument("--only", choices=list(CASES), action="append", help="only this one; may be repeated")

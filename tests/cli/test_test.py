@@ -125,7 +125,7 @@ def test_coverage_is_shown_and_may_be_required(folder: Path) -> None:
     assert streamkit("test", folder / "good", "--min-coverage", 80).code == 0
     done = streamkit("test", folder / "good", "--min-coverage", 82)
     assert done.code == 1
-    assert "less than the 82 % asked for" in done.out
+    assert "less than the 82 % required" in done.out
 
 
 def test_a_setting_goes_before_those_of_the_tests(folder: Path) -> None:

@@ -28,6 +28,7 @@ topics:
         value: json
 
 
+   
 
 pipelines:
  p:

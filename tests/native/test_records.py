@@ -467,3 +467,19 @@ def test_closed_clients_that_are_not_freed_yet_are_freed_for_new_ones() -> None:
             Owner()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"), [({}, 0), ({"linger.ms": "60000"}, 3), ({"queue.buffering.max.ms": "60000"}, 3)]
+)
+def test_hastened_rows_wait_as_long_as_the_user_has_set(
+    settings: dict[str, str], left: int, transport: KafkaTransport
+) -> None:
+    topic = create(transport, 1)
+    producer = KafkaTransport(transport.bootstrap, {"producer": settings}).producer()
+    producer.send(numbered(topic, 0, 3))
+    assert producer.hasten(10)
+    assert producer.queued() == left
+    producer.flush()
+    assert producer.queued() == 0
+    producer.close()

@@ -240,10 +240,10 @@ def test_what_is_translated_has_pythons_values(spark: Any, seed: int) -> None:
             "value.other > 1",
             "file.yaml:7: value.other: there is no column other, or one of a type that SQL does not treat as Python does",
         ),
-        ("len(value.s)", "file.yaml:7: len(value.s): only get(NAME) of an object has a form in SQL that is exact"),
+        ("len(value.s)", "file.yaml:7: len(value.s): only get(NAME) of an object has an exact form in SQL"),
         (
             "value.get('s', len(value.t))",
-            "file.yaml:7: len(value.t): only get(NAME) of an object has a form in SQL that is exact",
+            "file.yaml:7: len(value.t): only get(NAME) of an object has an exact form in SQL",
         ),
         ("value.s[0]", "file.yaml:7: value.s[0]: only fields of objects by their names are columns"),
     ],

@@ -141,3 +141,13 @@ def test_rules_leave_what_other_topologies_may_use(shared: Path) -> None:
     (shared / "t.yaml").write_text((MAIN % "shared/common.yaml").replace("topics: {", "topics: {left: {}, "))
     model = load_model(shared / "t.yaml")
     assert [each.code for each in lint.check(model, build(model)) if "left" in each.message] == ["unused-topic"]
+
+
+def test_an_empty_section_of_an_included_file_says_nothing(shared: Path) -> None:
+    part = shared / "part.yaml"
+    part.write_text("stores: {}\n")
+    file = shared / "empty.yaml"
+    file.write_text(
+        "streamkit: 1\napplication: a\ninclude: part.yaml\ntopics: {in: {}}\npipelines: {p: {stream: in, to: in}}\n"
+    )
+    assert not load(file).stores

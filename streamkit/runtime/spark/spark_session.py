@@ -223,11 +223,11 @@ def without_error_log() -> Iterator[None]:
 
 
 def _own_error(error: Exception) -> StreamkitError | None:
-    if raised := re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: P0001)?$", str(error), re.MULTILINE):
-        return TransportError(raised[1])
+    # First, because a query raises its marked failures in the same way.
     found = _FAILURE.search(str(error))
     if found is None:
-        return None
+        raised = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: P0001)?$", str(error), re.MULTILINE)
+        return None if raised is None else TransportError(raised[1])
     name, text = json.JSONDecoder().raw_decode(found.group(1))[0]
     kind = getattr(errors, name, StreamkitError)
     try:
