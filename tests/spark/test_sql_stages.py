@@ -407,7 +407,8 @@ def test_a_row_that_fails_is_left_to_python(spark: Any, tmp_path: Path) -> None:
     job.run(spark)
     line = next(number for number, text in enumerate(job.path.read_text().splitlines(), 1) if "value.amount" in text)
     reason = f"{job.path}:{line}: value.amount > 3: an operand is null"
-    assert job.lines[-2] == f"all stages run in Python after all: {reason}"
+    assert job.lines[-3] == f"all stages run in Python after all: {reason}"
+    assert "dropped 1 record" in job.lines[-1]
     assert job.written("out") == job.expected("out")
 
 
