@@ -100,6 +100,18 @@ def test_status_shows_instances_threads_and_tasks(shop):
     assert {task["id"] for thread in instance["threads"] for task in thread["tasks"]} >= {"0_0", "0_1"}
 
 
+def test_status_shows_the_milliseconds_of_each_stage(shop, tmp_path):
+    lines = streamkit("status", shop[1], "--latency").out.splitlines()
+    found = {line.split()[1] for line in lines if line.startswith("StreamThread-")}
+    assert found >= {"fetch", "queue", "process", "send"}
+    assert any(line.split()[:2] == ["TASK", "NODE"] for line in lines)
+    file = tmp_path / "topology.yaml"
+    file.write_text(SHOP)
+    done = streamkit("status", file, "--latency")
+    assert (done.code, done.out) == (2, "")
+    assert "the file does not set application.server" in done.err
+
+
 def test_lag_asks_the_log(shop, tmp_path):
     found = json.loads(streamkit("lag", shop[1], "--format", "json").out)
     assert (found["application"], len(found["members"])) == ("shop", 1)

@@ -28,6 +28,7 @@ MaxLag = Annotated[
     int | None,
     typer.Option("--max-lag", metavar="N", min=0, help="With --check: also exit with code 1 if the lag is higher."),
 ]
+Latency = Annotated[bool, typer.Option("--latency", help="Show how long records take, by stage of each thread.")]
 _FAILING = frozenset(("ERROR", "GONE", "UNOWNED", "UNKNOWN", "PAUSED", "CREATED", "PENDING_SHUTDOWN", "NOT_RUNNING"))
 """The conditions for which --check fails; a rebalance and restoring end by themselves."""
 
@@ -37,6 +38,7 @@ def status(
     form: Shown = Format.text,
     check: Check = False,
     max_lag: MaxLag = None,
+    latency: Latency = False,
     token_file: TokenFile = None,
     settings: Settings = None,
     env_file: EnvFile = None,
@@ -46,9 +48,11 @@ def status(
     The first line states the worst problem. If a file does not set application.server, only data from the log is shown:
     the members of the group, and the lag. With --check the exit code is 1 if an instance is GONE, PAUSED, not running
     or has an error, if inputs have no owner, or if the lag exceeds --max-lag; it is 0 during a rebalance and a restore.
+    With --latency only the first lines are shown, and the milliseconds of the last minute: of each stage that records
+    pass in a thread, and from their timestamps until nodes have processed them.
 
     Examples:
-        streamkit status orders.yaml
+        streamkit status orders.yaml --latency
         streamkit status http://127.0.0.1:8080 --check --max-lag 1000
     """
     if max_lag is not None and not check:
@@ -58,6 +62,8 @@ def status(
     else:
         plan = load_plan(place, settings, env_file)
         address = address_of(plan)
+        if address is None and latency:
+            raise UsageError(f"{place}: --latency asks an instance, and the file does not set application.server")
         if address is None:
             found = show_lag(plan, form)
             reasons = [] if found.members else ["the group has no members"]
@@ -67,7 +73,8 @@ def status(
         connection = Connection(address, token_file)
     status = connection.get("/status", shape=STATUS)
     as_json = form is Format.json
-    print(json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured()))
+    shown = json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured(), latency)
+    print(shown)
     problems = [f"{each['condition']}: {each['text']}" for each in status["problems"] if each["condition"] in _FAILING]
     return _checked(check, problems, status["lag"], max_lag)
 
@@ -85,9 +92,14 @@ def _checked(check: bool, reasons: list[str], lag: int | None, most: int | None)
     return FAILED if reasons else 0
 
 
-def _text(status: dict[str, Document], colour: bool) -> str:
-    """Return the state as text: the worst problem first, then the others, inputs that wait for an owner, and each instance."""
+def _text(status: dict[str, Document], colour: bool, latency: bool) -> str:
+    """Return the state as text: the worst problem first, then the others, inputs that wait for an owner, and each instance.
+
+    latency: after the problems only the stages and nodes of each instance.
+    """
     parts = [_head(status, colour)]
+    if latency:
+        return "\n\n".join([*parts, *(part for each in status["instances"] for part in _instance(each, latency))])
     waiting = [each for each in status["inputs"] if each["state"] in ("UNOWNED", "GONE")]
     if waiting:
         rows = [
@@ -100,8 +112,27 @@ def _text(status: dict[str, Document], colour: bool) -> str:
         parts.append(_drops(status))
     for instance in status["instances"]:
         if "threads" in instance:
-            parts += _instance(instance)
+            parts += _instance(instance, latency)
     return "\n\n".join(parts)
+
+
+_STAGES = {
+    "fetch": "from its timestamp until the thread has it",
+    "queue": "until it is processed, behind other tasks and commits",
+    "process": "until the results of its batch are with the producer",
+    "send": "until brokers have acknowledged them, linger.ms included",
+    "commit": "a commit, which stops the thread",
+    "markers": "a wait for the markers of the last transaction",
+}
+_FIGURES = ("RECORDS", "P50 MS", "P99 MS", "MAX MS")
+
+
+def _milliseconds(count: int, p50: float, p99: float, most: float) -> tuple[object, ...]:
+    return count, *(f"{each:,.1f}" for each in (p50, p99, most))
+
+
+def _short(thread: str) -> str:
+    return thread[thread.find("StreamThread-") :]
 
 
 def _head(status: dict[str, Document], colour: bool) -> str:
@@ -119,8 +150,28 @@ def _head(status: dict[str, Document], colour: bool) -> str:
     return "\n".join(red(line, colour and level == "error") for line, level in zip(lines, levels, strict=True))
 
 
-def _instance(instance: dict[str, Document]) -> list[str]:
+def _instance(instance: dict[str, Document], latency: bool) -> list[str]:
     where = instance["address"] or "this instance"
+    if latency:
+        # An instance that does not answer has no threads, and one of an earlier release no stages.
+        threads = instance.get("threads", ())
+        order = ("count", "p50", "p99", "max")
+        stages = [
+            (_short(thread["name"]), each["stage"], *_milliseconds(*map(each.get, order)), _STAGES.get(each["stage"]))
+            for thread in threads
+            for each in thread.get("stages", ())
+        ]
+        nodes = [
+            (task["id"], each["node"], *_milliseconds(*map(each.get, order)))
+            for thread in threads
+            for task in thread["tasks"]
+            for each in task.get("latency", ())
+        ]
+        if not stages:
+            return [f"{where}: no records in the last minute"]
+        by_stage = ("THREAD", "STAGE", *_FIGURES, "WHAT TAKES SO LONG")
+        by_node = table(("TASK", "NODE", *_FIGURES), nodes, numbers=range(2, 6))
+        return [f"{where}:\n{table(by_stage, stages, numbers=range(2, 6))}", by_node]
     own_lag = _lag(instance["own_lag"])
     parts = [
         f"{where}: {instance['shown_state']}, {instance['rate']:.0f} records/s, lag of its tasks {own_lag}, "
@@ -177,7 +228,7 @@ def _lag(lag: int | None) -> str:
 
 
 def _row(thread: dict[str, Document], task: dict[str, Document] | None) -> tuple[object, ...]:
-    name = thread["name"][thread["name"].find("StreamThread-") :]
+    name = _short(thread["name"])
     if task is None:
         return (name, thread["state"], *[None] * 6)
     lags = [each["lag"] for each in task["inputs"]]

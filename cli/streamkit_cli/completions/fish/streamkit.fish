@@ -94,6 +94,7 @@ complete -c streamkit -n '__fish_seen_subcommand_from dev' -s h -l help -d 'Show
 complete -c streamkit -n '__fish_seen_subcommand_from status' -l format -d 'A table to read, or JSON'
 complete -c streamkit -n '__fish_seen_subcommand_from status' -l check -d 'Exit with code 1 if the application does not process all its inputs'
 complete -c streamkit -n '__fish_seen_subcommand_from status' -l max-lag -d 'With --check'
+complete -c streamkit -n '__fish_seen_subcommand_from status' -l latency -d 'Show how long records take, by stage of each thread'
 complete -c streamkit -n '__fish_seen_subcommand_from status' -l token-file -d 'The bearer token'
 complete -c streamkit -n '__fish_seen_subcommand_from status' -l set -d 'Override a config value of the file'
 complete -c streamkit -n '__fish_seen_subcommand_from status' -l env-file -d 'A file of NAME=VALUE lines'
