@@ -153,13 +153,14 @@ def _head(status: dict[str, Document], colour: bool) -> str:
 def _instance(instance: dict[str, Document], latency: bool) -> list[str]:
     where = instance["address"] or "this instance"
     if latency:
-        # An instance that does not answer has no threads, and one of an earlier release no stages.
-        threads = instance.get("threads", ())
+        if "threads" not in instance:
+            return [f"{where}: no answer"]
+        threads = instance["threads"]
         order = ("count", "p50", "p99", "max")
         stages = [
             (_short(thread["name"]), each["stage"], *_milliseconds(*map(each.get, order)), _STAGES.get(each["stage"]))
             for thread in threads
-            for each in thread.get("stages", ())
+            for each in thread.get("stages", ())  # an instance of an earlier release has none
         ]
         nodes = [
             (task["id"], each["node"], *_milliseconds(*map(each.get, order)))
