@@ -10,7 +10,7 @@ from streamkit.editor.texts import Text
 Path = tuple[str | None, ...]
 """The keys from the root to a place; None is an item of a list."""
 _KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s#:{}\[\],&*!|>'"%@`-][^:#{}\[\]]*?|-[^\s:][^:]*?)\s*:(?=\s|$)""")
-_MOST_ROWS = 5_000
+_MOST_ROWS = 50_000
 """Rows above the cursor that are read."""
 
 
@@ -80,8 +80,11 @@ def _around(text: Text, line: int, indent: int, column: int) -> tuple[Path, str 
     is_first, opened = True, None
     dash: int | None = indent if text.line(line)[indent : indent + 1] == "-" else None
     for number in range(line - 1, max(-1, line - _MOST_ROWS), -1):
+        if indent == 0 and dash is None:
+            break
         row = text.line(number)
-        if not row.strip() or row.lstrip().startswith("#"):
+        is_within = row.startswith(" " * (indent + (dash is not None)))
+        if is_within or not row.strip() or row.lstrip().startswith("#"):
             continue
         marks, start = marks_of(row)
         for at, name in reversed(marks):
@@ -92,8 +95,6 @@ def _around(text: Text, line: int, indent: int, column: int) -> tuple[Path, str 
                 is_first = False
                 found.append(name)
                 indent, dash = at, at if name is None else None
-        if indent == 0 and dash is None:
-            break
     return tuple(reversed(found)), opened
 
 

@@ -55,13 +55,40 @@ def parse(
     Traceback (most recent call last):
     streamkit.errors.TopologyError: app.yaml:3:10: unknown name 'valu'; did you mean 'value'? (there are: key, value)
     """
-    source = Source(text, position, locate)
+    library = functions if isinstance(functions, Library) else Library(functions)
+    names = tuple(names)
+    key = text, names, frozenset(library.functions)
+    found = _CHECKED.get(key)
+    if found is None:
+        found = _checked(Source(text, position, locate), names, library)
+        if not found.links:  # the functions that it calls may differ next time
+            if len(_CHECKED) >= _MOST_CHECKED:
+                _CHECKED.clear()
+            _CHECKED[key] = _placed(found, None, None)
+        return found
+    return _placed(found, position, locate)
+
+
+_CHECKED: dict[tuple[str, tuple[str, ...], frozenset[str]], Expression] = {}
+"""Expressions without places by text, names, and names of functions: an editor reads a file again after each keystroke."""
+_MOST_CHECKED = 20_000
+
+
+def _placed(expression: Expression, position: Position | None, locate: Locate | None) -> Expression:
+    counted = expression.counted
+    return replace(
+        expression,
+        position=position,
+        locate=locate,
+        counted=None if counted is None else replace(counted, position=position, locate=locate),
+    )
+
+
+def _checked(source: Source, names: tuple[str, ...], library: Library) -> Expression:
     problems: list[Problem] = []
     tree = source.parse(problems)
     if tree is None:
         raise TopologyError(problems)
-    library = functions if isinstance(functions, Library) else Library(functions)
-    names = tuple(names)
     # The translation with charges first: it evaluates every constant part within bounds.
     counted = _translated(CountedTranslator(names, library.counted, source.place), tree, source)
     growth = growth_of(tree, names, library.functions)

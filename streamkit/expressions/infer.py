@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from streamkit.errors import Problem
 from streamkit.expressions.expression import Expression
@@ -55,13 +56,20 @@ _CALLS: dict[str, Type] = {
 def infer(expression: Expression, names: Mapping[str, Type], problems: list[Problem]) -> Type:
     """Return the type of an expression whose names have these types (absent ones: ANY), and add problems."""
     source = Source(expression.text, expression.position, expression.locate)
-    tree = source.parse([])
+    tree, tested = _tree(expression.text)
     if tree is None:  # a Python callable, whose text is its name
         return ANY
-    reader = _TypeReader(source, names, _tested_names(tree))
+    reader = _TypeReader(source, names, tested)
     found = reader.of(tree)
     problems.extend(reader.problems)
     return found
+
+
+@lru_cache(maxsize=20_000)
+def _tree(text: str) -> tuple[ast.expr | None, set[object]]:
+    """Return the tree of an expression and the names that it tests for; nothing changes them."""
+    tree = Source(text, None).parse([])
+    return tree, set() if tree is None else _tested_names(tree)
 
 
 def _tested_names(tree: ast.AST) -> set[object]:

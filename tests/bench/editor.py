@@ -1,18 +1,25 @@
 """Measures how long the language server takes for its answers: `python -m tests.bench.editor`.
 
-Prints p50 and p99, in milliseconds, of completion and of the problems of a file after a keystroke (without the pause), on files of
-200, 2,000 and 10,000 lines, with the analysis in another thread as in the server.
+Prints p50 and p99, in milliseconds, of completion, of the problems of a file after a keystroke (without the pause) and of all references to
+a topic, on files of 200, 2,000 and 10,000 lines, with the analysis in another thread as in the server; and the time from the start
+of a process to its first answer.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
 from streamkit.editor.analysis import analyse
+from streamkit.editor.navigation import references
 from streamkit.editor.project import Options, Project
+from streamkit.editor.schema_places import place_in_topology
+from streamkit.editor.server import prepare_for_two_threads
 from streamkit.editor.texts import Text
 from streamkit.editor.typing_help import completions
 
@@ -50,7 +57,7 @@ def measure(lines: int, folder: Path) -> str:
     project = Project(Options(debounce_ms=0), "utf-16", lambda found: None, lambda uri, version: None)
     path = folder / "big.yaml"
     uri, text = path.as_uri(), text_of(lines)
-    answers, problems = list[float](), list[float]()
+    answers, problems, names = list[float](), list[float](), list[float]()
     at = text.rindex("value.amount > ") + len("value.")
     for turn in range(ROUNDS):
         typed = text[:at] + "am"[: turn % 3] + text[at:]
@@ -64,9 +71,29 @@ def measure(lines: int, folder: Path) -> str:
         began = time.perf_counter()
         analyse(found, project.texts, {})
         problems.append((time.perf_counter() - began) * 1000)
+        began = time.perf_counter()
+        assert references(project, uri, project.text(uri), found.at(found.text.rindex(": out") + 3), True)
+        names.append((time.perf_counter() - began) * 1000)
     project.worker.close()
     count = len(text.splitlines())
-    return f"| {count:,} | {shown(answers)} | {shown(problems)} |"
+    return f"| {count:,} | {shown(answers)} | {shown(problems)} | {shown(names)} |"
+
+
+def start() -> float:
+    """Return how long a server takes for its first answer, in milliseconds."""
+    params = {"capabilities": {}, "processId": None, "rootUri": None}
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "streamkit_cli", "lsp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(message), message))
+        server.stdin.flush()
+        server.stdout.readline()
+        took = (time.perf_counter() - began) * 1000
+        server.kill()
+    return took
 
 
 def shown(times: list[float]) -> str:
@@ -76,7 +103,10 @@ def shown(times: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    print("| lines | completion p50 | p99 | problems p50 | p99 |\n|---|---|---|---|---|")
+    prepare_for_two_threads()
+    place_in_topology(())
+    print(f"start: {median(start() for _ in range(9)):.0f} ms\n")
+    print("| lines | completion p50 | p99 | problems p50 | p99 | references p50 | p99 |\n|---|---|---|---|---|---|---|")
     with TemporaryDirectory() as folder:
         for lines in (200, 2_000, 10_000):
             print(measure(lines, Path(folder)), flush=True)
