@@ -9,8 +9,11 @@ from itertools import accumulate, chain
 
 from streamkit.record import OutputTuple
 
-BOUNDS = tuple(sorted({round(2 ** (step / 4)) for step in range(121)}))
-"""The upper bounds (ms) of the histogram, four to each doubling, up to twelve days; one more bucket is above."""
+BOUNDS = tuple(sorted({round(2 ** (step / 4)) for step in range(161)}))
+"""The upper bounds (ms) of the histogram, four to each doubling, up to 34 years; one more bucket is above.
+
+Stages of threads are measured in microseconds, of which these are twelve days.
+"""
 COARSE = tuple(4**step for step in range(12))
 """The upper bounds (ms) of the histograms that are shown, up to 70 minutes; all of them are in BOUNDS."""
 SAMPLE_MS = 30_000
@@ -245,7 +248,7 @@ def figures_of(latencies: Iterable[NodeLatency], now: int) -> tuple[LatencyFigur
         lowest, highest = min(sample.lowest for sample in samples), max(sample.highest for sample in samples)
         count = sum(sample.count for sample in samples)
         buckets = [sum(column) for column in zip(*(sample.buckets for sample in samples), strict=True)]
-        p50, p99 = (min(max(quantile(buckets, share), lowest), highest) for share in (0.5, 0.99))
+        p50, p99 = (min(max(quantile(buckets, share, highest), lowest), highest) for share in (0.5, 0.99))
         average = sum(sample.total for sample in samples) / count
         found.append(LatencyFigures(each.node, count, lowest, highest, average, p50, p99))
     return tuple(found)
@@ -263,16 +266,18 @@ def histograms_of(latencies: Iterable[NodeLatency]) -> tuple[LatencyHistogram, .
     return tuple(found)
 
 
-def quantile(buckets: list[int], share: float) -> float:
+def quantile(buckets: list[int], share: float, highest: int) -> float:
     """Return an estimate (ms) of the latency below which a share of the records is, linear within its bucket.
 
-    >>> quantile([0, 0, 4] + [0] * (len(BOUNDS) - 2), 0.5)
+    highest: the highest latency, at which the last bucket ends.
+
+    >>> quantile([0, 0, 4] + [0] * (len(BOUNDS) - 2), 0.5, 3)
     2.5
     """
     wanted = share * sum(buckets)
     for bucket, reached in enumerate(accumulate(buckets)):
         if reached >= wanted and buckets[bucket]:
             low = BOUNDS[bucket - 1] if bucket else 0
-            high = BOUNDS[min(bucket, len(BOUNDS) - 1)]
+            high = BOUNDS[bucket] if bucket < len(BOUNDS) else highest
             return low + (high - low) * (wanted - reached + buckets[bucket]) / buckets[bucket]
     return 0.0

@@ -170,3 +170,38 @@ def test_a_run_and_a_look_refuse_state_behind_a_link(shop: Path) -> None:
         assert done.code == 1
         assert done.err.startswith(f"streamkit: {tasks} is a symbolic link, to {shop / 'elsewhere'}: "), done.err
         assert done.err.count("\n") == 1
+
+
+HEADED = """\
+streamkit: 1
+application: shop
+config: {{bootstrap.servers: "embedded:{folder}/log", state.dir: "{folder}/state", dsl.store.format: HEADERS, topology.optimization: all}}
+topics: {{names: {{key: string, value: string, partitions: 1}}}}
+pipelines: {{names: {{table: names, store: names}}}}
+"""
+
+
+def test_headers_that_only_a_restored_row_has_are_no_difference(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(HEADED.format(folder=tmp_path))
+    assert streamkit("topics", "create", path).code == 0
+    for name in ("before", "after"):
+        rows = [{"key": key, "value": name, "headers": [["from", name]]} for key in ("both", name)]
+        assert (
+            streamkit("produce", path, stdin="".join(json.dumps({"topic": "names", **row}) + "\n" for row in rows)).code
+            == 0
+        )
+        assert streamkit("run", path, "--until-idle").code == 0
+        # The first rows are restored, with their headers. Those that the process reads itself have none.
+        if name == "before":
+            shutil.rmtree(store(tmp_path, "0_0", "names"))
+    done, found = state(tmp_path, "--verify", "--topology", path)
+    kept = found["0_0", "names"]
+    assert (done.code, kept["rows"], kept["compared"], kept["problem"]) == (0, 3, True, None)
+    rows = open_map(DEFAULT_ENGINE, store(tmp_path, "0_0", "names"))
+    assert [row[0] >> 6 for _, row in rows.range(None, None)] == [0, 2, 0]
+    rows.put(b"both", b"\0" * 8 + b"other")
+    rows.commit()
+    rows.close()
+    done, found = state(tmp_path, "--verify", "--topology", path)
+    assert (done.code, found["0_0", "names"]["problem"]) == (1, "has rows that differ from its changelog: 1 different")

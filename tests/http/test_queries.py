@@ -15,6 +15,15 @@ from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.http.support import SHOP, USERS, processed, request, served, write, write_shop
 
+HELD = """\
+  held:
+    stream: orders
+    steps:
+      - group_by_key
+      - count: held-counts
+      - suppress: {name: held, until: 1h}
+"""
+
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory) -> Iterator[str]:
@@ -161,7 +170,7 @@ def test_stores_in_memory_with_commits_by_their_bytes_and_rows_with_headers(tmp_
         "statestore.uncommitted.max.bytes": 1,
         "dsl.store.format": "HEADERS",
     }
-    text = SHOP.replace("count: counts", "count: {store: {name: counts, persistent: false}}")
+    text = SHOP.replace("count: counts", "count: {store: {name: counts, persistent: false}}") + HELD
     with served(tmp_path, log, text=text, **settings) as (address, _):
         processed(address, 3 * len(USERS))
 
@@ -174,6 +183,15 @@ def test_stores_in_memory_with_commits_by_their_bytes_and_rows_with_headers(tmp_
             (row["key"], row["value"], row["headers"])
             for row in request(address, "/stores/countries/all?headers=true").json["rows"]
         ]
+        # In Java, too, the setting has no effect on stores that are not transactional.
+        held = sorted(row["key"] for row in pages(address, "/stores/held-store/all", limit=100))
+        found = request(
+            address, "/sql", query='SELECT key FROM "held-store" JOIN counts USING (key) ORDER BY key'
+        ).json["rows"]
+        refused = request(address, "/stores/held-store/all", isolation="read_committed")
+    assert (held, found) == (USERS, [[user] for user in USERS])
+    assert refused.status == 400
+    assert "store held-store is a suppress store, which has no state of its last commit" in refused.json["error"]
     assert rows == [("de", "Germany", []), ("fr", "France", [["from", "a list"], ["none", None]])]
     log.close()
 

@@ -24,6 +24,7 @@ from streamkit.transport.kafka.kafka_consumer import KafkaConsumer, NativeReader
 from streamkit.transport.kafka.native_client import AUTO, OFF, SWITCH, create_consumer, create_producer
 from streamkit.transport.log_interface import Producer
 from tests.broker.kafka_broker import Broker
+from tests.broker.support import until
 from tests.contracts.records import attempts, create, numbered, produce, read
 from tests.native.conftest import NOWHERE, QUIET
 from tests.requirements import extension
@@ -478,8 +479,17 @@ def test_hastened_rows_wait_as_long_as_the_user_has_set(
     topic = create(transport, 1)
     producer = KafkaTransport(transport.bootstrap, {"producer": settings}).producer()
     producer.send(numbered(topic, 0, 3))
-    assert producer.hasten(10)
+    assert producer.hasten(10) is (left == 0)
     assert producer.queued() == left
     producer.flush()
     assert producer.queued() == 0
+    producer.close()
+
+
+def test_rows_that_wait_as_long_as_the_user_has_set_fail_while_the_caller_is_idle() -> None:
+    producer = KafkaTransport(NOWHERE, {"producer": {"linger.ms": "5", "delivery.timeout.ms": "10"}}).producer()
+    producer.send(numbered("out", 0, 1))
+    # Nothing else is called before the next commit.
+    with pytest.raises(ProductionError, match=r"out"):
+        until(lambda: producer.hasten(0), "the error of a row")
     producer.close()

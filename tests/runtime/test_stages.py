@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamkit.runtime.local.setup import Settings
 from streamkit.runtime.local.stage_times import StageFigures, stage_figures
 from tests.runtime.fake_log import FakeProducer
@@ -59,3 +61,15 @@ def test_a_status_shows_milliseconds_in_the_order_of_the_stages(tmp_path):
         stages.add(stage, 0.002)
     found = stage_figures(stages.view(), harness.clock())
     assert found == (StageFigures("process", 1, 2.0, 2.0, 2.0), StageFigures("commit", 1, 2.0, 2.0, 2.0))
+
+
+def test_records_of_last_year_are_as_old_as_they_are_beside_those_of_an_hour_ago(tmp_path):
+    harness = Harness(tmp_path, FakeProgram())
+    stages = harness.thread._stages
+    hour, year = 3600.0, 365 * 86_400.0
+    stages.add("fetch", hour, 90)
+    stages.add("fetch", year, 10)
+    (found,) = stage_figures(stages.view(), harness.clock())
+    # A bucket is a fifth wide; the last one, of more than twelve days, ends at the highest.
+    assert found.p50 == pytest.approx(hour * 1000, rel=0.25)
+    assert year * 1000 * 0.75 < found.p99 <= found.max == year * 1000

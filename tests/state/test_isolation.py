@@ -74,20 +74,48 @@ def test_a_map_in_memory_undoes_any_writes(before: list[tuple[bytes, Any]], afte
 
 
 @pytest.mark.parametrize("engine", [None, *EVERY_ENGINE])
-def test_uncommitted_bytes_count_each_key_once_and_none_after_a_commit(engine: str | None, tmp_path: Path) -> None:
+def test_uncommitted_bytes_are_those_of_each_write_since_the_last_commit(engine: str | None, tmp_path: Path) -> None:
     rows = UndoMap() if engine is None else open_map(engine, tmp_path / "store")
-    rows.commit()
-    nothing = rows.uncommitted_bytes()
     rows.put(b"key", b"value")
-    first = rows.uncommitted_bytes()
-    rows.put(b"key", b"other")
-    rows.put(b"more", None)
-    assert nothing < first < rows.uncommitted_bytes()
-    assert rows.uncommitted_bytes() == first + len(b"more")
+    assert rows.uncommitted_bytes() == 8
+    # A row that grows, and one that is deleted.
+    rows.put(b"key", b"a longer value")
+    assert rows.uncommitted_bytes() == 8 + 17
+    rows.put(b"key", None)
+    rows.put_many([(b"more", b"1"), (b"more", b"22")])
+    assert rows.uncommitted_bytes() == 25 + 3 + 5 + 6
     rows.commit()
-    assert rows.uncommitted_bytes() == nothing
-    rows.put(b"key", b"value")
-    assert rows.uncommitted_bytes() > nothing
+    assert rows.uncommitted_bytes() == 0
+    # Rows that are written again after their range was deleted.
+    rows.put(b"more", b"333")
+    rows.put(b"n", b"4")
+    rows.delete_range(None, b"z")
+    before = rows.uncommitted_bytes()
+    assert before >= 7 + 2 + len(b"more")
+    rows.put(b"n", b"55555")
+    rows.put(b"o", b"6")
+    assert rows.uncommitted_bytes() == before + 6 + 2
+    rows.commit()
+    rows.commit()
+    assert rows.uncommitted_bytes() == 0
+    rows.close()
+
+
+def test_a_page_of_a_map_in_memory_reads_no_more_rows_than_writes_may_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = UndoMap()
+    rows.put_many([(b"%03d" % number, b"old") for number in range(100)])
+    rows.commit()
+    for number in range(3):
+        rows.put(b"%03d" % number, b"new")
+    limits = []
+
+    def counted(read: Any, *args: Any) -> Any:
+        limits.append(args[-1])
+        return MemoryMap.range(read, *args)
+
+    monkeypatch.setattr(UndoMap, "range", counted)
+    assert list(rows.committed().range(None, None, limit=5)) == [(b"%03d" % number, b"old") for number in range(5)]
+    assert limits == [5 + 3]
 
 
 WRITTEN: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], Query]] = {

@@ -85,7 +85,6 @@ class StatusReader:
                 view.totals,
                 {name: self._rates.of(("thread", thread.name, name)) for name in view.totals},
                 stage_figures(view.stages, wall_clock()),
-                histograms_of(view.stages),
             )
             for thread, view in views
         )

@@ -79,7 +79,9 @@ class LocalStores:
         """
         require_store(self._plan, name)
         if query.committed is None:
-            query = replace(query, committed=self._plan.config.queries_committed)
+            # Only what a query itself asks for is refused by a store without commits. Java's setting has no effect on such stores.
+            keeps_commits = not self._plan.stores[name].kind.in_memory_only
+            query = replace(query, committed=self._plan.config.queries_committed and keeps_commits)
         state = self._application.state
         if state not in (ClientState.RUNNING, ClientState.REBALANCING):
             raise StoreUnavailableError(f"the application is {state.value}: its stores can't be read")

@@ -77,8 +77,6 @@ class ThreadStatus:
     """The same, a second."""
     stages: tuple[StageFigures, ...]
     """How long the stages of its records took lately, in their order."""
-    stage_histograms: tuple[LatencyHistogram, ...]
-    """The same since its start (microseconds)."""
 
     @property
     def short_name(self) -> str:

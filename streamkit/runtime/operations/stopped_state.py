@@ -17,6 +17,7 @@ from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.state.definitions import BytesMap, Owner, StoreDef
 from streamkit.state.directory import StateDirectory, read_mark, store_path, stored
 from streamkit.state.engines.ages import rows_of
+from streamkit.state.engines.headed import HeadedMap
 from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets, layout_of
@@ -170,12 +171,15 @@ def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | 
     """Return how the rows of a store differ from its changelog; None if they are equal.
 
     The log deletes windows later or earlier than the store, so only windows that both have are compared. The log
-    keeps at least the last version of each key.
+    keeps at least the last version of each key. Rows are compared without headers: a table keeps none of the records that it
+    reads, but those of the records from which it was restored.
     """
     if definition.type == "versioned":
         one, again = (create(definition, None, Unlogged(), rows=each) for each in (rows, fresh))
         differing = sum(left != right for left, right in zip_longest(one.rows(), again.rows()))
         return f"has rows that differ from its changelog: {differing} different" if differing else None
+    if definition.restores_headers:
+        rows, fresh = HeadedMap(rows), HeadedMap(fresh)
     expires = definition.retention is not None
     missing = extra = other = 0
     for ours, theirs in _side_by_side(rows.range(None, None), fresh.range(None, None)):

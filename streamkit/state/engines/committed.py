@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn, Protocol
 
 from streamkit.state.definitions import BytesMap
 
 
-class BytesOf:
-    """Counts the bytes of a dict's keys and values, of each key once: a count goes on after the previous one."""
+def bytes_of(items: Iterable[tuple[bytes, bytes | None]]) -> int:
+    """Return the bytes of writes as Java counts them (AbstractTransactionBuffer.stage): each write, again if its key was written before.
 
-    def __init__(self, data: dict[bytes, bytes | None]):
-        self._data = data
-        self._rows = self._bytes = 0
-
-    def __call__(self) -> int:
-        """Return the bytes."""
-        data = self._data
-        if len(data) < self._rows:
-            self.reset()
-        for key, value in islice(reversed(data.items()), len(data) - self._rows):
-            self._bytes += len(key) + len(value or b"")
-        self._rows = len(data)
-        return self._bytes
-
-    def reset(self) -> None:
-        """Begin again."""
-        self._rows = self._bytes = 0
+    >>> bytes_of([(b"key", b"value"), (b"key", None)])
+    11
+    """
+    return sum(len(key) + len(value or b"") for key, value in items)
 
 
 class Scan(Protocol):

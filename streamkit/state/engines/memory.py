@@ -9,7 +9,7 @@ from itertools import islice
 from sortedcontainers import SortedList
 
 from streamkit.state.definitions import BytesMap
-from streamkit.state.engines.committed import BytesOf, CommittedMap
+from streamkit.state.engines.committed import CommittedMap, bytes_of
 
 
 class KeyOrder:
@@ -138,17 +138,19 @@ class UndoMap(MemoryMap):
         super().__init__()
         self._before: dict[bytes, bytes | None] = {}
         self._before_order = KeyOrder(self._before)
-        self._bytes = BytesOf(self._before)
+        self._written = 0
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set a value; None deletes."""
         self._note(key)
+        self._written += len(key) + len(value or b"")
         super().put(key, value)
 
     def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
         """Apply many writes at once, the last one of a key winning."""
         for key, _ in items:
             self._note(key)
+        self._written += bytes_of(items)
         super().put_many(items)
 
     def committed(self) -> BytesMap:
@@ -156,13 +158,13 @@ class UndoMap(MemoryMap):
         return CommittedMap(self._committed_get, self._committed_range)
 
     def uncommitted_bytes(self) -> int:
-        """Return about how many bytes were written since the last commit: those of the keys and of their values before."""
-        return self._bytes()
+        """Return how many bytes of keys and values were written since the last commit."""
+        return self._written
 
     def commit(self) -> None:
         """Forget the values before."""
         self._before.clear()
-        self._bytes.reset()
+        self._written = 0
         self._before_order.reset()
 
     def close(self) -> None:
@@ -184,6 +186,9 @@ class UndoMap(MemoryMap):
     ) -> Iterator[tuple[bytes, bytes]]:
         before = self._before
         old = ((key, before[key]) for key in self._before_order.keys(low, high, reverse, include_high))
-        kept = ((key, data) for key, data in self.range(low, high, reverse, include_high) if key not in before)
+        # Each value before a write hides a row at most.
+        most = None if limit is None else limit + len(before)
+        rows = self.range(low, high, reverse, include_high, most)
+        kept = ((key, data) for key, data in rows if key not in before)
         found = merge(old, kept, key=lambda entry: entry[0], reverse=reverse)
         return islice(((key, data) for key, data in found if data is not None), limit)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
 from streamkit.state.definitions import BytesMap
-from streamkit.state.engines.committed import BytesOf, CommittedMap
+from streamkit.state.engines.committed import CommittedMap, bytes_of
 from streamkit.state.engines.memory import KeyOrder
 from streamkit.state.layouts import pack_int, unpack_int
 
@@ -41,7 +41,8 @@ class OverlayMap(BytesMap):
         self._path = Path(path)
         self._pending: dict[bytes, bytes | None] = {}
         self._order = KeyOrder(self._pending)
-        self._bytes = BytesOf(self._pending)
+        self._written: int | None = None
+        """The bytes of writes since the last commit; None until someone asks, since most applications never do."""
         self._closed = False
         self._executor: Executor | None = None
         """Writes commits while the map is loaded."""
@@ -100,10 +101,14 @@ class OverlayMap(BytesMap):
         if self._order.active and key not in self._pending:
             self._order.touch(key)
         self._pending[key] = value
+        if self._written is not None:
+            self._written += len(key) + len(value or b"")
 
     def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
         """Apply many writes at once, the last one of a key winning."""
         self._pending.update(items)
+        if self._written is not None:
+            self._written += bytes_of(items)
         self._order.reset()
 
     def delete_range(self, low: bytes | None, high: bytes) -> None:
@@ -114,6 +119,8 @@ class OverlayMap(BytesMap):
         for key in [key for key in pending if start <= key < high and key not in stored]:
             del pending[key]
         pending.update(dict.fromkeys(stored))
+        if self._written is not None:
+            self._written += sum(map(len, stored))
         if start <= METADATA_KEY < high:
             pending[METADATA_KEY] = None
         self._order.reset()
@@ -136,8 +143,10 @@ class OverlayMap(BytesMap):
         return CommittedMap(self._committed_get, self._committed_range)
 
     def uncommitted_bytes(self) -> int:
-        """Return how many bytes of keys and values a commit would write."""
-        return self._bytes()
+        """Return how many bytes of keys and values were written since the last commit."""
+        if self._written is None:
+            self._written = bytes_of(self._pending.items()) - len(METADATA_KEY)
+        return self._written
 
     def _committed_get(self, key: bytes) -> bytes | None:
         if key == METADATA_KEY:
@@ -224,6 +233,11 @@ class OverlayMap(BytesMap):
 
     def commit(self) -> None:
         """Write the overlay and the metadata in one synchronous write batch."""
+        self._commit()
+        if self._written:
+            self._written = 0
+
+    def _commit(self) -> None:
         pending = self._pending
         value = pending[METADATA_KEY]
         packed = _packed(self.metadata, value)
@@ -233,7 +247,6 @@ class OverlayMap(BytesMap):
             self._wait_for_commit()
             self._pending = {METADATA_KEY: value}
             self._order = KeyOrder(self._pending)
-            self._bytes = BytesOf(self._pending)
             self._row = (METADATA_KEY, packed)
             pending[METADATA_KEY] = packed
             self._writing = self._executor.submit(self._write, pending.items())
@@ -246,7 +259,6 @@ class OverlayMap(BytesMap):
             pending[METADATA_KEY] = value
         self._row = (METADATA_KEY, packed)
         pending.clear()
-        self._bytes.reset()
         pending[METADATA_KEY] = value
         self._order.reset()
 

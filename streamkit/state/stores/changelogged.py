@@ -140,6 +140,7 @@ class MapStore(Store):
                 "set enable.transactional.statestores: true"
             )
         found = type(self)(self.definition, rows, Unlogged())
+        # As in Java, the present stream time decides which rows have expired (AbstractRocksDBSegmentedBytesStore.getActualFrom).
         found.restore_volatile(self.volatile_values())
         return found
 

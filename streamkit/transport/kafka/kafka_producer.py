@@ -191,7 +191,10 @@ class KafkaProducer(Producer):
 
     def hasten(self, seconds: float) -> bool:
         if self._lingers:
-            return True
+            # Nothing else may call librdkafka until the next commit, and errors come only with a call.
+            self._run_callbacks(self._client.poll, 0)
+            self._raise_failure()
+            return not self.queued()
         self._finish_sending()
         # While it runs, librdkafka treats linger.ms as 0.
         left = self._run_callbacks(self._client.flush, seconds)
