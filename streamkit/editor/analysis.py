@@ -75,8 +75,13 @@ class Analysis:
     def index(self) -> Names:
         """The names of the file and of those that belong to it."""
         if self.cases is not None:
-            return Names(self.cases.names, ())
-        return Names((), ()) if self.read is None else Names(self.read.names, self.read.expressions)
+            return Names(self.cases.names)
+        if self.read is None:
+            return Names(())
+        topics = self.model.topics.values() if self.model is not None else ()
+        # Another name on the log stays as it is when that of the entry changes.
+        routed = {each.name for each in topics if each.topic == each.name}
+        return Names(self.read.names, self.read.expressions, self.read.routes, routed)
 
     @property
     def files(self) -> list[str]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from streamkit.editor.expression_tokens import Word, words
 from streamkit.errors import Position
+from streamkit.expressions import Expression
 from streamkit.expressions.calls import place_in_source
+from streamkit.expressions.text_results import TextResult, text_results
 from streamkit.spec.yaml_nodes import Node, written_at
-from streamkit.spec.yaml_reader import Name
+from streamkit.spec.yaml_reader import Name, Route
 
 
 class Part(NamedTuple):
@@ -37,14 +40,24 @@ class Mention(NamedTuple):
 class Names:
     """All mentions of the parts of a topology."""
 
-    def __init__(self, names: Iterable[Name], expressions: Iterable[Node]):
-        names = list(names)
+    def __init__(
+        self,
+        names: Iterable[Name],
+        expressions: Sequence[Node] = (),
+        routes: Iterable[Route] = (),
+        routed: Collection[str] = (),
+    ):
+        names, routes = list(names), list(routes)
         functions = {each.name for each in names if each.kind == "function"}
         found = [mention for each in names for mention in _mentions(each)]
         if functions:
             found += _calls(functions, expressions)
+        found += [each for route in routes for each in _routed(route, routed)]
         # A step of a macro is read once for each use.
         self.mentions = list(dict.fromkeys(found))
+        self._expressions = expressions
+        self._routes = routes
+        self._routed = routed
 
     def at(self, file: str, offset: int) -> Mention | None:
         """Return the shortest mention at an offset of a file, by its real path; also just behind its end."""
@@ -58,6 +71,16 @@ class Names:
     def of(self, part: Part) -> list[Mention]:
         """Return all mentions of a part."""
         return [each for each in self.mentions if each.part == part]
+
+    def hidden(self, part: Part) -> Position | None:
+        """Return the place of an expression that may use the name of a topic without a mention; None if there is none."""
+        if part.kind != "topic" or part.name not in self._routed:
+            return None
+        for route in self._routes:
+            for each in text_results(route.topic) if isinstance(route.topic, Expression) else ():
+                if each.literal is None and each.may_be(part.name):
+                    return each.place
+        return next((node.position for node in self._expressions if _compares(node, part.name)), None)
 
 
 def _mentions(name: Name) -> Iterator[Mention]:
@@ -98,6 +121,37 @@ def _calls(functions: set[str], expressions: Iterable[Node]) -> Iterator[Mention
             name = node.source.text[word.start : word.end]
             if word.kind == "function" and name in functions:
                 yield Mention(Part("function", name), node.source.file, word.start, word.end, False, True)
+
+
+def _routed(route: Route, topics: Collection[str]) -> Iterator[Mention]:
+    """Yield the names of topics that an expression has as a whole."""
+    if isinstance(route.topic, str):
+        found = [(route.topic, written_at(route.node, 0))]
+    else:
+        results = text_results(route.topic)
+        found = [(each.literal, _literal_at(route.node, each)) for each in results if each.literal is not None]
+    for name, start in found:
+        if name in topics:
+            yield _mention(Part("topic", name), name, route.node, start, False)
+
+
+_QUOTES = re.compile(r"[rRuU]?['\"]{1,6}")
+
+
+def _literal_at(node: Node, result: TextResult) -> int:
+    """Return the offset of the text within the quotes of a literal; YAML doubles the quotes within its own."""
+    place, source = result.place, node.source
+    start = source.starts[place.line - 1] + place.column - 1 if place.file == source.file else node.start
+    quotes = _QUOTES.match(source.text, start)
+    return quotes.end() if quotes is not None else start
+
+
+def _compares(node: Node, topic: str) -> bool:
+    """Return whether an expression uses the name of the record's topic, and has a topic's name as text."""
+    found = [(word.kind, node.value[word.start : word.end]) for word in words(node.value)]
+    return ("variable", "topic") in found and any(
+        kind == "string" and text.lstrip("rRuU").strip("'\"") == topic for kind, text in found
+    )
 
 
 def placed_words(node: Node) -> Iterator[Word]:

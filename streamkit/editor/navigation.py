@@ -37,10 +37,42 @@ def family(project: Project, uri: str) -> Family:
     own = project.analyses.get(name)
     if own is not None and own.kind == TEST:
         name = identity(str(own.cases.topology)) if own.cases is not None else ""
+    known = [each for each in list(project.analyses.values()) if name in map(identity, each.files)]
+    if not known and name and name not in project.analyses:
+        known = [each for each in [_read(project, name)] if each is not None]
+    return _with_tests(project, [_fresh(project, each) for each in known if each.kind == TOPOLOGY])
+
+
+def _fresh(project: Project, found: Analysis) -> Analysis:
+    """Return the analysis of a topology's present texts: files that are not open change on the disk."""
+    read = {found.text.file: found.text.text, **(found.model.included if found.model is not None else {})}
+    try:
+        is_fresh = all(project.texts.read(file) == text for file, text in read.items())
+    except StreamkitError:
+        is_fresh = False
+    return found if is_fresh else _read(project, found.text.file) or found
+
+
+def whole_family(project: Project, found: Family, mention: Mention) -> Family:
+    """Return a family with all topologies that include a file which names a part: also those that are not open."""
+    topologies = {identity(each.text.file): each for each in found.topologies}
+    done: set[str] = set()
+    while parts := {identity(each.file) for each in mentions(found, mention)} - {*topologies, *done}:
+        opened = [each.text.file for each in list(project.analyses.values()) if each.kind == TOPOLOGY]
+        near = [each.file for part in parts for each in project.beside(part)]
+        for name in dict.fromkeys(map(identity, (*opened, *near))):
+            if name not in topologies:
+                known = project.analyses.get(name)
+                other = _fresh(project, known) if known is not None else _read(project, name)
+                if other is not None and not parts.isdisjoint(map(identity, other.files)):
+                    topologies[name] = other
+        done |= parts
+        found = _with_tests(project, list(topologies.values()))
+    return found
+
+
+def _with_tests(project: Project, topologies: list[Analysis]) -> Family:
     known = list(project.analyses.values())
-    topologies = [each for each in known if each.kind == TOPOLOGY and name in map(identity, each.files)]
-    if not topologies and name and name not in project.analyses:
-        topologies = [each for each in [_read(project, name)] if each is not None and each.kind == TOPOLOGY]
     files = {identity(each.text.file) for each in topologies}
     tests = {
         identity(each.text.file): each
@@ -102,7 +134,7 @@ def references(
     """Return the places that name the part whose name is at a place."""
     found = family(project, uri)
     mention = mention_at(project, found, text, position)
-    chosen = mentions(found, mention) if mention is not None else []
+    chosen = mentions(whole_family(project, found, mention), mention) if mention is not None else []
     return [location(project, each) for each in chosen if with_definitions or not each.defines]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,9 +16,10 @@ from streamkit.config import read_env_file
 from streamkit.editor.analysis import PART, TEST, TEST_SUFFIXES, TOPOLOGY, Analysis, Mark, analyse, beside, kind_of
 from streamkit.editor.analysis_thread import Worker
 from streamkit.editor.texts import Text, Texts
-from streamkit.errors import Position, StreamkitError
+from streamkit.errors import Position, Problem, StreamkitError
 
 SOURCE = "streamkit"
+logger = logging.getLogger(__name__)
 _SEVERITIES = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
 
 
@@ -163,7 +166,8 @@ class Project:
             return os.environ
 
     def _including(self, name: str) -> list[Analysis]:
-        return [each for each in self.analyses.values() if name in map(identity, each.files[1:])]
+        # The worker's thread adds analyses meanwhile.
+        return [each for each in list(self.analyses.values()) if name in map(identity, each.files[1:])]
 
     def _users(self, text: Text) -> list[Text]:
         """Return the texts of files that consist of a text too, or test it; for a part also files beside it."""
@@ -176,23 +180,36 @@ class Project:
                 if cases is None or identity(str(cases.topology)) == name or name in found:
                     found[other] = self.opened[other]
         if not found and kind_of(text.file, text.text) == PART:
-            found = {identity(each.file): each for each in self._beside(text)}
+            found = {identity(each.file): each for each in self.beside(text.file)}
         return [self.opened.get(other, each) for other, each in found.items() if other != name]
 
-    def _beside(self, text: Text) -> Iterable[Text]:
-        """Yield the topologies in the folders around a part that name it."""
-        for file in beside(text.file):
-            try:
-                found = self.texts.get(file, self.encoding)
-            except StreamkitError:
-                continue
-            if os.path.basename(text.file) in found.text and kind_of(file, found.text) == TOPOLOGY:
-                yield found
+    def beside(self, part: str) -> list[Text]:
+        """Return the topologies in the folders around a part that include it by its name or through another part."""
+        parts, read = {os.path.basename(part)}, dict[str, Text]()
+        for file in beside(part):
+            with suppress(StreamkitError):
+                read[file] = self.texts.get(file, self.encoding)
+        kinds = {file: kind_of(file, text.text) for file, text in read.items()}
+
+        def naming(kind: str) -> list[str]:
+            return [file for file in read if kinds[file] == kind and any(each in read[file].text for each in parts)]
+
+        while more := set(map(os.path.basename, naming(PART))) - parts:
+            parts |= more
+        return [read[file] for file in naming(TOPOLOGY)]
 
     # -- Analyses, in the worker's thread ------------------------------------------------------------------------------
 
     def _analyse(self, text: Text, cancelled: Callable[[], bool]) -> Analysis | None:
-        return analyse(text, self.texts, self.environment(), self.options.lint, cancelled)
+        try:
+            return analyse(text, self.texts, self.environment(), self.options.lint, cancelled)
+        except Exception as error:
+            # Requests for this text must not wait for an analysis that never ends.
+            logger.exception("the analysis of %s failed", text.file)
+            message = f"This file could not be analysed ({type(error).__name__}); the log of the server says more"
+            return Analysis(
+                text, kind_of(text.file, text.text), marks=[Mark(Problem(Position(text.file, 1, 1), message))]
+            )
 
     def _done(self, found: Analysis) -> None:
         name = identity(found.text.file)
@@ -202,9 +219,11 @@ class Project:
         files = {identity(mark.problem.position.file) for mark in found.marks}
         before = self._published.get(name, set())
         self._published[name] = files
-        for file in sorted({name, *files, *before}):
-            self._send(file)
-        self._analysed(self.uri(found.text.file), found.text.version)
+        try:
+            for file in sorted({name, *files, *before}):
+                self._send(file)
+        finally:  # requests wait for this
+            self._analysed(self.uri(found.text.file), found.text.version)
 
     def _send(self, file: str) -> None:
         """Publish the problems of a file from all analyses, each once."""

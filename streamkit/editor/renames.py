@@ -13,7 +13,7 @@ from streamkit.changes.finding import Verdict
 from streamkit.changes.of_plan import form_of
 from streamkit.editor.analysis import Analysis, analyse
 from streamkit.editor.names import Mention
-from streamkit.editor.navigation import Family, family, mention_at, mentions
+from streamkit.editor.navigation import Family, family, mention_at, mentions, whole_family
 from streamkit.editor.project import Project, identity
 from streamkit.editor.texts import Text, Texts
 from streamkit.errors import Position, Problem, UsageError
@@ -56,6 +56,7 @@ def renamed_word(project: Project, uri: str, text: Text, position: lsp.Position)
     mention = mention_at(project, found, text, position)
     if mention is None:
         return None
+    found = whole_family(project, found, mention)
     _check(project, found, mentions(found, mention), mention)
     return lsp.PrepareRenamePlaceholder(text.span(mention.start, mention.end), text.text[mention.start : mention.end])
 
@@ -66,6 +67,7 @@ def rename(project: Project, uri: str, text: Text, position: lsp.Position, name:
     mention = mention_at(project, found, text, position)
     if mention is None:
         return None
+    found = whole_family(project, found, mention)
     chosen = mentions(found, mention)
     _check(project, found, chosen, mention)
     if not name or "\n" in name:
@@ -99,9 +101,14 @@ def _check(project: Project, found: Family, chosen: list[Mention], mention: Ment
     if kind == "file":
         raise UsageError("A file is renamed in its folder")
     for topology in found.topologies:
-        # Parts with such mistakes are not read, so that names in them are not known.
-        if topology.left_out or topology.read is None or topology.read.problems:
-            raise UsageError(f"A rename needs all places of the name; mend this first: {_mistake(topology)}")
+        # Parts with mistakes may not be read, so that names in them are not known; nor can the new plan be compared.
+        if (mistake := _mistake(topology)) is not None:
+            raise UsageError(f"A rename needs all places of the name; mend this first: {mistake}")
+        if (hidden := topology.index.hidden(mention.part)) is not None:
+            raise UsageError(
+                f"The {kind} can't be renamed: the expression in {hidden} may give or compare its name; write the name "
+                "out there, or change it by hand"
+            )
     if not any(each.defines for each in chosen):
         raise UsageError(f"No file has this {kind}")
     for each in chosen:
@@ -144,7 +151,7 @@ def _cost(project: Project, found: Family, edits: Edits) -> list[str]:
     cost: list[str] = []
     for before in found.topologies:
         after = _analysis(before, texts, environment)
-        if _mistake(before) is None and (mistake := _mistake(after)) is not None:
+        if (mistake := _mistake(after)) is not None:
             raise UsageError(f"After the rename: {mistake}")
         cost += _findings(before.plan, after.plan, os.path.basename(before.text.file))
     for before in found.tests:

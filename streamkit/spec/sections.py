@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from streamkit import config as settings
 from streamkit import plugins, serdes
-from streamkit.config.settings import BY_DURATION, POLICIES, OffsetReset
+from streamkit.config.settings import BY_DURATION, POLICIES, ApplicationSettings, OffsetReset
 from streamkit.errors import ConfigError
 from streamkit.expressions import Expression, Function, Library
 from streamkit.expressions.calls import Usage
@@ -25,7 +25,7 @@ from streamkit.spec.topology_model import (
     TopicSpec,
 )
 from streamkit.spec.yaml_nodes import Node, locator
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, put, shown
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, Route, put, shown
 from streamkit.state.definitions import IN_FILE, KINDS
 from streamkit.suggestions import did_you_mean
 
@@ -57,6 +57,8 @@ def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
             reader.report(key if unknown else value, str(error))
         else:
             found[name] = ConfigEntry(data, key.position)
+            if name == ApplicationSettings.errors_dead_letter_queue_topic_name.name and isinstance(data, str):
+                reader.routes.append(Route(value, data))
     return found
 
 

@@ -37,7 +37,7 @@ from streamkit.spec.call_readers import batch_call, call_ref, called_options, is
 from streamkit.spec.store_entries import store_options, topic_config
 from streamkit.spec.topology_model import CallSite
 from streamkit.spec.yaml_nodes import Argument, Node, locator, quoted
-from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, put
+from streamkit.spec.yaml_reader import BAD, Bad, Options, Reader, Route, put
 from streamkit.suggestions import did_you_mean, is_misspelt, nearest
 
 if TYPE_CHECKING:
@@ -301,7 +301,9 @@ def read_sink(reader: Reader, node: Node) -> SinkSpec | Bad:
     if "topic" in options:
         put(values, "topic", reader.topic(options["topic"], "'topic' of 'to'"))
     else:
-        put(values, "route", expression(reader, options["route"], "'route'", fields.STREAM_NAMES))
+        route = expression(reader, options["route"], "'route'", fields.STREAM_NAMES)
+        put(values, "route", route)
+        reader.routes += [Route(options["route"], route)] if route is not BAD else []
     if "name" in options:
         put(values, "name", reader.text(options["name"], "'name' of 'to'", kafka_name=True))
     if "partition" in options:

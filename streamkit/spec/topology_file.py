@@ -22,6 +22,7 @@ from streamkit.spec.yaml_reader import (
     Name,
     Options,
     Reader,
+    Route,
     kafka_name_mistake,
     put,
     shown,
@@ -89,8 +90,8 @@ def load_text(
 class Partial:
     """What could be read of a file.
 
-    model: without the parts that have problems; root: None for an empty file; names, expressions: those of the file and of all
-    files that belong to it.
+    model: without the parts that have problems; root: None for an empty file; names, expressions, routes (Reader.routes): those
+    of the file and of all files that belong to it.
     """
 
     model: TopologyModel | None
@@ -98,6 +99,7 @@ class Partial:
     problems: list[Problem]
     names: tuple[Name, ...] = ()
     expressions: tuple[Node, ...] = ()
+    routes: tuple[Route, ...] = ()
 
 
 def load_partly(
@@ -152,7 +154,8 @@ def _read_nodes(
     folder = str(Path(source.file).parent) if folder is None else folder
     reader = Reader(source, folder, operators or {}, os.environ if environment is None else environment, problems)
     model = _read(reader, root, reading)
-    return Partial(model, root, ordered(problems), tuple(reader.names), tuple(reader.expressions))
+    names, expressions, routes = tuple(reader.names), tuple(reader.expressions), tuple(reader.routes)
+    return Partial(model, root, ordered(problems), names, expressions, routes)
 
 
 def ordered(problems: list[Problem]) -> list[Problem]:
@@ -204,7 +207,7 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
     pipelines = sections.read_pipelines(reader, options["pipelines"]) if "pipelines" in options else {}
     store_names = [key.value for key, _ in options["stores"].value] if _is_mapping(options.get("stores")) else []
     generators = read_generators(reader, options["generators"], list(topics)) if "generators" in options else {}
-    generators |= _generators_beside(reader, list(topics), generators)
+    generators |= _generators_beside(reader, list(topics), generators, reading)
     # A processor may also use the named store of a step (KStream.process with a Materialized's name).
     made = [each.name for each in reader.names if each.kind == "store" and each.defines]
     check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
@@ -229,13 +232,13 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
 
 
 def _generators_beside(
-    reader: Reader, topics: list[str], known: Mapping[str, GeneratorSpec]
+    reader: Reader, topics: list[str], known: Mapping[str, GeneratorSpec], reading: Callable[[str], str]
 ) -> dict[str, GeneratorSpec]:
     """Return the generators of the file beside the topology, with the functions of the topology."""
     path = file_beside(reader.source.file)
     if path is None:
         return {}
-    source = Source(read_text(path), str(path))
+    source = Source(reading(str(path)), str(path))
     root = compose(source, reader.problems)
     if root is None:
         return {}

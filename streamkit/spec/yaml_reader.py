@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from streamkit import durations
 from streamkit.errors import ConfigError, Position, Problem, TopologyError
-from streamkit.expressions import Library
+from streamkit.expressions import Expression, Library
 from streamkit.operators.core.operator import StepDeclaration
 from streamkit.serdes.plain import Json
 from streamkit.spec.topology_model import CallSite, Macro
@@ -64,6 +64,13 @@ class Name:
         return self.node.position
 
 
+class Route(NamedTuple):
+    """A place that chooses a topic by its name on the log: an expression, or the name itself."""
+
+    node: Node
+    topic: Expression | str
+
+
 class Reader:
     """Reads one file. `folder`: the folder of its Python modules and schemas; `operators`: the steps by name."""
 
@@ -87,6 +94,7 @@ class Reader:
         self.names: list[Name] = []
         self.expressions: list[Node] = []
         """The scalars that are read as expressions."""
+        self.routes: list[Route] = []
         self.incomplete: set[str] = set()
         """Pipelines that lack a step or a branch because of a mistake."""
         self.calls: list[CallSite] = []

@@ -215,6 +215,78 @@ def test_pipelines_functions_macros_and_parameters_cost_nothing(client: Client, 
         assert cost is None
 
 
+ROUTED = """\
+  routed:
+    stream: other
+    steps: [filter: 'topic == ''totals''']
+    to: {route: ROUTE}
+"""
+
+
+def test_a_renamed_topic_is_renamed_where_expressions_and_settings_choose_it(client: Client, files: Path) -> None:
+    route = (
+        "\"'totals' if value.amount > 1 else {'a': 'orders', 'b': 'logs-' + value.level}.get('orders', '''orders''')\""
+    )
+    text = FILE.replace("topics:", "config: {errors.dead.letter.queue.topic.name: orders}\ntopics:")
+    (files / "shop.yaml").write_text(text + ROUTED.replace("ROUTE", route))
+    texts, _ = renamed(client, files, "shop.yaml: stream: [ord¦ers", "sales")
+    expected = (files / "shop.yaml").read_text().replace("orders", "sales").replace("get('sales'", "get('orders'")
+    assert texts["shop.yaml"] == expected
+
+
+@pytest.mark.parametrize(
+    ("route", "topic", "place"),
+    [
+        ("value.target", "orders", "32:23"),
+        ("\"'or' + value.rest\"", "orders", "32:18"),
+        ("\"'x' if value.a else f'{value.b}ers'\"", "orders", "32:38"),
+        ("{call: mine:shorten}", "orders", "32:17"),
+        ("\"'or' 'ders'\"", "orders", "32:19"),
+        ("\"'logs-' + value.level\"", "totals", "31:21"),
+        ("\"'x' if key else '${HERE:-orders}'\"", "orders", "32:19"),
+    ],
+)
+def test_a_topic_that_an_expression_may_name_unseen_is_not_renamed(
+    client: Client, files: Path, route: str, topic: str, place: str
+) -> None:
+    (files / "shop.yaml").write_text(FILE + ROUTED.replace("ROUTE", route))
+    where = {"orders": "stream: [ord¦ers", "totals": "to: to¦tals"}[topic]
+    document, position = opened(client, files, f"shop.yaml: {where}")
+    with pytest.raises(JsonRpcException, match=rf"topic can't be renamed: .*shop\.yaml:{place}"):
+        client.wait(client.client.text_document_rename_async(lsp.RenameParams(document, position, "sales")))
+
+
+def test_a_name_on_the_log_that_stays_is_not_looked_for_in_routes(client: Client, files: Path) -> None:
+    (files / "part.yaml").write_text(PART.replace("{value: json}", "{value: json, topic: orders-v1}"))
+    (files / "shop.yaml").write_text(FILE + ROUTED.replace("ROUTE", "\"'orders' if value.a else value.b\""))
+    texts, _ = renamed(client, files, "shop.yaml: stream: [ord¦ers", "sales")
+    assert "{route: \"'orders' if value.a else value.b\"}" in texts["shop.yaml"]
+
+
+def test_a_rename_reaches_topologies_that_share_an_include_and_are_not_open(client: Client, files: Path) -> None:
+    (files / "between.yaml").write_text("include: part.yaml\n")
+    other = "streamkit: 1\napplication: more\ninclude: between.yaml\npipelines:\n  p: {stream: orders, to: orders}\n"
+    (files / "more.yaml").write_text(other)
+    (files / "more.test.yaml").write_text("tests:\n  works:\n    given: [{topic: orders}]\n    expect: {orders: []}\n")
+    own = "streamkit: 1\napplication: own\ntopics: {orders: {}}\npipelines:\n  p: {stream: orders, to: orders}\n"
+    (files / "own.yaml").write_text(own)
+    texts, _ = renamed(client, files, "shop.yaml: stream: [ord¦ers", "sales")
+    assert set(texts) == {"part.yaml", "shop.yaml", "shop.test.yaml", "more.yaml", "more.test.yaml"}
+    assert texts["more.yaml"] == other.replace("orders", "sales")
+    # The store of one topology is no part of the others.
+    assert set(renamed(client, files, "shop.yaml: count: su¦ms", "counted")[0]) == {"shop.yaml", "shop.test.yaml"}
+
+
+def test_a_rename_reads_files_that_have_changed_on_the_disk(client: Client, files: Path) -> None:
+    document, position = opened(client, files, "shop.yaml: stream: [ord¦ers")
+    (files / "part.yaml").write_text(f"# first\n{PART}")
+    found = client.wait(client.client.text_document_rename_async(lsp.RenameParams(document, position, "sales")))
+    assert found is not None
+    changes = [each for each in found.document_changes or [] if isinstance(each, lsp.TextDocumentEdit)]
+    edits = {each.text_document.uri.rpartition("/")[2]: each.edits for each in changes}
+    assert [edit.range.start for edit in edits["part.yaml"]] == [lsp.Position(2, 2)]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("place", "name", "message"),
     [

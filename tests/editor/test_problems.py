@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lsprotocol import types as lsp
 
-from tests.editor.client import Client
+from streamkit.editor.project import Options, Project, Published
+from tests.editor.client import PATIENCE_S, Client
 
 HEAD = "streamkit: 1\napplication: shop\n"
 VALID = HEAD + (
@@ -36,6 +38,23 @@ def test_a_valid_file_has_no_problems_and_a_changed_one_all_of_them(client: Clie
         (7, 8, 13, "There is no step 'filtr'; did you mean 'filter'?"),
         (8, 8, 10, "There is no topic 'ot' in 'topics'; did you mean 'out'?"),
     ]
+
+
+def test_an_analysis_that_fails_is_a_problem_and_keeps_no_request_waiting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def failing(*given: object) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr("streamkit.editor.project.analyse", failing)
+    published, analysed = list[Published](), queue.Queue[str]()
+    project = Project(Options(debounce_ms=0), "utf-16", published.append, lambda uri, version: analysed.put(uri))
+    uri = (tmp_path / "a.yaml").as_uri()
+    project.open(uri, VALID, 1)
+    assert analysed.get(timeout=PATIENCE_S) == uri
+    assert not project.is_behind(uri)
+    assert "could not be analysed (KeyError)" in published[0].diagnostics[0].message
+    project.worker.close()
 
 
 def test_lint_rules_are_warnings(client: Client, tmp_path: Path) -> None:
