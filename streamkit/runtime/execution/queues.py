@@ -346,6 +346,10 @@ class PartitionGroup:
         """Return the number of records in all queues."""
         return sum(queue.size for queue in self.queues.values())
 
+    def has_work(self) -> bool:
+        """Return whether there are records to process, or skipped ones to handle."""
+        return bool(self._heap) or any(queue.unhandled for queue in self.queues.values())
+
     def handle_skipped(self) -> None:
         """Call the handler for the skipped records that the task has reached."""
         for queue in self.queues.values():

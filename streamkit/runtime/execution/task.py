@@ -369,8 +369,11 @@ class Task(ProgramServices):
         Raises ProcessingError and its subclasses. Right after the record that makes them due, expired rows are deleted and
         then stream-time punctuators fire. If records have much output, fewer are processed, so that the output can be sent.
         """
-        done = 0
         group, now = self._group, self.now
+        if not (self._expiry.unfinished or group.has_work()):
+            # An idle thread asks each of its tasks many times a second.
+            return 0
+        done = 0
         rounds.begin(self._end_run)
         size.limit(self._environment.max_request_size)
         try:

@@ -56,6 +56,8 @@ class StatusReader:
         self._ends = Ends(transport)
         self._inputs = InputReader(application.plan, transport)
         self._rates = Rates()
+        self._counted: dict[str, tuple[tuple[TaskView, ...], dict[Key, float]]] = {}
+        """By thread the totals of its last views of tasks, which an idle thread keeps."""
         self._parts = StoreParts()
         self._measuring = Lock()
         self._started = time.monotonic()
@@ -115,13 +117,9 @@ class StatusReader:
         for thread in list(self._application.threads):
             view = thread.counters.view
             totals.update({("thread", thread.name, name): count for name, count in view.totals.items()})
-            for task in view.tasks:
-                totals["task", task.id] = task.processed
-                totals["dropped", task.id] = task.dropped
-                for partition, count in task.consumed.items():
-                    totals["in", task.id, partition.topic, str(partition.partition)] = count
-                for topic, count in task.produced.items():
-                    totals["out", task.id, topic] = count
+            if view.tasks is not self._counted.get(thread.name, (None,))[0]:
+                self._counted[thread.name] = view.tasks, _task_totals(view.tasks)
+            totals.update(self._counted[thread.name][1])
         self._rates.add(totals)
 
     def close(self) -> None:
@@ -347,6 +345,18 @@ _ENDS_SECONDS = 1.0
 
 Key = tuple[str, ...]
 """The name of a total, such as ("task", "0_1")."""
+
+
+def _task_totals(tasks: Iterable[TaskView]) -> dict[Key, float]:
+    totals: dict[Key, float] = {}
+    for task in tasks:
+        totals["task", task.id] = task.processed
+        totals["dropped", task.id] = task.dropped
+        for partition, count in task.consumed.items():
+            totals["in", task.id, partition.topic, str(partition.partition)] = count
+        for topic, count in task.produced.items():
+            totals["out", task.id, topic] = count
+    return totals
 
 
 class Rates:

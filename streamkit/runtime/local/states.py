@@ -77,6 +77,16 @@ def client_state(threads: list[ThreadState], global_ready: bool) -> ClientState:
 # Counters of stream threads: incremented once per batch, and published as a view at intervals.
 
 PUBLISH_SECONDS = 0.25
+_IDLE_VIEW_SECONDS = 2.0
+"""Without work only the positions of tasks change, by markers of transactions: their views cost most of an idle thread's time."""
+_WORK = (
+    "task-created-total",
+    "task-closed-total",
+    "poll-records-total",
+    "process-total",
+    "punctuate-total",
+    "commit-total",
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,8 @@ class ThreadCounters:
         self.view = ThreadView()
         self._totals: defaultdict[str, float] = defaultdict(int)
         self._next = 0.0
+        self._viewed_at = 0.0
+        self._viewed_work = 0.0
 
     def add(self, name: str, amount: float = 1) -> None:
         """Add to a total of the thread."""
@@ -149,12 +161,15 @@ class ThreadCounters:
         now: bool = False,
     ) -> None:
         """Replace the view if it is due or `now` is set; called at most once per round."""
-        clock = time.monotonic()
+        clock, totals = time.monotonic(), self._totals
         if clock < self._next and not now:
             return
         self._next = clock + PUBLISH_SECONDS
-        views = tuple(_task_view(active, position) for active in tasks)
-        self.view = ThreadView(views, rejected.view(), dict(self._totals), stages.view())
+        views, work = self.view.tasks, sum(totals.get(name, 0) for name in _WORK)
+        if now or work != self._viewed_work or clock >= self._viewed_at + _IDLE_VIEW_SECONDS:
+            views = tuple(_task_view(active, position) for active in tasks)
+            self._viewed_at, self._viewed_work = clock, work
+        self.view = ThreadView(views, rejected.view(), dict(totals), stages.view())
 
 
 def _task_view(active: LocalTask, position: Callable[[TopicPartition], int]) -> TaskView:
