@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamkit.distribution import install_command
 from streamkit.runtime.spark.spark_session import Cluster, open_session
+from streamkit_cli.command_line import application
+from tests.cli.support import Done
 from tests.requirements import MissingTool, require
 from tests.spark.incremental_runs import TOPOLOGY
 from tests.spark.spark_page import UI
@@ -30,6 +33,29 @@ def spark() -> Iterator:
     session = open_session(Cluster("local[2]", SETTINGS | UI), "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def own_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this process run in the session of all tests, and leave it open."""
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+
+@pytest.fixture
+def streamkit_here(own_session: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """A function that runs a command in this process: the start of another JVM takes longer than the commands.
+
+    Those of test_job_file.py and test_samples.py, among others, start their own.
+    """
+
+    def run(*arguments: object) -> Done:
+        words = [*map(str, arguments)]
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            application(words)(args=words, prog_name="streamkit")
+        return Done(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture

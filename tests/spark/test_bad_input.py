@@ -200,7 +200,7 @@ def test_an_input_on_the_log_that_the_file_writes_too(tmp_path: Path) -> None:
     assert inputs_of(load(topology(tmp_path)), ["numbers"]) == {}
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(streamkit_here: Any, tmp_path: Path) -> None:
     path = topology(tmp_path)
     place = write_lines(tmp_path / "in", [{"key": None, "value": number, "timestamp": number} for number in range(5)])
     line = ["submit", path, "--input", f"numbers={place.path}", "--output", f"doubles={tmp_path / 'out'}"]
@@ -209,7 +209,7 @@ def test_the_command(tmp_path: Path) -> None:
     warning, stage, *_ = shown.out.splitlines()
     assert warning.startswith("numbers: one task reads all its records unless they name partitions; `partitions: N`")
     assert stage == "stage 1: sub-topology 0, 1 task: numbers -> doubles"
-    done = streamkit(*line, "--master", "local[1]", "--conf", "spark.ui.enabled=false")
+    done = streamkit_here(*line, "--master", "local[1]", "--conf", "spark.ui.enabled=false")
     assert (done.code, done.out) == (0, "")
     # Where it takes long, lines of progress come before.
     assert done.err.splitlines()[-1] == f"doubles: written to {tmp_path / 'out'}"

@@ -163,7 +163,7 @@ def test_topics_are_merged_by_their_own_timestamps(spark: Any, topology: Path, t
     assert [each["key"] for each in found] == ["o", "u", "u", "o", "u"]
 
 
-def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
+def test_try_and_generate(streamkit_here: Any, topology: Path, tmp_path: Path) -> None:
     place = tmp_path / "orders.csv"
     place.write_text("user,amount\nann,3\nbob,4\ncy,5\n")
     line = [
@@ -174,17 +174,17 @@ def test_try_and_generate(topology: Path, tmp_path: Path) -> None:
         "--conf",
         "spark.ui.enabled=false",
     ]
-    tried = streamkit("try", topology, *line)
+    tried = streamkit_here("try", topology, *line)
     assert (tried.code, tried.err) == (0, "")
     assert [(each["topic"], each["key"], each["value"]) for each in map(json.loads, tried.out.splitlines())] == [
         ("out", "ann", 3),
         ("out", "bob", 4),
     ]
     (tmp_path / "last.jsonl").write_text('{"topic": "orders", "key": "last", "value": 1, "timestamp": 0}\n')
-    mixed = streamkit("try", topology, *line, "--input", tmp_path / "last.jsonl")
+    mixed = streamkit_here("try", topology, *line, "--input", tmp_path / "last.jsonl")
     assert mixed.out.startswith(tried.out)
     assert "last" in mixed.out.removeprefix(tried.out)
-    made = streamkit("generate", topology, *line, "--stdout")
+    made = streamkit_here("generate", topology, *line, "--stdout")
     assert (made.code, made.err) == (0, "")
     (tmp_path / "orders.jsonl").write_text(made.out)
     again = streamkit("try", topology, "--input", tmp_path / "orders.jsonl")
