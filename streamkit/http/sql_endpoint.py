@@ -22,7 +22,7 @@ from streamkit.serdes.plain import Json
 from streamkit.state.definitions import Query, StoreDef
 from streamkit.state.layouts import MAX_LONG
 
-LIMITS = Limits(rows=1_000, read=100_000, bytes=32 << 20, seconds=10.0)
+LIMITS = Limits(rows=1_000, read=100_000, bytes=32 << 20, seconds=10.0, result=4 << 20)
 """Below those of the command: a query takes memory and time from the application."""
 _STALE, _SCOPE, _ = SCOPE
 _PARAMETERS = (

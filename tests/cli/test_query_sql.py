@@ -247,6 +247,8 @@ NAMES = (table("orders", {"amount": 1}), table("per-minute", 2, schema="stores")
         ("SELECT key + 1 FROM orders", "--sql:1:12: No function matches"),
         ("SELECT " + "1, " * 80 + "nope FROM orders", "--sql:1:248: there is no column 'nope'"),
         ("SELECT 1; SELECT 2", "--sql:1:1: expected one SELECT statement"),
+        ("SELECT " + "NOT " * 900 + "true", "--sql:1:1: the query is nested too deeply"),
+        ("SELECT 1" + " " * 100_000, "--sql:1:1: the query has 100,008 characters; at most 100,000 are allowed"),
     ],
 )
 def test_mistakes_are_shown_at_their_place(sql: str, message: str):
@@ -298,6 +300,8 @@ def test_a_query_reaches_nothing_else(tmp_path: Path, sql: str):
         ),
         ('SELECT * FROM stores."per-minute", orders', {"read": 0}, "store per-minute has more than 0 rows; --max-rows"),
         ("SELECT * FROM orders", {"bytes": 10}, "topic orders: a query reads at most 0 MiB"),
+        ("SELECT repeat('x', 2000000)", {"result": 1 << 20}, "the result has more than 1 MiB"),
+        ("SELECT range(2000000000)", {}, "the query needs more than 1GB of memory"),
     ],
 )
 def test_a_query_has_bounds(sql: str, limits: dict[str, float], message: str):

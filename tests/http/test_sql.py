@@ -48,6 +48,7 @@ def test_stores_of_each_kind_have_all_their_rows(shop, name):
     [
         ("SELECT valu FROM counts", "query:1:8: there is no column 'valu'; did you mean 'value'?"),
         ("SELECT 1 FROM count", "query:1:15: there is no store or topic 'count'; did you mean 'counts'?"),
+        ("SELECT " + "NOT " * 900 + "true", "query:1:1: the query is nested too deeply"),
         ("DROP TABLE counts", "query:1:1: expected one SELECT statement: a query can't change or open anything"),
         ("SELECT * FROM '/etc/passwd'", "there is no store or topic '/etc/passwd'"),
     ],
@@ -59,9 +60,11 @@ def test_mistakes_are_at_their_places(shop, sql, message):
 
 
 def test_a_query_is_bounded(shop, monkeypatch):
-    monkeypatch.setattr(sql_endpoint, "LIMITS", Limits(rows=2, read=10, seconds=10.0))
+    monkeypatch.setattr(sql_endpoint, "LIMITS", Limits(rows=2, read=10, result=100))
     few = request(shop, "/sql", query="SELECT * FROM range(5)").json
     assert (len(few["rows"]), few["more"]) == (2, True)
+    answer = request(shop, "/sql", query="SELECT repeat('x', 1000)")
+    assert (answer.status, "the result has more than" in answer.json["error"]) == (400, True)
     answer = request(shop, "/sql", query="SELECT * FROM counts")
     expected = "store counts has more than 10 rows; streamkit query --sql has higher limits"
     assert (answer.status, answer.json["error"]) == (400, expected)

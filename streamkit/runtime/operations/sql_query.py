@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from streamkit.distribution import install_command
-from streamkit.errors import ConfigError, LimitError, Position, Problem, SerdeError, TimeLimitError, TopologyError
+from streamkit.errors import (
+    ConfigError,
+    LimitError,
+    Position,
+    Problem,
+    SerdeError,
+    StreamkitError,
+    TimeLimitError,
+    TopologyError,
+)
 from streamkit.expressions.types import ANY, Type
-from streamkit.runtime.spark.rows.output_columns import JSON, STRUCT, Cell, Shape, arrow_type, maker_of, shape_of
+from streamkit.runtime.spark.rows.output_columns import JSON, STRUCT, Shape, arrow_type, maker_of, shape_of
 from streamkit.serdes.formats.json_text import to_text
-from streamkit.serdes.plain import Json, plain
+from streamkit.serdes.plain import Json
 from streamkit.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -41,6 +49,10 @@ _PLACES = {
 _MOST_FIELDS = 500
 """An object with more fields is one column of JSON text."""
 _MEMORY = "1GB"
+_MOST_MEMORY = 3 << 30
+"""Of the process of a query: the tables and single values are not in DuckDB's memory."""
+_MOST_CHARACTERS = 100_000
+"""Of a query; a longer one takes seconds to parse."""
 _SETTINGS = (
     "threads = 2",
     f"memory_limit = '{_MEMORY}'",
@@ -77,12 +89,13 @@ class SqlTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of a query. rows: of its result; read: rows of each table; bytes: of all tables as JSON text."""
+    """The bounds of a query. rows, result: rows and bytes of its result; read: rows of each table; bytes: of all tables as JSON text."""
 
     rows: int = 10_000
     read: int = 1_000_000
     bytes: int = 128 << 20
     seconds: float = 60.0
+    result: int = 64 << 20
 
 
 class Deadline:
@@ -130,73 +143,68 @@ def run_sql(sql: str, tables: Sequence[SqlTable], limits: Limits, source: str = 
     except ImportError as error:
         raise ConfigError(f"SQL needs {error.name}: {install_command('sql')}") from error
     deadline = Deadline(limits.seconds)
-    database = duckdb.connect(":memory:")
     query = _Query(sql, tables, source)
+    database = duckdb.connect(":memory:")
     try:
         for setting in _SETTINGS:
             database.execute(f"SET {setting}")
         named = query.named_tables(database)
-        for schema in (STORES, TOPICS):
-            database.execute(f"CREATE SCHEMA {schema}")
-        size = 0
-        for at, table in enumerate(named):
-            columns, size = _read(table, limits, deadline, size)
-            query.columns += [name for name in columns.column_names if name not in query.columns]
-            _create(database, table, columns, f"arrow_{at}")
-        database.execute(f"SET search_path = '{STORES},{TOPICS}'")
-        database.execute("SET lock_configuration = true")
-        return _run(database, sql, limits, deadline)
-    except duckdb.OutOfMemoryException as error:
-        raise LimitError(f"the query needs more than {_MEMORY} of memory; select fewer rows or columns") from error
     except duckdb.Error as error:
         query.fail(str(error), error)
     finally:
         database.close()
+    size = 0
+    written: list[tuple[str, pa.Buffer]] = []
+    for table in named:
+        columns, size = _read(table, limits, deadline, size)
+        query.columns += [name for name in columns.column_names if name not in query.columns]
+        written.append((quoted(table), _arrow_stream(columns)))
+    return _run(query, written, limits, deadline)
 
 
-def _run(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits, deadline: Deadline) -> SqlResult:
-    import duckdb
+def _run(query: _Query, tables: list[tuple[str, pa.Buffer]], limits: Limits, deadline: Deadline) -> SqlResult:
+    """Run a query in a process of its own, which can be ended and whose memory is bounded."""
+    from streamkit.runtime.operations.sql_worker import Answer  # imports DuckDB
 
-    timer = threading.Timer(deadline.left(), database.interrupt)
-    timer.start()
-    try:
-        found = database.execute(sql)
-        rows = found.fetchmany(limits.rows + 1)
-    except duckdb.InterruptException:
-        deadline.fail()
-    finally:
-        timer.cancel()
-    cells = [[_plain_cell(cell) for cell in row] for row in rows[: limits.rows]]
-    return SqlResult(_distinct([name for name, *_ in found.description]), cells, len(rows) > limits.rows)
+    header = {
+        "sql": query.sql,
+        "settings": _SETTINGS,
+        "schemas": (STORES, TOPICS),
+        "tables": [(name, rows.size) for name, rows in tables],
+        "rows": limits.rows,
+        "bytes": limits.result,
+        "memory": _MOST_MEMORY,
+        "seconds": math.ceil(deadline.left()) + 1,
+    }
+    given = b"".join([json.dumps(header).encode(), b"\n", *(memoryview(rows) for _, rows in tables)])
+    command = [sys.executable, "-m", "streamkit.runtime.operations.sql_worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+        try:
+            written, said = worker.communicate(given, deadline.left())
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            deadline.fail()
+    if worker.returncode > 0:
+        reason = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StreamkitError(f"the process of the query failed: {reason}")
+    # Without memory, the process may end before it can say so.
+    answer = Answer(**json.loads(written)) if worker.returncode == 0 else Answer([], [], refused="memory")
+    if answer.refused == "memory":
+        raise LimitError(f"the query needs more than {_MEMORY} of memory; select fewer rows or columns")
+    if answer.refused == "result":
+        raise LimitError(f"the result has more than {limits.result >> 20} MiB; select fewer rows or columns")
+    if answer.error is not None:
+        query.fail(answer.error)
+    return SqlResult(answer.columns, [json.loads(row) for row in answer.rows], answer.is_cut)
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Number names that occur again, as of two tables with the same columns: a row of JSON has each name once."""
-    found: list[str] = []
-    for name in names:
-        number, free = 1, name
-        while free in found:
-            free, number = f"{name}_{number}", number + 1
-        found.append(free)
-    return found
+def _arrow_stream(columns: pa.Table) -> pa.Buffer:
+    import pyarrow as pa
 
-
-def _plain_cell(value: Cell) -> Json:
-    """Return a value of a result as plain data: times in UTC as ISO 8601, numbers as such."""
-    if isinstance(value, datetime):
-        return f"{(value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat()}Z"
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        whole = value == value.to_integral_value()
-        return int(value) if whole else float(value) if Decimal(repr(float(value))) == value else str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(name): _plain_cell(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain_cell(item) for item in value]
-    return plain(value)
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, columns.schema) as stream:
+        stream.write_table(columns)
+    return target.getvalue()
 
 
 # The names in a query, and its mistakes.
@@ -212,27 +220,34 @@ class _Query:
 
     def __init__(self, sql: str, tables: Sequence[SqlTable], source: str):
         self._source = source
-        self._sql = sql
+        self.sql = sql
         self._tables = tables
         self.columns: list[str] = []
         """The columns of the tables that are read so far."""
 
     def named_tables(self, database: duckdb.DuckDBPyConnection) -> list[SqlTable]:
         """Return the tables that the query names. Raises TopologyError for a name without a table, and for other statements."""
-        if not self._sql.strip():
+        if not self.sql.strip():
             raise self._mistake(1, "the query is empty; expected SELECT … FROM a store or topic")
-        if not self._sql.isascii() and self._sql.encode(errors="ignore").decode() != self._sql:
+        if not self.sql.isascii() and self.sql.encode(errors="ignore").decode() != self.sql:
             raise self._mistake(1, "the query is not UTF-8 text")
+        if len(self.sql) > _MOST_CHARACTERS:
+            raise self._mistake(
+                1, f"the query has {len(self.sql):,} characters; at most {_MOST_CHARACTERS:,} are allowed"
+            )
         # Shown first, because only a statement that can be parsed has a kind.
-        database.extract_statements(self._sql)
-        (text,) = database.execute("SELECT json_serialize_sql(?)", [self._sql]).fetchone() or ("{}",)
-        tree = json.loads(text)
-        if tree.get("error") or len(tree["statements"]) != 1:
-            raise self._mistake(1, "expected one SELECT statement: a query can't change or open anything")
+        database.extract_statements(self.sql)
+        (text,) = database.execute("SELECT json_serialize_sql(?)", [self.sql]).fetchone() or ("{}",)
         named: list[SqlTable] = []
         references: list[dict[str, Json]] = []
         common: set[str] = set()
-        _walk(tree, references, common)
+        try:
+            tree = json.loads(text)
+            _walk(tree, references, common)
+        except RecursionError as error:
+            raise self._mistake(1, "the query is nested too deeply") from error
+        if tree.get("error") or len(tree["statements"]) != 1:
+            raise self._mistake(1, "expected one SELECT statement: a query can't change or open anything")
         for node in references:
             name, schema = str(node["table_name"]), str(node.get("schema_name") or "")
             if schema in ("", STORES, TOPICS) and not (not schema and name.lower() in common):
@@ -256,7 +271,7 @@ class _Query:
         hint = did_you_mean(name, names, f"known are {listed(names)}")
         raise self._mistake(self._character(at), f"there is no {what} {name!r}{hint}")
 
-    def fail(self, message: str, cause: Exception) -> NoReturn:
+    def fail(self, message: str, cause: Exception | None = None) -> NoReturn:
         """Raise TopologyError for an error of DuckDB, at its place."""
         text, place = message.split("\n\nLINE ")[0], self._place(message)
         summary = text.split("\n")[0].partition(": ")[2] or text.split("\n")[0]
@@ -264,7 +279,7 @@ class _Query:
 
     def _explained(self, summary: str, place: int) -> str:
         """Return the message of a mistake, with the nearest valid name where the query has an unknown one."""
-        column, field = _COLUMN.search(summary), _OBJECT.match(self._sql, place - 1)
+        column, field = _COLUMN.search(summary), _OBJECT.match(self.sql, place - 1)
         columns = self.columns
         if field and field[0].replace(".", "_") in columns:
             return f"there is no table {field[1]!r}; a field is a column of its own: {field[0].replace('.', '_')}"
@@ -274,7 +289,7 @@ class _Query:
             # A name with a dash is a subtraction, which no FROM takes.
             dashed = [each for each in self._tables if not _PLAIN_NAME.fullmatch(each.name)]
             for each in dashed:
-                at = re.search(rf'(?<!["\w-]){re.escape(each.name)}(?!["\w-])', self._sql)
+                at = re.search(rf'(?<!["\w-]){re.escape(each.name)}(?!["\w-])', self.sql)
                 if at and at.start() < place <= at.end() + 1:
                     return f'{summary}; a name such as {each.name} stands in double quotes: "{each.name}"'
         return summary
@@ -285,7 +300,7 @@ class _Query:
         if found is None:
             return 1
         number, excerpt, blanks = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
-        lines = self._sql.split("\n")
+        lines = self.sql.split("\n")
         before = sum(len(line) + 1 for line in lines[: number - 1])
         if excerpt.startswith("...") and number <= len(lines):
             shown = excerpt.removeprefix("...").removesuffix("...")
@@ -294,10 +309,10 @@ class _Query:
 
     def _character(self, at: int) -> int:
         """Return the character, from 1, of a place in bytes."""
-        return len(self._sql.encode()[:at].decode(errors="ignore")) + 1
+        return len(self.sql.encode()[:at].decode(errors="ignore")) + 1
 
     def _mistake(self, place: int, message: str) -> TopologyError:
-        before = self._sql[: place - 1]
+        before = self.sql[: place - 1]
         position = Position(self._source, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
         return TopologyError([Problem(position, message)])
 
@@ -397,9 +412,3 @@ def _array(name: str, shape: Shape, cells: list[Json]) -> pa.Array:
     except (pa.ArrowException, UnicodeError, OverflowError):
         pass  # values of several types
     return pa.array([None if cell is None else to_text(cell).decode() for cell in cells], pa.string())
-
-
-def _create(database: duckdb.DuckDBPyConnection, table: SqlTable, columns: pa.Table, alias: str) -> None:
-    database.register(alias, columns)
-    database.execute(f"CREATE TABLE {quoted(table)} AS SELECT * FROM {alias}")
-    database.unregister(alias)
