@@ -20,6 +20,7 @@ from streamkit.expressions.calls import methods_called
 from streamkit.expressions.types import ANY
 from streamkit.graph.physical_topology import OnError, StepRef
 from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.operator import RepartitionFilter
 from streamkit.operators.core.parsed_values import (
     Ref,
     SessionWindows,
@@ -28,7 +29,6 @@ from streamkit.operators.core.parsed_values import (
     TimeWindows,
     longest_call,
 )
-from streamkit.operators.core.plain_nodes import RepartitionFilter
 from streamkit.operators.steps.aggregations.aggregate_node import SessionAggregate, SlidingAggregate, WindowAggregate
 from streamkit.operators.steps.joins.stream_stream_join import SelfJoin, StreamStreamJoin
 from streamkit.operators.steps.stateless.filter import Filter

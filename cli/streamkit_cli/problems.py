@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamkit.config.settings import ALIASES
 from streamkit.config.values import is_secret
@@ -28,7 +30,6 @@ from streamkit_cli.loading import (
 if TYPE_CHECKING:
     from streamkit.plan.model import Plan
     from streamkit.spec.topology_model import TopologyModel
-
 
 ERROR, WARNING = "error", "warning"
 INVALID = "invalid"
@@ -180,8 +181,6 @@ def _print(found: list[ReportLine], options: CheckOptions) -> None:
 
         print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
     elif options.form != "text":
-        from streamkit_cli.annotations import Annotation, show_annotations
-
         show_annotations(
             (Annotation(each.severity, each.code, each.position, each.message) for each in found), options.form
         )
@@ -328,3 +327,74 @@ def _names_of(rows: list[str], at: int) -> list[str]:
     while at > 0 and not _NAME.search(rows[at]):
         at -= 1
     return _NAME.findall(rows[at])
+
+
+# Problems in the forms of CI: annotations of GitHub Actions, and a Code Quality report of GitLab.
+
+
+_FOLDERS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+"""The variables with the folder of the repository, in GitHub Actions and in GitLab."""
+_GITLAB = {"error": "major", "warning": "minor", "notice": "info"}
+
+
+class Annotation(NamedTuple):
+    """A problem beside a line of a file; severity: error, warning or notice."""
+
+    severity: str
+    title: str
+    position: Position
+    message: str
+
+
+def show_annotations(found: Iterable[Annotation], form: str) -> None:
+    """Print annotations; form: github or gitlab."""
+    if form == "github":
+        for each in found:
+            print(_github(each))
+    else:
+        print(json.dumps(_code_quality(found), ensure_ascii=False, indent=2))
+
+
+def _github(each: Annotation) -> str:
+    """Return a workflow command, which GitHub shows beside the line of the file."""
+    place = f"file={_property(_in_repository(each.position.file))},line={each.position.line},col={each.position.column}"
+    return f"::{each.severity} {place},title={_property(each.title)}::{_escaped(each.message)}"
+
+
+def _code_quality(found: Iterable[Annotation]) -> list[dict[str, object]]:
+    """Return the report; a fingerprint says whether a problem is new, even if lines above it were added."""
+    from hashlib import sha256
+
+    seen: Counter[str] = Counter()
+    report: list[dict[str, object]] = []
+    for each in found:
+        path = _in_repository(each.position.file)
+        text = f"{path}\0{each.title}\0{each.message}"
+        seen[text] += 1
+        report.append(
+            {
+                "description": each.message,
+                "check_name": each.title,
+                "fingerprint": sha256(f"{text}\0{seen[text]}".encode("utf-8", "surrogateescape")).hexdigest(),
+                "severity": _GITLAB[each.severity],
+                "location": {"path": path, "lines": {"begin": each.position.line}},
+            }
+        )
+    return report
+
+
+def _in_repository(file: str) -> str:
+    """Return a path as the CI system knows the file: relative to the repository if that is known."""
+    path = os.path.abspath(file)
+    for folder in filter(None, map(os.environ.get, _FOLDERS)):
+        if path.startswith(os.path.abspath(folder) + os.sep):
+            return os.path.relpath(path, folder)
+    return file
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from streamkit.errors import SerdeError, UsageError
-from streamkit.plan.lookup import find_topic
-from streamkit.plan.model import ExternalTopic, Plan
+from streamkit.plan.model import ExternalTopic, Plan, find_topic
 from streamkit.record import OutputTuple
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde

@@ -188,7 +188,7 @@ class Topology(TopologyCalls):
         inputs, outputs: paths by topic (",format=parquet" may follow; an input may be a list); None, and every topic not named: the
         log. emit: "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
         """
-        from streamkit.plan.lookup import find_topic
+        from streamkit.plan.model import find_topic
         from streamkit.runtime.spark.job_options import JobOptions
         from streamkit.runtime.spark.spark_session import Cluster
         from streamkit.runtime.spark.submission.request import inputs_of, outputs_of, run_job

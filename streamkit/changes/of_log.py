@@ -9,8 +9,7 @@ from contextlib import closing
 from streamkit.changes.form import Form, OnLog, Place, RowForm, StoreForm, TopicForm
 from streamkit.changes.marks import read_marks
 from streamkit.errors import Position
-from streamkit.plan.lookup import internal_topics_on_log
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, internal_topics_on_log
 from streamkit.record import TopicPartition
 from streamkit.transport.log_interface import Admin, Consumer, Transport
 

@@ -27,7 +27,6 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.compile.changed import split_changed
 from streamkit.compile.generator import Generator, sinks_by_topic
 from streamkit.compile.program import BoundProgram, Program
 from streamkit.compile.record_writer import REPLAYS
@@ -48,6 +47,7 @@ from streamkit.operators.kernels.replays import Batch
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.record import Headers, Key, Value
 from streamkit.serdes.serde import Serde
+from streamkit.serdes.sides import split_changed
 
 # Failures that a node's handler has already raised, or that no handler may handle. Errors of a log are not among them: a
 # program makes no calls to a log, so such an error comes from the user's code. The thread would mistake it for a failure

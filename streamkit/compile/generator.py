@@ -24,7 +24,6 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.compile.changed import join_changed
 from streamkit.compile.output_growth import holds_back
 from streamkit.compile.record_writer import RecordWriter
 from streamkit.errors import StreamkitError
@@ -36,6 +35,7 @@ from streamkit.record import Value, WindowedKey
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
+from streamkit.serdes.sides import join_changed
 from streamkit.state.layouts import TWO_LONGS, pack_long
 
 # Deeper code moves to a separate function: Python refuses more than about 100 levels of indentation.

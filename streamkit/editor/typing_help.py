@@ -13,8 +13,8 @@ from streamkit.editor.knowledge import Knowledge, describe_type, know
 from streamkit.editor.project import Project
 from streamkit.editor.texts import Text
 from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.helpers import BY_KIND
 from streamkit.expressions.infer import type_of_text
-from streamkit.expressions.methods import BY_KIND
 from streamkit.expressions.types import ANY, BYTES, TEXT, ListOf, MapOf, Record, Type, field_names, member
 from streamkit.spec.topology_model import TopologyModel
 

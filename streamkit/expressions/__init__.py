@@ -18,11 +18,17 @@ from streamkit.code import ATOM
 from streamkit.errors import Position, Problem, TopologyError
 from streamkit.expressions.calls import CallableRef, load_callable, load_object
 from streamkit.expressions.expression import Expression, Function, Link
-from streamkit.expressions.functions import Library, _mark, reference_key
 from streamkit.expressions.growth import growth_of
-from streamkit.expressions.piece import literal
 from streamkit.expressions.syntax import Locate, Source
-from streamkit.expressions.translate import BUDGET, CountedTranslator, Translator
+from streamkit.expressions.translate import (
+    BUDGET,
+    CountedTranslator,
+    Library,
+    Translator,
+    _mark,
+    literal,
+    reference_key,
+)
 
 __all__ = [
     "Expression",

@@ -11,8 +11,7 @@ from streamkit.expressions.budget import ROUND, Budget
 from streamkit.expressions.expression_limits import MAX_BYTES, SLOT, size_error
 from streamkit.expressions.function_entry import CALL
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.helpers import check_hashes
-from streamkit.expressions.methods import GUARDED
+from streamkit.expressions.helpers import GUARDED, check_hashes
 from streamkit.record import Operand, Value
 
 _BIG = 1 << 63

@@ -15,7 +15,7 @@ from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.expression_limits import MAX_TOTAL
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
-from streamkit.expressions.methods import METHOD_HELPERS
+from streamkit.expressions.helpers import METHOD_HELPERS
 from streamkit.expressions.syntax import Locate
 from streamkit.record import Operand, Value
 

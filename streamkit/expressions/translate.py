@@ -6,36 +6,40 @@ A construct without a method is a problem: the translator lists the allowed cons
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from time import thread_time
+from types import MappingProxyType
 from typing import TypeAlias
 
-from streamkit.code import ADD, AND, ATOM, BIT_AND, BIT_OR, BIT_XOR, COMPARE, CONDITION, MULTIPLY, NOT, OR, SHIFT, UNARY
+from streamkit.code import (
+    ADD,
+    AND,
+    ATOM,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    COMPARE,
+    CONDITION,
+    MULTIPLY,
+    NOT,
+    OR,
+    SHIFT,
+    UNARY,
+    Code,
+)
 from streamkit.errors import LimitError, Position, Problem, TimeLimitError
-from streamkit.expressions import methods, regex
+from streamkit.expressions import regex
 from streamkit.expressions.budget import OPERATION, ROUND, Budget
+from streamkit.expressions.calls import CallableRef
 from streamkit.expressions.counting import COUNTING
-from streamkit.expressions.expression import HELPERS, Link, Linked
+from streamkit.expressions.expression import HELPERS, Function, Link, Linked
 from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.methods import VIEWS
-from streamkit.expressions.piece import (
-    CHARGED,
-    DISPLAY,
-    IMPURE,
-    LAZY,
-    LOOPS,
-    NUMBERS,
-    PRODUCES,
-    SCALARS,
-    WORK,
-    Piece,
-    flags_of,
-    literal,
-    refs_of,
-)
-from streamkit.expressions.syntax import METHODS, MODULES, NAMES
+from streamkit.expressions.helpers import ALLOWED, BY_KIND, GUARDED, HASHING, MUTATING, RESULT_KINDS, VIEWS
+from streamkit.expressions.syntax import METHODS, MODULES, NAMES, Source
 from streamkit.expressions.value_kinds import is_safe_key
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
@@ -270,7 +274,7 @@ _READ_LAZILY = frozenset(
 )
 """Functions that read an iterator once, so that it need not become a list before."""
 _COUNTS = {"abs": (1, 1), "all": (1, 1), "any": (1, 1), "len": (1, 1), "range": (1, 3), "sorted": (1, 1), "sum": (1, 2)}
-"""The least and most arguments by position of functions that take no fewer and no more."""
+"""The minimum and maximum number of positional arguments of functions that have both."""
 _QUICK = frozenset(("len", "abs", "round", "float", "bool"))
 _KEYS = frozenset(("sorted", "min", "max"))
 _AS_KEY = frozenset(
@@ -322,7 +326,7 @@ class Calls(Core):
         """Add a problem about a name that the language or this place does not have."""
         name = node.id
         if not called and (name in FUNCTIONS or name in self.functions):
-            return self.refuse(node, f"{name!r} is a function: it can be called, and that is all")
+            return self.refuse(node, f"{name!r} is a function and can only be called")
         if name.startswith("_"):
             return self.refuse(node, f"{name!r} begins with an underscore, which is not allowed")
         if name in NAMES and not called:
@@ -330,7 +334,7 @@ class Calls(Core):
                 node, f"unknown name {name!r}; write {NAMES[name]!r}, or put it in quotes where it is text"
             )
         if name in MODULES and not called:
-            message = f"unknown name {name!r}; expressions import nothing: write a function of Python, and 'call' it"
+            message = f"unknown name {name!r}; expressions can't import modules: write a Python function, and 'call' it"
             return self.refuse(node, message)
         functions = [*FUNCTIONS, *self.functions]
         values = [*self.names, *self.scope]
@@ -540,14 +544,14 @@ class Calls(Core):
             return self.refuse(function, problem)
         pieces.append(receiver)
         flags, refs = flags_of(pieces) | (0 if name == "get" else WORK), refs_of(pieces)
-        kind = methods.RESULT_KINDS.get(name)
+        kind = RESULT_KINDS.get(name)
         if kind is None and receiver.kind == "str" and name in ("lower", "upper", "strip", "replace", "join", "title"):
             kind = "str"
-        if name in methods.GUARDED:
+        if name in GUARDED:
             made = Piece(self.helper(f"_x_m_{name}", receiver.source, *sources), ATOM, kind, flags | PRODUCES, refs)
             return self.fold(node, made)
         made = Piece(self.method_call(receiver, name, sources), ATOM, kind, flags, refs)
-        if name in methods.VIEWS:
+        if name in VIEWS:
             made.kind = "view"
             made.flags |= LAZY
             return made
@@ -555,7 +559,7 @@ class Calls(Core):
 
     def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
         """Return the source of a method call whose result is not larger than its arguments."""
-        if name in methods.HASHING:
+        if name in HASHING:
             return self.helper(f"_x_h_{name}", receiver.source, *sources)
         return f"{receiver.at(ATOM)}.{name}({', '.join(sources)})"
 
@@ -564,10 +568,10 @@ class Calls(Core):
             return f"{name!r} begins with an underscore, which is not allowed"
         if name in ("format", "format_map"):
             return f"method {name!r} is not allowed; use an f-string"
-        if name in methods.MUTATING:
+        if name in MUTATING:
             return f"method {name!r} changes its object and is not allowed; build a new one"
-        kind = receiver.kind if receiver.kind in methods.BY_KIND else None
-        allowed = methods.BY_KIND[kind] if kind else methods.ALLOWED
+        kind = receiver.kind if receiver.kind in BY_KIND else None
+        allowed = BY_KIND[kind] if kind else ALLOWED
         if name in allowed:
             return None
         hint = f"; write {METHODS[name]!r}" if name in METHODS else did_you_mean(name, sorted(allowed))
@@ -800,7 +804,7 @@ class Translator(Calls, Loops):
         return self.fold(node, made)
 
     def _hashed(self, operand: Piece) -> Piece:
-        """Return an operand beside a view, which would take any items, as a set whose hashes are checked."""
+        """Return the other operand of a view, which accepts any items, as a set with checked hashes."""
         if operand.kind in ("view", "set", "dict"):
             return operand
         return Piece(self.helper("_x_set", operand.source), ATOM, "set", operand.flags, operand.refs)
@@ -1123,3 +1127,246 @@ class CountedTranslator(Translator):
             return super().method_call(receiver, name, sources)
         self.helpers.add("_x_k_method")
         return f"_x_k_method({', '.join((self.budget(), repr(name), receiver.at(CONDITION), *sources))})"
+
+
+# Parts of translated expressions: Python source with its static properties.
+
+
+IMPURE = 1
+"""May differ from call to call (`now()`, Python callables), or has a problem already."""
+PRODUCES = 2
+"""Has an operation whose result may be much larger than its operands."""
+LOOPS = 4
+"""Has a loop, or a call that may loop."""
+DISPLAY = 8
+"""Has a display: a list, object or other container that is written in the expression."""
+WORK = 32
+"""Takes time that depends on the size of its operands."""
+CHARGED = 64
+"""Is a value that is charged where it is made."""
+LAZY = 16
+"""Is an iterator or a view, which must not leave the expression."""
+
+NUMBERS = frozenset(("int", "float", "number", "bool"))
+SCALARS = NUMBERS | {"str", "bytes", "none"}
+
+
+class Piece(Code):
+    """A part of an expression: Python with its precedence, static kind, flags and the names that it refers to.
+
+    `literal` is the value of a literal or a folded constant, if `is_literal`.
+    """
+
+    __slots__ = ("flags", "is_literal", "kind", "literal", "refs")
+
+    def __init__(
+        self,
+        source: str,
+        precedence: int = ATOM,
+        kind: str | None = None,
+        flags: int = 0,
+        refs: frozenset[str] = frozenset(),
+    ):
+        super().__init__(source, precedence)
+        self.kind = kind
+        self.flags = flags
+        self.refs = refs
+        self.literal: Value = None
+        self.is_literal = False
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is the same for every record."""
+        return not self.refs and not self.flags & IMPURE
+
+
+def literal(value: Value, kind: str | None = None) -> Piece:
+    """Return the piece of a scalar."""
+    if kind is None:
+        kind = "none" if value is None else type(value).__name__
+    # A number before a dot, and a sign before a power, need parentheses.
+    precedence = UNARY if isinstance(value, (int, float)) and not isinstance(value, bool) else ATOM
+    source = repr(value)
+    if source == "inf":
+        source = "1e999"
+    piece = Piece(source, precedence, kind)
+    piece.literal, piece.is_literal = value, True
+    return piece
+
+
+def refs_of(pieces: list[Piece]) -> frozenset[str]:
+    """Return all names that some pieces refer to."""
+    return frozenset().union(*[piece.refs for piece in pieces])
+
+
+def flags_of(pieces: list[Piece]) -> int:
+    """Return the flags of some pieces together; laziness and charges do not spread."""
+    result = 0
+    for piece in pieces:
+        result |= piece.flags
+    return result & ~(LAZY | CHARGED)
+
+
+# The functions of a file: checked together, used by name in its expressions.
+
+
+_DEEPEST = 50
+_BUILT_IN = frozenset(FUNCTIONS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Functions(Mapping[str, Function]):
+    """The functions of a file, and those of installed packages."""
+
+    own: dict[str, Function]
+    installed: Mapping[str, Function]
+
+    def __getitem__(self, name: str) -> Function:
+        if name in self.own or name in _BUILT_IN:
+            return self.own[name]
+        return self.installed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from self.installed
+
+    def __len__(self) -> int:
+        return len(self.own) + len(self.installed)
+
+
+class Library(Mapping[str, Linked]):
+    """All functions of a file, each checked once, on first use.
+
+    `problems` contains the problems of all functions; an expression that uses such a function reports them too. installed: those of
+    installed packages, which are searched for names that neither the file nor the language has.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Function] | None = None,
+        installed: Mapping[str, Function] = MappingProxyType({}),
+        counts: bool = False,
+    ):
+        self.functions = _Functions(dict(functions or {}), installed)
+        self.counts = counts
+        self._counted: Library | None = None
+        self._linked: dict[str, Linked] = {}
+        self._path: list[str] = []
+        self._problems: list[Problem] = []
+
+    @property
+    def counted(self) -> Library:
+        """The same functions, translated with charges to a record's budget."""
+        if self._counted is None:
+            self._counted = Library(self.functions.own, self.functions.installed, counts=True)
+        return self._counted
+
+    def add(self, function: Function) -> str:
+        """Add a function that a topology in Python passes; return its name, which no other function has."""
+        name, number = function.name, 2
+        while name in _BUILT_IN or self.functions.own.get(name, function).call != function.call:
+            name, number = f"{function.name}{number}", number + 1
+        for library in (self, self.counted):
+            library.functions.own[name] = replace(function, name=name)
+        return name
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Every problem of every function."""
+        for name in self.functions.own:
+            self.get(name)
+        return self._problems
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    def __getitem__(self, name: str) -> Linked:
+        function = self.functions[name]
+        if name in self._path:
+            cycle = " -> ".join([*self._path[self._path.index(name) :], name])
+            return self._broken(function, f"functions call each other in a circle: {cycle}")
+        if len(self._path) > _DEEPEST:
+            return self._broken(function, f"functions call each other over {_DEEPEST} levels deep")
+        if name not in self._linked:
+            self._path.append(name)
+            try:
+                self._linked[name] = self._link(function)
+            finally:
+                self._path.pop()
+        return self._linked[name]
+
+    def _broken(self, function: Function, message: str) -> Linked:
+        problem = Problem(function.position, message)
+        self._problems.append(problem)
+        return Linked(function.name, problems=(problem,))
+
+    def _link(self, function: Function) -> Linked:
+        if function.call is not None:
+            name = f"_x_c_{_mark(function.name, reference_key(function.call))}"
+            return Linked(name, call=function.call, links=(Link(name, call=function.call),))
+        before = len(self._problems)
+        self._check_params(function)
+        source = Source(function.expr or "", function.expr_position or function.position, function.locate)
+        linked = _translated(function, source, self, self._problems)
+        linked.problems = tuple(dict.fromkeys(self._problems[before:]))
+        self._problems[before:] = [each for each in linked.problems if each not in self._problems[:before]]
+        return linked
+
+    def _check_params(self, function: Function) -> None:
+        seen: set[str] = set()
+        for param in function.params:
+            if not isinstance(param, str) or not param.isidentifier() or param.startswith("_"):
+                self._problems.append(Problem(function.position, f"{param!r} can't be a parameter's name"))
+            elif param in seen:
+                self._problems.append(Problem(function.position, f"parameter {param!r} stands twice"))
+            seen.add(param)
+
+
+def reference_key(call: CallableRef) -> str:
+    """Return a text that identifies a callable with its arguments."""
+    arguments = "".join(f":{each.name}={each.data}" for each in call.arguments)
+    return f"{call.folder}:{call.module}:{call.attribute}{arguments}"
+
+
+def _mark(name: str, text: str) -> str:
+    # Generated code puts the functions of all its expressions into one namespace.
+    return f"{name}_{zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def _translated(function: Function, source: Source, library: Library, problems: list[Problem]) -> Linked:
+    tree = source.parse(problems)
+    if tree is None:
+        return Linked(function.name)
+    scope = {param: f"_y_p_{index}" for index, param in enumerate(function.params)}
+    kind = CountedTranslator if library.counts else Translator
+    translator = kind(("headers",), library, source.place, scope)
+    piece = translator.translate(tree)
+    problems += translator.problems
+    hidden = frozenset(piece.refs - set(scope.values()))
+    parameters = [*scope.values(), *[f"_y_h_{name}" for name in sorted(hidden)]]
+    if translator.uses_budget:
+        parameters.append(BUDGET)
+    text = piece.source
+    for name in hidden:
+        text = text.replace(f"\0{name}\0", f"_y_h_{name}")
+    text = f"lambda {', '.join(parameters)}: {text}"
+    name = f"_x_f_{_mark(function.name, text + ''.join(sorted(translator.links)))}"
+    return Linked(
+        name,
+        params=function.params,
+        links=(*translator.links.values(), Link(name, source=text)),
+        helpers=frozenset(translator.helpers),
+        names=hidden,
+        kind=piece.kind,
+        flags=piece.flags & ~LAZY & ~(0 if _impure(translator) else IMPURE),
+        cost=1 + translator.calls,
+        operations=translator.operations(tree),
+        uses_budget=translator.uses_budget,
+    )
+
+
+def _impure(translator: Translator) -> bool:
+    return any(link.call is not None for link in translator.links.values())

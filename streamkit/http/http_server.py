@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from streamkit.config import Config
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, UsageError
+from streamkit.http.acceptor import Limits, Traffic
 from streamkit.http.access import Access, is_local
-from streamkit.http.server_limits import Limits, Traffic
 from streamkit.runtime.execution.dead_letters import one_line
 
 if TYPE_CHECKING:

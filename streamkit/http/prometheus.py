@@ -20,8 +20,8 @@ from prometheus_client.metrics_core import (
 )
 from starlette.responses import Response
 
+from streamkit.http.acceptor import REASONS, Traffic
 from streamkit.http.endpoint import Endpoint
-from streamkit.http.server_limits import REASONS, Traffic
 from streamkit.http.service import Service
 from streamkit.latency import COARSE
 from streamkit.plan.model import Plan, SinkNode, SourceNode

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InstanceError, InstanceGoneError, StoreUnavailableError
+from streamkit.http.acceptor import Limits, Traffic
 from streamkit.http.access import HOST_NAME, Access
 from streamkit.http.answers import Shape
 from streamkit.http.event_stream import SharedAnswer, Streams
 from streamkit.http.history import History
 from streamkit.http.json_client import JsonClient
-from streamkit.http.server_limits import Limits, Traffic
 from streamkit.plan.describe.drawing.page import node_steps
 from streamkit.plan.describe.drawing.picture import Picture, pictures_of
 from streamkit.serdes.plain import Document

@@ -25,7 +25,7 @@ from streamkit.errors import (
 from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.event_stream import Event, EventStream
 from streamkit.http.service import Service
-from streamkit.plan.lookup import find_readable, internal_topics_on_log
+from streamkit.plan.model import find_readable, internal_topics_on_log
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import DeadLetter, dead_letter_topics
 from streamkit.runtime.local.queries import require_store

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from streamkit.distribution import install_command
+from streamkit.runtime.operations.opening import connection_attempts
 from streamkit.transport.kafka import native_client
-from streamkit.transport.reachability import connection_attempts
 from streamkit_cli.commands import doctor
 from tests.cli.support import UPPER, streamkit
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.transport.reachability import ANSWERS, connection_attempts, silence
+from streamkit.runtime.operations.opening import ANSWERS, connection_attempts, silence
 from tests.cli.support import LIMIT_S, UPPER, command
 
 TALKING = [

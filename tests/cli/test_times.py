@@ -9,7 +9,7 @@ import pytest
 from streamkit.durations import OPTION_TIME_FORMS, option_time
 from streamkit.errors import UsageError
 from streamkit.runtime.operations.topic_positions import to_datetime
-from streamkit.runtime.spark.submission import ranges
+from streamkit.runtime.spark.rows import log_rows
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from streamkit.runtime.spark.submission import ranges
 )
 def test_a_time_is_milliseconds_since_the_epoch(text: str, expected: int) -> None:
     assert option_time("--from", text) == expected
-    assert ranges._time(text, "--until") == expected
+    assert log_rows._time(text, "--until") == expected
 
 
 def test_a_minus_counts_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_other_texts_are_refused_with_all_forms(text: str) -> None:
         option_time("--since", text)
     assert str(caught.value) == f"--since {text}: expected {OPTION_TIME_FORMS}"
     with pytest.raises(UsageError) as caught:
-        ranges._time(text, "--from")
+        log_rows._time(text, "--from")
     assert str(caught.value) == f"--from {text}: expected earliest, committed, a file of offsets, {OPTION_TIME_FORMS}"
 
 

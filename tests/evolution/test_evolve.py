@@ -22,8 +22,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.spark.evolution import evolution as steps
 from streamkit.runtime.spark.evolution.evolution import Evolution, EvolvedOffsets
 from streamkit.runtime.spark.job_options import Range
-from streamkit.runtime.spark.rows.log_rows import Address
-from streamkit.runtime.spark.submission.ranges import find_ranges
+from streamkit.runtime.spark.rows.log_rows import Address, find_ranges
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.support import Log
 from tests.changes.migrating import COUNTS, Versions

@@ -15,7 +15,7 @@ from streamkit.code import ATOM, item, symbol
 from streamkit.errors import Position, StreamkitError, TopologyError
 from streamkit.expressions import Expression, Function, Library, called, constant, parse
 from streamkit.expressions.calls import Argument
-from streamkit.expressions.methods import ALLOWED, BY_KIND, MUTATING
+from streamkit.expressions.helpers import ALLOWED, BY_KIND, MUTATING
 from streamkit.record import WindowedKey
 from streamkit.testing.generated_records import SeededRandom
 

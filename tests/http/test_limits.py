@@ -16,11 +16,10 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamkit.config import Config
-from streamkit.http import acceptor, endpoint_app, http_server, server_limits
-from streamkit.http.acceptor import Acceptor
+from streamkit.http import acceptor, endpoint_app, http_server
+from streamkit.http.acceptor import BODY_BYTES, HEAD_BYTES, Acceptor, Limits, Traffic
 from streamkit.http.http_server import HttpServer
 from streamkit.http.json_client import JsonClient
-from streamkit.http.server_limits import BODY_BYTES, HEAD_BYTES, Limits, Traffic
 from streamkit.http.service import Peers
 from streamkit.plan import load
 from streamkit.runtime.local.client import Application
@@ -223,7 +222,7 @@ def test_the_port_that_the_system_chose_is_logged(tmp_path, caplog):
 def test_the_limit_follows_from_the_files_that_the_process_may_open(monkeypatch):
     config = Config("a")
     for files, found in ((None, (100, None)), (1024, (100, 768)), (256, (64, 192)), (3, (1, 3))):
-        monkeypatch.setattr(server_limits, "open_files", lambda files=files: files)
+        monkeypatch.setattr(acceptor, "open_files", lambda files=files: files)
         made = Limits.of(config)
         assert (made.connections, made.reserved, made.idle_seconds) == (*found, 10.0)
 

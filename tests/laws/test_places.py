@@ -12,7 +12,7 @@ import pytest
 from streamkit import code
 from streamkit.code import Code
 from streamkit.errors import StreamkitError, TopologyError
-from streamkit.expressions.piece import Piece
+from streamkit.expressions.translate import Piece
 from streamkit.operators.core.operator import Example
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver

@@ -12,9 +12,8 @@ import pytest
 from streamkit.errors import TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.rows.files import open_files
-from streamkit.runtime.spark.rows.first_rows import first_rows
 from streamkit.runtime.spark.spark_session import translated
-from streamkit.runtime.spark.submission.lake_sample import sample_in
+from streamkit.runtime.spark.submission.lake_sample import first_rows, sample_in
 from streamkit.runtime.spark.submission.request import inputs_of
 from tests.cli.support import streamkit
 from tests.spark.support import write_lines

@@ -16,8 +16,7 @@ import typer
 
 from streamkit.durations import LONGEST, option_time
 from streamkit.errors import SerdeError, TopicError, UsageError
-from streamkit.plan.lookup import find_readable
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_readable
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
 from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets

@@ -23,8 +23,8 @@ import typer
 from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError, TransportError, UsageError
 from streamkit.runtime.local.supervisor import LIFELINE
+from streamkit.runtime.operations.opening import silence
 from streamkit.transport.log_interface import NewTopic
-from streamkit.transport.reachability import silence
 from streamkit_cli.command_process import stopping
 from streamkit_cli.guard import call, print_message
 from streamkit_cli.loading import SETTINGS, STDIN, load_plan, opened, overrides, require_file

@@ -13,10 +13,10 @@ import typer
 
 from streamkit.changes.finding import Finding, Verdict, worst
 from streamkit.errors import UsageError
-from streamkit_cli.annotations import Annotation, show_annotations
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import STDIN, load_plan, opened, require_file
 from streamkit_cli.options import CiFormat, EnvFile, Problems, Settings
+from streamkit_cli.problems import Annotation, show_annotations
 
 if TYPE_CHECKING:
     from streamkit.changes.form import Form

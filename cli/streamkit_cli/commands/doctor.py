@@ -72,9 +72,8 @@ def installation() -> dict[str, Document]:
 
 def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Document]:
     """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
-    from streamkit.runtime.operations.opening import address
+    from streamkit.runtime.operations.opening import address, connection_attempts
     from streamkit.state.engines.open_maps import DEFAULT_ENGINE, check_engine
-    from streamkit.transport.reachability import connection_attempts
 
     try:
         plan = load_plan(file, settings, env_file)

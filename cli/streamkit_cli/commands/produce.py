@@ -13,8 +13,7 @@ import typer
 
 from streamkit.durations import option_time
 from streamkit.errors import SerdeError, StreamkitError, UsageError
-from streamkit.plan.lookup import find_topic
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_topic
 from streamkit.record import OutputTuple
 from streamkit_cli.commands.submit import SampleConf, SampleLimit, check_sample_options, sample_of
 from streamkit_cli.loading import load_plan, opened, refuse_stdin

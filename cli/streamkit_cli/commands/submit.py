@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamkit.errors import UsageError
-from streamkit.plan.lookup import find_topic
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_topic
 from streamkit_cli.loading import STDIN, environment, load_plan, silence_noticed, stdin_text
 from streamkit_cli.options import EnvFile, Format, Settings, topics
 

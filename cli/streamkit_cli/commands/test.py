@@ -15,12 +15,12 @@ from streamkit_cli.command_process import user_log, user_output
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import environment, overrides
 from streamkit_cli.options import CiFormat, EnvFile, Problems, Settings
+from streamkit_cli.problems import Annotation, show_annotations
 
 if TYPE_CHECKING:
     from streamkit.serdes.plain import Json
     from streamkit.testing.case_runner import Outcome
     from streamkit.testing.suite import FileResult, Session
-    from streamkit_cli.annotations import Annotation
 
 
 Paths = Annotated[
@@ -100,8 +100,6 @@ def run_tests(
     else:
         code = _summary(results, only, _show_coverage(session, least))
     if form is not CiFormat.text:
-        from streamkit_cli.annotations import show_annotations
-
         show_annotations(_annotations(results), form.value)
     return code
 
@@ -109,7 +107,6 @@ def run_tests(
 def _annotations(results: list[FileResult]) -> Iterator[Annotation]:
     """Yield the mistakes in test files and the failures of tests, each with its line."""
     from streamkit.testing.failure_report import body
-    from streamkit_cli.annotations import Annotation
 
     for result in results:
         for problem in result.problems:

@@ -16,7 +16,7 @@ from streamkit.errors import ProcessingError, RefusedError, StateError, Streamki
 from streamkit.latency import TaskLatency
 from streamkit.metrics import DroppedRecords
 from streamkit.operators.core.task_services import FailedRecord, UserLog
-from streamkit.plan.lookup import source_node
+from streamkit.plan.model import source_node
 from streamkit.record import Columns, OutputTuple, RecordBatch, TopicPartition, Value
 from streamkit.runtime.execution import metadata
 from streamkit.runtime.execution.dead_letters import place_of

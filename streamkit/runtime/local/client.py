@@ -24,8 +24,7 @@ from streamkit.errors import (
     TransportError,
     UnreachableError,
 )
-from streamkit.plan.lookup import internal_topics_on_log
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, internal_topics_on_log
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.collecting import CycleCollector
 from streamkit.runtime.execution.dead_letters import one_line

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from operator import itemgetter
 
 from streamkit.errors import IncompatibleStateError
-from streamkit.plan.lookup import internal_topics_on_log
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, internal_topics_on_log
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from streamkit.errors import StateError, TopicError
 from streamkit.expressions.types import Type, WindowedKey
-from streamkit.plan.lookup import find_readable, internal_topics_on_log
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_readable, internal_topics_on_log
 from streamkit.plan.partitions import source_topics, task_count
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.store_opening import reprocesses

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamkit.compile.changed import split_changed
 from streamkit.errors import Position, Problem, SerdeError, TopologyError
 from streamkit.expressions import parse
 from streamkit.expressions.infer import infer
@@ -18,7 +17,7 @@ from streamkit.runtime.execution.dead_letters import human_reason
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
-from streamkit.serdes.sides import RAW, Side, changes_side, side_of
+from streamkit.serdes.sides import RAW, Side, changes_side, side_of, split_changed
 
 if TYPE_CHECKING:
     from streamkit.runtime.operations.topic_positions import Range

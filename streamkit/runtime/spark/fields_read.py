@@ -9,7 +9,7 @@ from typing import TypeAlias
 from streamkit.expressions import Expression
 from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import ProcessorNode
-from streamkit.operators.core.plain_nodes import PassThrough, RepartitionFilter
+from streamkit.operators.core.operator import PassThrough, RepartitionFilter
 from streamkit.operators.steps.aggregations.aggregate_node import (
     SessionAggregate,
     SlidingAggregate,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from streamkit.config import Config
 from streamkit.errors import UsageError
 from streamkit.operators.codegen.code_writer import ProcessorNode
-from streamkit.operators.core.plain_nodes import PassThrough, TablePassThrough
+from streamkit.operators.core.operator import PassThrough, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues

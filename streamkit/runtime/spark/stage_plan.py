@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from streamkit.errors import InvalidTopologyError
 from streamkit.operators.codegen.code_writer import ProcessorNode
-from streamkit.operators.core.plain_nodes import PassThrough, TablePassThrough
+from streamkit.operators.core.operator import PassThrough, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate, TableAggregate, WindowAggregate
 from streamkit.operators.steps.processors.process import Process
 from streamkit.operators.steps.processors.transform_values import TransformValues

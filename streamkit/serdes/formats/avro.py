@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import MAX_PREC, Context, Decimal, InvalidOperation
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from streamkit.code import (
+    CONDITION,
+    Code,
+    all_of,
+    any_of,
+    assigned,
+    attribute,
+    binary,
+    call,
+    compare,
+    is_none,
+    literal,
+    method,
+    negated,
+    symbol,
+)
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import (
     ANY,
@@ -25,9 +43,8 @@ from streamkit.expressions.types import (
     Type,
     one_of,
 )
-from streamkit.record import Value
-from streamkit.serdes.formats.avro_values import DATE, DECIMAL, AvroValues
-from streamkit.serdes.plain import Document, Json
+from streamkit.record import Operand, Value
+from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.registry import Part, Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
 from streamkit.serdes.serde import Serde
@@ -41,6 +58,8 @@ RAW = frozenset(f"{local}timestamp-{unit}" for local in ("", "local-") for unit 
 """Logical types whose value is that of the underlying type: whole numbers, such as event times, and text."""
 _EXACT = Context(prec=MAX_PREC)
 """Python's own context rounds to 28 digits."""
+DATE, DECIMAL = "streamkit-date", "streamkit-decimal"
+"""Logical types that become text. Their names are streamkit's own, since fastavro's converters apply to the whole process."""
 OWN = {"date": DATE, "decimal": DECIMAL}
 """Logical types that become text, by their names in schemas."""
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -225,3 +244,234 @@ def _type(schema: Document, named: dict[str, Json], seen: dict[str, Record]) -> 
 def make_avro(spec: dict[str, Json], folder: str) -> Serde:
     """Return the serde of `{avro: FILE}` or `{avro: {…}}`. Raises SerdeError."""
     return SchemaSerde(AvroSchema, spec, folder)
+
+
+# Which values fit an Avro schema.
+
+
+_RANGES = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
+_BEYOND_FLOAT = float(2**128 - 2**103)
+"""The least number that becomes infinite in 32 bits."""
+_EXPECTED = {
+    "null": "null",
+    "boolean": "true or false",
+    "int": "a whole number of 32 bits",
+    "long": "a whole number of 64 bits",
+    "float": "a number within the range of a float",
+    "double": "a number",
+    "string": "text",
+    "bytes": "bytes",
+    "fixed": "bytes",
+    "enum": "text",
+    "array": "a list",
+    "map": "an object",
+    "record": "an object",
+    "error": "an object",
+}
+_ABSENT = object()
+_Test = Callable[[Value], bool]
+
+
+def _is_integer(value: Value) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_sequence(value: Value) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_list(value: Value) -> bool:
+    return _is_sequence(value) and not isinstance(value, (bytes, bytearray, memoryview))
+
+
+_SCOPE = {
+    **{test.__name__: test for test in (_is_integer, _is_number, _is_sequence, _is_list)},
+    "_absent": _ABSENT,
+    "_mapping": Mapping,
+    "_bytes": (bytes, bytearray, memoryview),
+    "_decimal": (str, int, float, Decimal, bytes, bytearray),
+}
+
+
+class AvroValues:
+    """The values that fit a schema: `fits` is compiled from expressions of Python, one for each record and each type of items.
+
+    There are two kinds of tests. A strict test is true for values that fit. A loose test is true for values that fastavro takes
+    within a union.
+    """
+
+    def __init__(self, schema: Json, named: Mapping[str, Json]):
+        """Compile the tests of a schema that fastavro has parsed. named: the types that it refers to, by their full names."""
+        self._schema = schema
+        self._named = named
+        self._names: dict[tuple[object, bool], str] = {}
+        self._sources: dict[str, str] = {}
+        self._scope: dict[str, object] = dict(_SCOPE)
+        self.fits = self._compiled(schema)
+
+    def misfit(self, value: Value) -> str:
+        """Return which part of a value does not fit, and what it must be."""
+        return self._misfit(self._schema, value, "")
+
+    # -- The tests --
+
+    def _compiled(self, schema: Json) -> _Test:
+        return cast(_Test, self._scope[self._function(schema, strict=True)])
+
+    def _function(self, schema: Json, strict: bool) -> str:
+        """Return the name of the test of a schema, within the scope of all tests."""
+        kind, schema = self._resolved(schema)
+        # Names are known before the test is complete, as records may contain themselves.
+        key = (_key(schema), strict)
+        if key not in self._names:
+            self._names[key] = name = f"_test_{len(self._scope)}"
+            self._scope[name] = None
+            value = symbol("v")
+            test = self._record(schema, value, strict) if _is_record(kind) else self._test(schema, value, strict)
+            self._sources[name] = source = f"lambda v: {test.at(CONDITION)}"
+            self._scope[name] = eval(source, self._scope)
+            same = self._names.get((key[0], True))
+            if same is not None and self._sources.get(same) == source:
+                self._names[key] = same
+        return self._names[key]
+
+    def _resolved(self, schema: Document) -> tuple[str, Json]:
+        """Return the type of a schema, and the schema itself, looked up if it is a name."""
+        while not isinstance(schema, list):
+            kind = schema if isinstance(schema, str) else schema["type"]
+            if isinstance(kind, str) and kind in _EXPECTED:
+                return kind, schema
+            schema = self._named[kind] if isinstance(kind, str) else kind
+        return "union", schema
+
+    def _test(self, schema: Json, value: Code, strict: bool) -> Code:
+        kind, schema = self._resolved(schema)
+        if kind == "union":
+            return self._union(schema, value, strict)
+        if kind in ("array", "map"):
+            return self._items(kind, schema, value, strict)
+        if _is_record(kind):
+            return call(self._function(schema, strict), value)
+        if _logical(kind, schema) == DECIMAL:
+            return call("isinstance", value, symbol("_decimal"))
+        if kind in _RANGES:
+            low, high = map(literal, _RANGES[kind])
+            test = all_of(_is_a(value, "int", "_is_integer"), compare(low, "<=", value, "<=", high))
+            return any_of(test, _is_text(value)) if _logical(kind, schema) == DATE else test
+        if kind in ("float", "double"):
+            test = any_of(_class_is(value, "float"), _is_a(value, "int", "_is_number"))
+            return all_of(test, _in_range(value)) if kind == "float" and strict else test
+        if kind in ("bytes", "fixed"):
+            return call("isinstance", value, symbol("_bytes"))
+        return {"null": is_none, "boolean": _is_boolean}.get(kind, _is_text)(value)
+
+    def _items(self, kind: str, schema: Document, value: Code, strict: bool) -> Code:
+        items = value if kind == "array" else method(value, "values")
+        test = symbol(self._function(schema["items" if kind == "array" else "values"], strict))
+        if kind == "array":
+            container = _is_a(value, "list", "_is_list" if strict else "_is_sequence")
+        else:
+            container = _is_mapping(value)
+        return all_of(container, call("all", call("map", test, items)))
+
+    def _record(self, schema: Document, value: Code, strict: bool) -> Code:
+        tests = [_is_mapping(value)]
+        absent = symbol("_absent")
+        for field in schema["fields"]:
+            # fastavro reads an absent field without a default as null, and reports it unless null fits.
+            name = literal(field["name"])
+            field_value = method(value, "get", name, absent) if "default" in field else method(value, "get", name)
+            known = compare(assigned("f", field_value), "is", absent)
+            tests.append(any_of(known, self._test(field["type"], symbol("f"), strict)))
+        return all_of(*tests)
+
+    def _union(self, schema: Document, value: Code, strict: bool) -> Code:
+        """Return the test of a union. fastavro writes the first type that accepts the value, or the record with the most fields."""
+        kinds = [self._resolved(member)[0] for member in schema]
+        tests = [self._test(member, value, strict) for member in schema]
+        # Beside null, no other type takes a value that this one takes.
+        ambiguous = strict and len(schema) - kinds.count("null") > 1
+        guards: list[Code] = []
+        for at, kind in enumerate(kinds if ambiguous else ()):
+            loose = self._test(schema[at], value, strict=False)
+            # fastavro prefers double to float.
+            if loose.source != tests[at].source and (kind != "float" or "double" not in kinds):
+                before = [tests[i] for i in range(at) if kinds[i] in ("bytes", "fixed", "map")]
+                guards.append(any_of(*before, tests[at], negated(loose)))
+        return all_of(any_of(*tests), *guards)
+
+    # -- Messages --
+
+    def _misfit(self, schema: Document, value: Value, path: str) -> str:
+        kind, schema = self._resolved(schema)
+        for step, inner, part in self._parts(kind, schema, value):
+            if not self._compiled(inner)(part):
+                return self._misfit(inner, part, path + step)
+        logical = {DATE: "a date", DECIMAL: "a decimal number"}.get(_logical(kind, schema) or "")
+        kinds = [self._resolved(member)[0] for member in schema] if kind == "union" else []
+        expected = logical or _EXPECTED.get(kind) or f"of one type of its union ({', '.join(kinds)})"
+        return f"{path.removeprefix('.') or 'it'} must be {expected}, not {shown(value, 80)}"
+
+    def _parts(self, kind: str, schema: Document, value: Operand) -> Iterator[tuple[str, Json, Value]]:
+        if kind == "union":
+            others = [member for member in schema if self._resolved(member)[0] != "null"]
+            if len(others) == 1:
+                yield "", others[0], value
+        elif kind == "array" and _is_list(value):
+            yield from ((f"[{number}]", schema["items"], item) for number, item in enumerate(value))
+        elif kind == "map" and isinstance(value, Mapping):
+            yield from ((f"[{name!r}]", schema["values"], item) for name, item in value.items())
+        elif _is_record(kind) and isinstance(value, Mapping):
+            for field in schema["fields"]:
+                if field["name"] in value or "default" not in field:
+                    yield f".{field['name']}", field["type"], value.get(field["name"])
+
+
+def _key(schema: Json) -> object:
+    """Return the key of a schema's test: the name of a record, else the schema itself, which its owner keeps alive."""
+    if isinstance(schema, str):
+        return schema
+    return schema["name"] if isinstance(schema, dict) and "name" in schema else id(schema)
+
+
+def _logical(kind: str, schema: Json) -> str | None:
+    """Return DATE or DECIMAL if fastavro converts the schema's values."""
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    return logical if (logical, kind) in ((DATE, "int"), (DECIMAL, "bytes"), (DECIMAL, "fixed")) else None
+
+
+def _is_record(kind: str) -> bool:
+    return kind in ("record", "error")
+
+
+# Values of the exact class, which are nearly all, need no call.
+
+
+def _class_is(value: Code, kind: str) -> Code:
+    return compare(attribute(value, "__class__"), "is", symbol(kind))
+
+
+def _is_a(value: Code, kind: str, test: str) -> Code:
+    return any_of(_class_is(value, kind), call(test, value))
+
+
+def _is_text(value: Code) -> Code:
+    return any_of(_class_is(value, "str"), call("isinstance", value, symbol("str")))
+
+
+def _is_boolean(value: Code) -> Code:
+    return _class_is(value, "bool")
+
+
+def _is_mapping(value: Code) -> Code:
+    return any_of(_class_is(value, "dict"), call("isinstance", value, symbol("_mapping")))
+
+
+def _in_range(value: Code) -> Code:
+    """Return the test that a number is within the range of a float, infinite or NaN."""
+    is_finite = compare(binary(value, "-", value), "==", literal(0))
+    return any_of(compare(literal(-_BEYOND_FLOAT), "<", value, "<", literal(_BEYOND_FLOAT)), negated(is_finite))

@@ -41,10 +41,10 @@ from streamkit.operators.core.operator import (
     GroupedTable,
     Table,
     WindowedStream,
+    repartition_node,
     required_serde,
 )
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, Step, TimeWindows, Windows
-from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import materialize
 from streamkit.record import Key, Operand, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde

@@ -18,15 +18,16 @@ from streamkit.operators.core.operator import (
     GroupedStream,
     Operator,
     Table,
+    TablePassThrough,
     TableWork,
     TypeInference,
     Types,
     WindowedCogroup,
     check_key_serdes,
+    repartition_node,
     required_serde,
 )
 from streamkit.operators.core.parsed_values import CogroupInput, Step, Windows
-from streamkit.operators.core.plain_nodes import TablePassThrough, repartition_node
 from streamkit.operators.core.step_stores import materialize
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, result_key, stream_processor

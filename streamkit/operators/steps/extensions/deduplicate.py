@@ -19,11 +19,11 @@ from streamkit.operators.core.operator import (
     Context,
     Operator,
     Stream,
+    repartition_node,
     required_serde,
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import Step, StoreOptions
-from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import define_store, with_type
 from streamkit.record import Value
 from streamkit.serdes.plain import shown

@@ -22,9 +22,8 @@ from streamkit.operators.core.fields import (
     Integer,
 )
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, add_stream_node
 from streamkit.operators.core.parsed_values import CacheOptions, CallRef, Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 
 MODULE = "lookups"
 RESULT = symbol("r")

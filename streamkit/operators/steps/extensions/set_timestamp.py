@@ -10,9 +10,8 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream
+from streamkit.operators.core.operator import Context, Operator, Stream, add_stream_node
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Value
 from streamkit.serdes.plain import shown
 from streamkit.state.layouts import MAX_LONG

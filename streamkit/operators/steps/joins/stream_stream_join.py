@@ -12,9 +12,16 @@ from streamkit.metrics import DropReason
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import emit_process_call, joiner_function
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import BuildError, Context, Stream, check_key_serdes, required_serde
+from streamkit.operators.core.operator import (
+    BuildError,
+    Context,
+    PassThrough,
+    Stream,
+    check_key_serdes,
+    repartition_node,
+    required_serde,
+)
 from streamkit.operators.core.parsed_values import Step, StoreOptions
-from streamkit.operators.core.plain_nodes import PassThrough, repartition_node
 from streamkit.operators.core.step_stores import with_type
 from streamkit.record import Key, RecordContext, Value
 from streamkit.rounds import MANY, many

@@ -18,6 +18,7 @@ from streamkit.operators.core.operator import (
     BuildError,
     Context,
     Operator,
+    PassThrough,
     Stream,
     TypeInference,
     Types,
@@ -25,7 +26,6 @@ from streamkit.operators.core.operator import (
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import BranchSpec, Step
-from streamkit.operators.core.plain_nodes import PassThrough
 
 
 @frozen

@@ -11,9 +11,8 @@ from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, add_stream_node
 from streamkit.operators.core.parsed_values import BatchCall, Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.rounds import many
 
 

@@ -17,9 +17,9 @@ from streamkit.operators.core.operator import (
     StreamChanges,
     TypeInference,
     Types,
+    add_stream_node,
 )
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 
 
 @frozen

@@ -21,10 +21,10 @@ from streamkit.operators.core.operator import (
     Table,
     TypeInference,
     Types,
+    add_stream_node,
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import BatchCall, Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
 from streamkit.operators.core.value_getters import Getter, MapValuesGetter
 from streamkit.serdes.serde import Serde

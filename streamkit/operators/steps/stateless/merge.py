@@ -12,6 +12,7 @@ from streamkit.operators.core.operator import (
     BuildError,
     Context,
     Operator,
+    PassThrough,
     Stream,
     TypeInference,
     Types,
@@ -20,7 +21,6 @@ from streamkit.operators.core.operator import (
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import PassThrough
 
 
 class MergeOperator(Operator[Stream]):

@@ -8,9 +8,8 @@ from streamkit.code import call, literal
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
 from streamkit.operators.core.fields import NAME, Field, Text
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream
+from streamkit.operators.core.operator import Context, Operator, Stream, add_stream_node
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.record import Key, Value
 from streamkit.serdes.size import check_value
 

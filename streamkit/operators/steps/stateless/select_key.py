@@ -8,9 +8,8 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.core.fields import KEY_SERDE, NAME, Expr, Field
 from streamkit.operators.core.frozen import frozen
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types
+from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, add_stream_node
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import add_stream_node
 from streamkit.serdes.serde import Serde
 
 

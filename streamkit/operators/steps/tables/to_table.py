@@ -6,9 +6,16 @@ from typing import ClassVar
 
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode
 from streamkit.operators.core.fields import NAME, STORE
-from streamkit.operators.core.operator import Context, Operator, SourceWork, Stream, Table, required_serde
+from streamkit.operators.core.operator import (
+    Context,
+    Operator,
+    SourceWork,
+    Stream,
+    Table,
+    repartition_node,
+    required_serde,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import repartition_node
 from streamkit.operators.core.step_stores import is_named, materialize, refuse_nameless_ttl
 from streamkit.operators.steps.topics.source import source_work
 

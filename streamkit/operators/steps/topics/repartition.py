@@ -6,9 +6,16 @@ from typing import ClassVar
 
 from streamkit.expressions.types import INTEGER
 from streamkit.operators.core.fields import NAME, PARTITION_NAMES, Expr, Field, Integer, SerdeField
-from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, required_serde
+from streamkit.operators.core.operator import (
+    Context,
+    Operator,
+    Stream,
+    TypeInference,
+    Types,
+    repartition_node,
+    required_serde,
+)
 from streamkit.operators.core.parsed_values import Step
-from streamkit.operators.core.plain_nodes import repartition_node
 
 
 class RepartitionOperator(Operator[Stream]):

@@ -31,10 +31,9 @@ from streamkit.runtime.spark.evolution.new_stores import NewStores, find_new_sto
 from streamkit.runtime.spark.job import repartition
 from streamkit.runtime.spark.job_options import JobOptions, Range
 from streamkit.runtime.spark.rows.file_system import FileSystem, join
-from streamkit.runtime.spark.rows.log_rows import Address, write_log
+from streamkit.runtime.spark.rows.log_rows import COMMITTED, Address, write_log
 from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.ranges import COMMITTED
 from streamkit.runtime.spark.submission.submit_job import global_topics
 from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows

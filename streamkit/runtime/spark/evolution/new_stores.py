@@ -9,7 +9,7 @@ from streamkit.changes.of_log import read_log
 from streamkit.changes.of_plan import form_of
 from streamkit.errors import MigrationError, UsageError
 from streamkit.operators.codegen.code_writer import ProcessorNode
-from streamkit.operators.core.plain_nodes import PassThrough
+from streamkit.operators.core.operator import PassThrough
 from streamkit.operators.steps.extensions.enrich import Enrich
 from streamkit.operators.steps.joins.foreign_key_join import ForeignTableJoin, SubscriptionJoin
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit.errors import StateLockedError, UsageError
-from streamkit.runtime.spark.rows.positions import same_path
+from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.spark_session import classic_context
 
 if TYPE_CHECKING:

@@ -26,8 +26,17 @@ from streamkit.runtime.spark.rows.input_columns import (
     with_fields,
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
-from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW, place_of_line, position_columns, same_path
-from streamkit.runtime.spark.rows.row_order import RowOrder, row_order
+from streamkit.runtime.spark.rows.row_order import (
+    BLOCK,
+    FILE,
+    INDEX,
+    ROW,
+    RowOrder,
+    place_of_line,
+    position_columns,
+    row_order,
+    same_path,
+)
 from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
 from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated, without_error_log
 from streamkit.runtime.spark.stage_plan import matching

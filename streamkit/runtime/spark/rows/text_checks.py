@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, Place
-from streamkit.runtime.spark.rows.positions import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
+from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import mark_errors
 

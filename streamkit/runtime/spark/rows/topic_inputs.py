@@ -11,7 +11,7 @@ from streamkit.errors import UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job_options import OF_SPARK, Place
 from streamkit.runtime.spark.rows.files import FILES, OFFSETS, FileReading, OpenedInput, read_files
-from streamkit.runtime.spark.rows.positions import same_path
+from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.workers import arrow_rows
 
 if TYPE_CHECKING:

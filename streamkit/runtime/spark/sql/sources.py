@@ -20,7 +20,7 @@ from streamkit.runtime.spark.rows.input_columns import (
     without_case,
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.positions import BLOCK, FILE, ROW
+from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.sql.terms import BOOLEAN, INTEGER, NUMBER, OBJECT, SERDE_KINDS, TEXT, Guard, Term
 from streamkit.serdes.serde import Serde
 

@@ -10,8 +10,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from streamkit.errors import Problem, StreamkitError, TopologyError, UsageError
-from streamkit.plan.lookup import find_topic
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_topic
 from streamkit.runtime.spark.job_options import (
     AUTO,
     DELTA,
@@ -32,10 +31,10 @@ from streamkit.runtime.spark.job_options import (
     is_table_name,
     make_place,
 )
+from streamkit.runtime.spark.rows.log_rows import check_position
 from streamkit.runtime.spark.spark_session import Cluster
 from streamkit.runtime.spark.stage_plan import has_routes, matching
 from streamkit.runtime.spark.submission.incremental import check_options
-from streamkit.runtime.spark.submission.ranges import check_position
 from streamkit.runtime.spark.submission.request import inputs_of_topic
 from streamkit.runtime.spark.submission.submit_job import check, unread, unwritten
 from streamkit.spec.topology_file import TOP_LEVEL, ordered, read_text

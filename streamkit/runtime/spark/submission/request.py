@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UsageError
-from streamkit.plan.lookup import find_topic
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_topic
 from streamkit.runtime.spark.job_options import REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.stage_plan import has_routes, matching, written_topics
