@@ -314,7 +314,7 @@ def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _
 
 
 def from_epoch(number: Operand, unit: Operand) -> int:
-    """Return the time of a number of units since the epoch, cut off to milliseconds."""
+    """Return the time of a number of units since the epoch, truncated to milliseconds."""
     _UNIT(unit)
     milliseconds, units = _UNITS[unit]
     if type(number) not in (int, float):
@@ -325,7 +325,7 @@ def from_epoch(number: Operand, unit: Operand) -> int:
 
 
 def to_epoch(time: Value, unit: Operand) -> int:
-    """Return how many units a time is after the epoch, cut off to a whole number."""
+    """Return how many units a time is after the epoch, truncated to a whole number."""
     _UNIT(unit)
     milliseconds, units = _UNITS[unit]
     return _long(need_integer(time, "to_epoch") * units // milliseconds, "to_epoch")
@@ -363,7 +363,7 @@ ENTRIES = (
         "parse_time",
         ("text", "default"),
         parse_time,
-        "The time of an ISO 8601 text, cut off to milliseconds; in UTC if it has no zone. Other values are an error, or give "
+        "The time of an ISO 8601 text, truncated to milliseconds; in UTC if it has no zone. Other values are an error, or give "
         "`default`.",
         (("parse_time('2025-01-31T09:00:00+01:00')", "1738310400000"), ("parse_time('soon', 0)", "0")),
         optional=1,
@@ -418,7 +418,7 @@ ENTRIES = (
         "from_epoch",
         ("number", "unit"),
         from_epoch,
-        "The time of a number of units since the epoch: `s`, `ms`, `us` or `ns`; cut off to milliseconds.",
+        "The time of a number of units since the epoch: `s`, `ms`, `us` or `ns`; truncated to milliseconds.",
         (("from_epoch(1738310400.5, 's')", "1738310400500"), ("from_epoch(1999999, 'ns')", "1")),
         kind="int",
         type=INTEGER,
@@ -428,7 +428,7 @@ ENTRIES = (
         "to_epoch",
         ("time", "unit"),
         to_epoch,
-        "How many units a time is after the epoch, cut off to a whole number.",
+        "How many units a time is after the epoch, truncated to a whole number.",
         (("to_epoch(1738310400999, 's')", "1738310400"),),
         kind="int",
         type=INTEGER,
