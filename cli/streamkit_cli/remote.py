@@ -14,7 +14,7 @@ from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageEr
 from streamkit_cli.loading import load_plan
 
 if TYPE_CHECKING:
-    from streamkit.http.answers import Shape
+    from streamkit.http.json_client import Shape
     from streamkit.plan.model import Plan
     from streamkit.serdes.plain import Document
 

@@ -31,7 +31,7 @@ GRAPH_CHANGED = "streamkit/graphChanged"
 _REQUEST_FAILED = -32803
 """LSPErrorCodes.RequestFailed"""
 _ANSWERS = (
-    "typing_help", "quick_fixes", "navigation", "renames", "semantic_tokens", "formatting", "lenses", "drawings", "programs",
+    "typing_help", "quick_fixes", "navigation", "renames", "semantic_tokens", "formatting", "drawings", "programs",
 )  # fmt: skip
 """The modules that answer requests, imported when the client has its first answer."""
 _PATIENCE_S = 10.0
@@ -118,7 +118,7 @@ class EditorServer:
 
     def _create(self, loop: asyncio.AbstractEventLoop, encoding: str) -> Project:
         from streamkit.editor.project import Options, Project
-        from streamkit.editor.schema_places import place_in_topology
+        from streamkit.editor.typing_help import place_in_topology
 
         # Answers import nothing that is new while the analysis does: two threads can see each other's modules half executed.
         for module in _ANSWERS:
@@ -315,13 +315,13 @@ class EditorServer:
             self.server.workspace_inlay_hint_refresh(None)
 
     async def _code_lens(self, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-        from streamkit.editor.lenses import code_lenses
+        from streamkit.editor.programs import code_lenses
 
         uri = params.text_document.uri
         return await self._answer(uri, lambda project, text: code_lenses(project, uri, text), [])
 
     async def _inlay_hint(self, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
-        from streamkit.editor.lenses import inlay_hints
+        from streamkit.editor.programs import inlay_hints
 
         shown = params.range
         return await self._answer(params.text_document.uri, lambda project, text: inlay_hints(project, text, shown), [])

@@ -7,8 +7,7 @@ from functools import partial
 from operator import eq, ge, gt, le, lt, ne
 
 from streamkit.expressions import helpers, regex
-from streamkit.expressions.budget import ROUND, Budget
-from streamkit.expressions.expression_limits import MAX_BYTES, SLOT, size_error
+from streamkit.expressions.budget import MAX_BYTES, ROUND, SLOT, Budget, size_error
 from streamkit.expressions.function_entry import CALL
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import GUARDED, check_hashes

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from streamkit.code import ATOM, CONDITION, Code, symbol
 from streamkit.errors import Position, Problem
-from streamkit.expressions.budget import Budget
+from streamkit.expressions.budget import MAX_TOTAL, Budget
 from streamkit.expressions.calls import CallableRef, load_callable
 from streamkit.expressions.counting import COUNTING
-from streamkit.expressions.expression_limits import MAX_TOTAL
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.helpers import HELPERS as _BUILTIN_HELPERS
 from streamkit.expressions.helpers import METHOD_HELPERS

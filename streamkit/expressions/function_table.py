@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamkit.expressions import regex, time_functions
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.expression_limits import MAX_BYTES, MAX_TOTAL, SLOT, deep_size, size_error
+from streamkit.expressions.budget import MAX_BYTES, MAX_TOTAL, SLOT, Budget, deep_size, size_error
 from streamkit.expressions.function_entry import (
     LibraryFunction,
     bytes_of,

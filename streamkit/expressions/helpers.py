@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from streamkit.errors import LimitError
 from streamkit.expressions import regex
-from streamkit.expressions.expression_limits import (
+from streamkit.expressions.budget import (
     MAX_BITS,
     MAX_BYTES,
     MAX_EQUAL_HASHES,

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 
 from streamkit.errors import Position, Problem
-from streamkit.expressions.expression_limits import MAX_DEPTH, MAX_TEXT
+from streamkit.expressions.budget import MAX_DEPTH, MAX_TEXT
 
 Locate = Callable[[int, int], Position]
 """Maps line and column inside the text, both from 0 and in characters, to the file."""

@@ -31,16 +31,25 @@ from streamkit.code import (
 )
 from streamkit.errors import LimitError, Position, Problem, TimeLimitError
 from streamkit.expressions import regex
-from streamkit.expressions.budget import OPERATION, ROUND, Budget
+from streamkit.expressions.budget import (
+    MAX_CALLS,
+    MAX_LOOPS,
+    MAX_SECONDS,
+    MAX_TOTAL,
+    OPERATION,
+    ROUND,
+    Budget,
+    check_bits,
+    deep_size,
+)
 from streamkit.expressions.calls import CallableRef
 from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.expression import HELPERS, Function, Link, Linked
-from streamkit.expressions.expression_limits import MAX_CALLS, MAX_LOOPS, MAX_SECONDS, MAX_TOTAL, check_bits, deep_size
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.growth import is_safe_key
 from streamkit.expressions.helpers import ALLOWED, BY_KIND, GUARDED, HASHING, MUTATING, RESULT_KINDS, VIEWS
 from streamkit.expressions.syntax import METHODS, MODULES, NAMES, Source
-from streamkit.expressions.value_kinds import is_safe_key
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 

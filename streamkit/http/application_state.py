@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from starlette.responses import Response
 
 from streamkit.errors import InstanceGoneError, QueryError, StoreUnavailableError, StreamkitError
-from streamkit.http.answers import HISTORY, INSTANCE
 from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
 from streamkit.http.event_stream import Event, EventStream
 from streamkit.http.history import INTERVAL_S
+from streamkit.http.json_client import HISTORY, INSTANCE
 from streamkit.http.service import Service
 from streamkit.runtime.local.states import ClientState
 from streamkit.runtime.local.status_model import total_lag

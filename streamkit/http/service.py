@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InstanceError, InstanceGoneError, StoreUnavailableError
 from streamkit.http.acceptor import Limits, Traffic
 from streamkit.http.access import HOST_NAME, Access
-from streamkit.http.answers import Shape
 from streamkit.http.event_stream import SharedAnswer, Streams
 from streamkit.http.history import History
-from streamkit.http.json_client import JsonClient
+from streamkit.http.json_client import JsonClient, Shape
 from streamkit.plan.describe.drawing.page import node_steps
 from streamkit.plan.describe.drawing.picture import Picture, pictures_of
 from streamkit.serdes.plain import Document

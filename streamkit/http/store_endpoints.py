@@ -17,8 +17,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from streamkit.errors import InstanceError, QueryError, SerdeError, StoreUnavailableError
-from streamkit.http.answers import PARTITIONS, ROW
 from streamkit.http.endpoint import Arguments, Endpoint, Parameter, json_response
+from streamkit.http.json_client import PARTITIONS, ROW
 from streamkit.http.service import Service
 from streamkit.runtime.local.queries import Row, is_global, require_store
 from streamkit.runtime.records import headers_to_json

@@ -11,7 +11,7 @@ from math import cos, log, pi, sqrt
 from random import Random
 
 from streamkit.errors import LimitError, StreamkitError, UsageError
-from streamkit.expressions.expression_limits import MAX_RANGE
+from streamkit.expressions.budget import MAX_RANGE
 from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Document, Json
 from streamkit.spec.topology_model import GeneratorSpec

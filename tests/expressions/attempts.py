@@ -16,8 +16,7 @@ from typing import Any
 
 from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Function, parse
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.expression_limits import MAX_SECONDS
+from streamkit.expressions.budget import MAX_SECONDS, Budget
 
 SPACE = 2 << 30
 NAMES = ("key", "value", "aggregate", "timestamp", "headers", "topic", "partition", "offset")

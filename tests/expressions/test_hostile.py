@@ -10,8 +10,7 @@ import pytest
 
 from streamkit.errors import LimitError, TopologyError
 from streamkit.expressions import Expression, parse
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.expression_limits import MAX_STEPS, MAX_TOTAL
+from streamkit.expressions.budget import MAX_STEPS, MAX_TOTAL, Budget
 
 NAMES = ("key", "value", "aggregate", "timestamp", "headers", "topic", "partition", "offset")
 HOSTILE = [

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.expressions import counting, function_table, regex
-from streamkit.expressions.budget import Budget
-from streamkit.expressions.expression_limits import LimitError
+from streamkit.expressions.budget import Budget, LimitError
 
 PATTERNS = st.one_of(
     st.text("ab,;: -#é\n", min_size=1, max_size=3).filter(lambda each: "-" not in each or len(each) == 1),

@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from streamkit.errors import InstanceError, StoreUnavailableError, StreamkitError
-from streamkit.http.answers import INSTANCE
-from streamkit.http.json_client import JsonClient
+from streamkit.http.json_client import INSTANCE, JsonClient
 from streamkit.http.service import Peers
 from streamkit_cli.remote import Connection
 from tests.cli.support import LIMIT_S, streamkit

@@ -10,7 +10,7 @@ import pytest
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.record import TopicPartition
-from streamkit.runtime.local.start_positions import reset_positions
+from streamkit.runtime.local.state_updater import reset_positions
 from streamkit.transport.log_interface import EARLIEST, LATEST
 from tests.runtime.fake_log import FakeLog
 

@@ -25,8 +25,7 @@ from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.arrow_rows import unpack
 from streamkit.runtime.spark.workers.cycle import run_cycle
 from streamkit.runtime.spark.workers.kept_tasks import BASE, MEMORY, Kept, state_of
-from streamkit.runtime.spark.workers.order import order_rows
-from streamkit.runtime.spark.workers.worker import GlobalTables, Inline, StageWork, run_tasks
+from streamkit.runtime.spark.workers.worker import GlobalTables, Inline, StageWork, order_rows, run_tasks
 
 _STATE = state_of("")
 LOST = 0.2

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.runtime.spark.workers.arrow_rows import plain_of
-from streamkit.runtime.spark.workers.partitioning import partitions_of
+from streamkit.runtime.spark.workers.output_collector import partitions_of
 from streamkit.serdes.partitioner import partition
 
 keys = st.lists(st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=250, max_size=300)), max_size=30)

@@ -17,7 +17,7 @@ import typer
 
 from streamkit.durations import option_time, parse
 from streamkit.errors import ConfigError, InstanceError, StreamkitError, UsageError
-from streamkit.http.answers import ROW, ROWS, STORES
+from streamkit.http.json_client import ROW, ROWS, STORES
 from streamkit.serdes.plain import Document, Json
 from streamkit.state.definitions import KINDS
 from streamkit_cli.guard import FAILED, print_message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamkit.errors import UsageError
-from streamkit.http.answers import STATUS
+from streamkit.http.json_client import STATUS
 from streamkit.serdes.plain import Document, Json
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import load_plan, opened

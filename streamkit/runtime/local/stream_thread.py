@@ -30,8 +30,7 @@ from streamkit.runtime.local.restore import describe_lost
 from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.stage_times import COMMIT, StageTimes
-from streamkit.runtime.local.start_positions import reset_positions
-from streamkit.runtime.local.state_updater import StateUpdater
+from streamkit.runtime.local.state_updater import StateUpdater, reset_positions
 from streamkit.runtime.local.states import ThreadCounters, ThreadState, check_transition
 from streamkit.runtime.local.task_manager import TaskManager
 from streamkit.state.definitions import Store

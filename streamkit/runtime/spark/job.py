@@ -42,12 +42,20 @@ from streamkit.runtime.spark.stage_plan import (
 from streamkit.runtime.spark.work_names import WorkName, input_name, named, output_name, planned
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.cycle import run_cycle
-from streamkit.runtime.spark.workers.drops import Drops
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept, state_of
-from streamkit.runtime.spark.workers.order import order_rows
 from streamkit.runtime.spark.workers.output_collector import OutputSpec
 from streamkit.runtime.spark.workers.task_stores import SpillingStores
-from streamkit.runtime.spark.workers.worker import OFFSETS, GlobalTables, Inline, StageWork, load, new_task, run_tasks
+from streamkit.runtime.spark.workers.worker import (
+    OFFSETS,
+    Drops,
+    GlobalTables,
+    Inline,
+    StageWork,
+    load,
+    new_task,
+    order_rows,
+    run_tasks,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

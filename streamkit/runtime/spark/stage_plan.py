@@ -11,8 +11,7 @@ from streamkit.errors import InvalidTopologyError
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate, TableAggregate, WindowAggregate
-from streamkit.operators.steps.processors.process import Process
-from streamkit.operators.steps.processors.transform_values import TransformValues
+from streamkit.operators.steps.processors.process import Process, TransformValues
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
 from streamkit.operators.steps.stateless.peek import Peek

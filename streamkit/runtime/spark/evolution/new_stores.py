@@ -14,8 +14,7 @@ from streamkit.operators.steps.extensions.enrich import Enrich
 from streamkit.operators.steps.joins.foreign_key_join import ForeignTableJoin, SubscriptionJoin
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.joins.table_join import TableTableJoin
-from streamkit.operators.steps.processors.process import Process
-from streamkit.operators.steps.processors.transform_values import TransformValues
+from streamkit.operators.steps.processors.process import Process, TransformValues
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout, lay_out, source_topics

@@ -41,8 +41,7 @@ from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
 from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated, without_error_log
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
-from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of
-from streamkit.runtime.spark.workers.partitioning import partitions_of
+from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of, partitions_of
 from streamkit.runtime.spark.workers.worker import load, mark_errors
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Json

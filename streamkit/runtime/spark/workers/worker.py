@@ -6,15 +6,17 @@ import hashlib
 import json
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from itertools import pairwise
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
 from streamkit.errors import StreamkitError
+from streamkit.metrics import DroppedCount, dropped_line
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.plan.partitions import Layout
 from streamkit.record import Columns, RecordBatch, TaskId, TopicPartition
@@ -27,7 +29,6 @@ from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvi
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.stage_plan import Stage
 from streamkit.runtime.spark.workers import arrow_rows
-from streamkit.runtime.spark.workers.drops import Drops
 from streamkit.runtime.spark.workers.kept_tasks import (
     BatchTask,
     Kept,
@@ -45,6 +46,8 @@ from streamkit.runtime.spark.workers.task_stores import KeptStores, SpillingStor
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import Accumulator, SparkContext
+    from pyspark.accumulators import AccumulatorParam
 
     from streamkit.state.definitions import Store
 
@@ -428,3 +431,126 @@ class GlobalTables:
             handlers=Handlers.of(loaded.plan.config).of_globals(),
         )
         return Task(spec, environment)
+
+
+# The records that the tasks of a job drop, counted in the workers and reported by the driver.
+
+
+_Place: TypeAlias = tuple[int, int, int, int]
+"""A part of a task's input: sub-topology, partition, Spark's number of its own task, and the key bucket."""
+_Drops: TypeAlias = dict[_Place, tuple[DroppedCount, ...]]
+
+
+class Drops:
+    """The dropped records of a job. Spark sends it to the workers, which add to it; the driver reads it."""
+
+    def __init__(self, accumulator: Accumulator[_Drops]):
+        self._accumulator = accumulator
+
+    @staticmethod
+    def of(context: SparkContext) -> Drops:
+        """Return the object for a new job."""
+        return Drops(context.accumulator({}, cast("AccumulatorParam[_Drops]", _Merged())))
+
+    def add(self, task_id: TaskId, bucket: int, task: Task) -> None:
+        """Add what a task has dropped, at its end. bucket: the key bucket at which it ended."""
+        found = task.drops.view()
+        if found:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            number = 0 if context is None else context.partitionId()
+            self._accumulator.add({(task_id.sub_topology, task_id.partition, number, bucket): found})
+
+    def describe(self) -> list[str]:
+        """Return a line for each sub-topology and reason."""
+        totals: Counter[tuple[int, str]] = Counter()
+        messages: dict[tuple[int, str], str] = {}
+        for (index, *_), counts in sorted(self._accumulator.value.items()):
+            for count in counts:
+                totals[index, count.reason] += count.dropped
+                messages[index, count.reason] = count.message
+        return [
+            f"sub-topology {index}: {dropped_line(reason, dropped, messages[index, reason])}"
+            for (index, reason), dropped in totals.items()
+        ]
+
+
+class _Merged:
+    """How Spark combines what its tasks have added. A task that runs again drops the same records, which count once."""
+
+    def zero(self, value: Mapping[_Place, tuple[DroppedCount, ...]]) -> _Drops:
+        return {}
+
+    def addInPlace(self, value1: _Drops, value2: _Drops) -> _Drops:
+        value1.update(value2)
+        return value1
+
+
+# The order in which a task takes the records of several topics: the queue with the oldest head first (PartitionGroup).
+
+
+@mark_errors
+def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Set the order of external topics' rows to the highest time up to each row. The rows are sorted by partition, topic and offset.
+
+    The row with the smallest order is the head of the next queue, even if late records follow it. Times come from the topics'
+    `timestamp` expressions if they have one.
+    """
+    times = _Times(work)
+    before = {} if work.kept is None else work.kept.orders_of(work.stage.subs)
+    highest, last = -1, None
+    try:
+        for batch in batches:
+            for partition, part in by_partition(batch):
+                for rows in chain.from_iterable(map(_with_order_last, by_topic(part))):
+                    if rows.column(arrow_rows.ORDER).null_count == 0:
+                        yield rows
+                        continue
+                    place = rows.column(arrow_rows.TOPIC)[0].as_py(), partition
+                    if place != last:
+                        highest, last = before.get(place, -1), place
+                    ordered, highest = _ordered(rows, times.of(rows, partition), highest)
+                    yield ordered
+    finally:
+        times.close()
+
+
+def _with_order_last(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield external rows, which have no order yet, before rows that the job wrote, which have one."""
+    outside = rows.column(arrow_rows.ORDER).null_count
+    return (part for part in (rows.slice(0, outside), rows.slice(outside)) if len(part))
+
+
+class _Times:
+    """Computes the times of records with the timestamp extractors of their topics."""
+
+    def __init__(self, work: StageWork):
+        loaded = load(work.plan)
+        self._stores = SpillingStores(loaded.plan, work.spill_bytes)
+        self._tasks = [new_task(loaded, work, index, 0, self._stores) for index in work.stage.subs]
+
+    def of(self, rows: pa.RecordBatch, partition: int) -> list[int]:
+        """Return the times (ms) of one topic's rows; -1 for a record without a time."""
+        topic = rows.column(arrow_rows.TOPIC)[0].as_py()
+        extractor = next((found for task in self._tasks if (found := task.extractor(topic)) is not None), None)
+        if extractor is None:
+            return arrow_rows.values_of(rows.column(arrow_rows.TIMESTAMP))
+        each = records(rows, partition, {})
+        times = extractor(each.keys, each.values, each.timestamps, each.headers, each.offsets, partition)
+        return [time if type(time) is int else -1 for time in times]
+
+    def close(self) -> None:
+        """Close the tasks."""
+        for task in self._tasks:
+            task.close_stores()
+        self._stores.close()
+
+
+def _ordered(rows: pa.RecordBatch, times: list[int], highest: int) -> tuple[pa.RecordBatch, int]:
+    import numpy as np
+    import pyarrow as pa
+
+    order = np.maximum.accumulate(np.maximum(np.array(times, dtype=np.int64), highest))
+    field = rows.schema.field(arrow_rows.ORDER)
+    return rows.set_column(arrow_rows.ORDER, field, pa.array(order, pa.int64())), int(order[-1])
