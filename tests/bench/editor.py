@@ -18,10 +18,9 @@ from tempfile import TemporaryDirectory
 from streamkit.editor.analysis import analyse
 from streamkit.editor.navigation import references
 from streamkit.editor.project import Options, Project
-from streamkit.editor.schema_places import place_in_topology
 from streamkit.editor.server import prepare_for_two_threads
 from streamkit.editor.texts import Text
-from streamkit.editor.typing_help import completions
+from streamkit.editor.typing_help import completions, place_in_topology
 
 ROUNDS = 40
 STEPS = """\
