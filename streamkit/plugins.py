@@ -18,6 +18,8 @@ FUNCTIONS = "streamkit.functions"
 RULES = "streamkit.lint"
 
 T = TypeVar("T")
+_NO_OBJECT = "The plugin %s of %s is left out: the entry point names no object: %s; expected MODULE:OBJECT"
+_IS_OWN = "The plugin %s is left out: that name is streamkit's own"
 
 
 @cache
@@ -33,6 +35,9 @@ def load(group: str) -> dict[str, object]:
         package = point.dist.name if point.dist is not None else point.value
         if point.name in found:
             log.warning("The plugin %s of %s is left out: another package has that name", point.name, package)
+            continue
+        if not point.attr:
+            log.warning(_NO_OBJECT, point.name, package, point.value)
             continue
         try:
             found[point.name] = point.load()
@@ -50,12 +55,23 @@ def references(group: str) -> dict[str, tuple[str, str]]:
 
     found: dict[str, tuple[str, str]] = {}
     for point in entry_points(group=group):
+        package = point.dist.name if point.dist is not None else point.value
         if point.name in found:
-            package = point.dist.name if point.dist is not None else point.value
             log.warning("The plugin %s of %s is left out: another package has that name", point.name, package)
+        elif not point.attr:
+            log.warning(_NO_OBJECT, point.name, package, point.value)
         else:
             found[point.name] = point.module, point.attr
     return found
+
+
+@cache
+def warn_of_own(group: str, own: frozenset[str]) -> None:
+    """Warn once of entry points that are left out since streamkit itself has their names."""
+    from importlib.metadata import entry_points
+
+    for name in sorted(own.intersection(point.name for point in entry_points(group=group))):
+        log.warning(_IS_OWN, name)
 
 
 class WithPlugins(Mapping[str, T]):
@@ -94,7 +110,7 @@ class WithPlugins(Mapping[str, T]):
             self._added = {}
             for name, found in load(self._group).items():
                 if name in self._own:
-                    log.warning("The plugin %s is left out: that name is streamkit's own", name)
+                    log.warning(_IS_OWN, name)
                     continue
                 try:
                     self._added[name] = self._make(name, found)

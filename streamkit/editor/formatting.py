@@ -14,7 +14,7 @@ from streamkit.editor.analysis import OTHER, kind_of
 from streamkit.editor.cursor import marks_of
 from streamkit.editor.texts import Text
 from streamkit.errors import TopologyError
-from streamkit.spec.yaml_nodes import Node, Source, compose
+from streamkit.spec.yaml_nodes import LINE_END, Node, Source, compose
 
 INDENT = 2
 _SAYS_INDENT = re.compile(r"[|>][-+]?[1-9]")
@@ -39,7 +39,9 @@ def edits_of(text: Text) -> list[Edit]:
         return []
     kept = _kept_rows(text, root)
     spaces = [*_line_ends(text, kept), *_blank_rows(text, kept)]
-    for edits in ([*_indents(text, kept), *spaces], spaces):
+    # A last block (`|`) without a line end would get one in its text.
+    indents, end = list(_indents(text, kept)), list(_last_end(text))
+    for edits in ([*indents, *spaces, *end], [*indents, *spaces], [*spaces, *end], spaces):
         # A row of spaces after an empty row is found twice.
         edits = sorted({edit for edit in edits if text.text[edit[0] : edit[1]] != edit[2]})
         if _same(root, text.text, applied(text.text, edits)):
@@ -104,13 +106,18 @@ def _kept_rows(text: Text, root: Node) -> dict[int, int | None]:
 
 
 def _line_ends(text: Text, kept: Container[int]) -> Iterator[Edit]:
-    """Yield the edits that remove blanks at the ends of rows, and give the last row an end."""
+    """Yield the edits that remove blanks at the ends of rows."""
     for number, row in enumerate(text.all_lines):
         if number not in kept and number + 1 not in kept and row != row.rstrip(" \t"):
             start = text.line_offsets[number]
             yield start + len(row.rstrip(" \t")), start + len(row), ""
+
+
+def _last_end(text: Text) -> Iterator[Edit]:
+    """Yield the edit that gives the last row the end that the first one has."""
     if text.all_lines[-1].strip():
-        yield len(text.text), len(text.text), "\n"
+        first = LINE_END.search(text.text)
+        yield len(text.text), len(text.text), first[0] if first is not None else "\n"
 
 
 def _blank_rows(text: Text, kept: Container[int]) -> Iterator[Edit]:

@@ -23,6 +23,8 @@ _UNQUOTED = re.compile(
     r"`: ` may not stand here|text that begins with .* must be quoted|takes what follows ' #' for a comment"
 )
 _GRACE = re.compile(r"(\w+) has no 'grace'")
+_FLOW = re.compile(r"(?:[&!]\S*\s+)*\{")
+"""The beginning of a mapping in brackets, with its anchor and its tag."""
 _LENGTHS = (*KINDS, "within", "after", "before")
 """The options whose length a grace may have."""
 
@@ -100,11 +102,13 @@ def _entry(text: Text, topic: str, root: Node | None) -> lsp.TextEdit | None:
 
 def _added(text: Text, mapping: Node, entry: str) -> lsp.TextEdit:
     """Return the edit that adds an entry to a mapping: in brackets at its end, else before the first entry."""
-    if text.text[mapping.start] == "{":
-        last = mapping.value[-1][1].end if mapping.value else mapping.start + 1
+    start = mapping.value[0][0].start if mapping.value else mapping.end
+    bracket = _FLOW.match(text.text, mapping.start, start)
+    if bracket is not None:
+        last = mapping.value[-1][1].end if mapping.value else bracket.end()
         return _inserted(text, last, f", {entry}" if mapping.value else entry)
-    place = text.at(mapping.start)
-    return _inserted(text, mapping.start, f"{entry}\n{' ' * place.character}")
+    before = text.line(text.at(start).line)[: start - text.line_offsets[text.at(start).line]]
+    return _inserted(text, start, f"{entry}\n{' ' * len(before)}")
 
 
 def _inserted(text: Text, offset: int, written: str) -> lsp.TextEdit:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lsprotocol import types as lsp
 
+from streamkit import plugins
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
 from streamkit.changes.of_plan import form_of
@@ -17,6 +18,7 @@ from streamkit.editor.navigation import Family, family, mention_at, mentions, wh
 from streamkit.editor.project import Project, identity
 from streamkit.editor.texts import Text, Texts
 from streamkit.errors import Position, Problem, UsageError
+from streamkit.expressions.translate import FUNCTIONS
 from streamkit.plan.model import Plan
 from streamkit.spec.yaml_nodes import quoted
 from streamkit.spec.yaml_reader import core
@@ -72,6 +74,9 @@ def rename(project: Project, uri: str, text: Text, position: lsp.Position, name:
     _check(project, found, chosen, mention)
     if not name or "\n" in name:
         raise UsageError("The new name is empty, or has several lines")
+    if mention.part.kind == "function" and (name in FUNCTIONS or name in plugins.references(plugins.FUNCTIONS)):
+        # Calls of that function would be calls of this one, without a mistake.
+        raise UsageError(f"There is a function {name!r} already, of the language or of an installed package")
     edits: Edits = {}
     for each in chosen:
         edits.setdefault(identity(each.file), []).append(_replacement(_text(project, each), each, name))

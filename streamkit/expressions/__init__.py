@@ -63,7 +63,8 @@ def parse(
     """
     library = functions if isinstance(functions, Library) else Library(functions)
     names = tuple(names)
-    key = text, names, frozenset(library.functions)
+    # Not the functions of installed packages: these are only searched for if a name is unknown, and are links.
+    key = text, names, frozenset(library.functions.own)
     found = _CHECKED.get(key)
     if found is None:
         found = _checked(Source(text, position, locate), names, library)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from streamkit import plugins
-from streamkit.operators.core.operator import AnyOperator, StepDeclaration
+from streamkit.operators.core.operator import AnyOperator, StepDeclaration, Upstream
 from streamkit.operators.steps.aggregations.aggregate import AggregateOperator
 from streamkit.operators.steps.aggregations.cogroup import CogroupOperator
 from streamkit.operators.steps.aggregations.count import CountOperator
@@ -34,6 +36,7 @@ from streamkit.operators.steps.tables.suppress import SuppressOperator
 from streamkit.operators.steps.tables.to_stream import ToStreamOperator
 from streamkit.operators.steps.tables.to_table import ToTableOperator
 from streamkit.operators.steps.topics.repartition import RepartitionOperator
+from streamkit.suggestions import did_you_mean, listed
 
 OPERATORS: dict[str, AnyOperator] = {
     operator.name: operator
@@ -83,6 +86,12 @@ def _made(name: str, entry: object) -> StepDeclaration:
         raise TypeError(f"expected an Operator or a ComposedStep, not {type(step).__name__}")
     if step.name != name:
         raise TypeError(f"the entry point is named {name}, but the step {step.name}")
+    kinds = {each.kind for each in get_args(Upstream)}
+    wrong = next((each for each in step.accepts if each not in kinds), None)
+    if wrong is not None or not step.accepts:
+        raise TypeError(
+            f"'accepts' has {wrong!r}{did_you_mean(wrong or '', kinds, f'known are {listed(sorted(kinds))}')}"
+        )
     return step
 
 

@@ -72,6 +72,7 @@ def _by_name(name: str, folder: str) -> Serde:
         return PRIMITIVES[name]
     format_ = FORMATS.get(name)
     if format_ is None:
+        plugins.warn_of_own(plugins.SERDES, frozenset(names()))
         if name in plugins.load(plugins.SERDES):
             return _plugged(name, None)
         raise SerdeError(f"no serde is called {name!r}{_nearest(name)}")

@@ -11,6 +11,7 @@ from streamkit.config.settings import BY_DURATION, POLICIES, ApplicationSettings
 from streamkit.errors import ConfigError
 from streamkit.expressions import Expression, Function, Library
 from streamkit.expressions.calls import Usage
+from streamkit.expressions.translate import FUNCTIONS
 from streamkit.operators.core import fields
 from streamkit.operators.core.parsed_values import CallRef, Ref
 from streamkit.spec import steps, yaml_reader
@@ -154,6 +155,7 @@ class _Installed(Mapping[str, Function]):
     """The functions of installed packages (entry points `streamkit.functions`)."""
 
     def __getitem__(self, name: str) -> Function:
+        plugins.warn_of_own(plugins.FUNCTIONS, frozenset(FUNCTIONS))
         module, attribute = plugins.references(plugins.FUNCTIONS)[name]
         return Function(name, call=CallRef(module, attribute, ""))
 

@@ -125,13 +125,15 @@ def _quoted(word: str) -> str:
 
 
 def result_of(operator: StepDeclaration, kind: str) -> str:
-    """Return the class of the result of a step: that of the upstream if the step may return it, else the only or the similar one."""
+    """Return the class of the result of a step: that of the upstream if the step may return it, else the only, the similar, or the first one."""
     names = [word for word in annotation_words(operator) if word in CLASSES.values()]
     own = CLASSES[kind]
     if own in names or len(names) == 1:
         return own if own in names else names[0]
     stem = kind.rpartition("_")[2].removesuffix("ed")
-    return next(CLASSES[each] for each in CLASSES if CLASSES[each] in names and each.rpartition("_")[2] == stem)
+    similar = [each for each in CLASSES if CLASSES[each] in names and each.rpartition("_")[2] == stem]
+    # The plan checks the step after it; steps without a method are called by their names.
+    return CLASSES[similar[0]] if similar else names[0]
 
 
 def annotation_words(operator: StepDeclaration) -> list[str]:

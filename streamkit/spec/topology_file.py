@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -154,8 +155,29 @@ def _read_nodes(
     folder = str(Path(source.file).parent) if folder is None else folder
     reader = Reader(source, folder, operators or {}, os.environ if environment is None else environment, problems)
     model = _read(reader, root, reading)
-    names, expressions, routes = tuple(reader.names), tuple(reader.expressions), tuple(reader.routes)
-    return Partial(model, root, ordered(problems), names, expressions, routes)
+    unused = _unused_macros(reader)
+    return Partial(
+        model,
+        root,
+        ordered(problems),
+        (*reader.names, *unused.names),
+        (*reader.expressions, *unused.expressions),
+        (*reader.routes, *unused.routes),
+    )
+
+
+def _unused_macros(reader: Reader) -> Reader:
+    """Return a reader of the steps of macros that the file does not use: an editor finds and renames the names in them.
+
+    Their mistakes show when they are used, with arguments in place of parameters.
+    """
+    other = Reader(reader.source, reader.folder, reader.operators, reader.value.environment, [])
+    other.functions, other.macros = reader.functions, reader.macros
+    for macro in reader.macros.values():
+        if macro.name not in reader.used_macros and macro.steps is not None:
+            with suppress(TopologyError):  # too many values
+                steps.read_steps(other, macro.steps, "'steps'")
+    return other
 
 
 def ordered(problems: list[Problem]) -> list[Problem]:

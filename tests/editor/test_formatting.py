@@ -128,6 +128,19 @@ def test_other_yaml_keeps_its_meaning(text: str) -> None:
     assert after == text or document(after) == document(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:   \n    b: |\n      c", "a:\n  b: |\n    c"),
+        ("a: |-   \n    b", "a: |-   \n  b\n"),
+        ("a:   \r\n    b: 1", "a:\r\n  b: 1\r\n"),
+        ("a: x   \r\nb: |\r\n    c", "a: x\r\nb: |\r\n  c"),
+    ],
+)
+def test_the_last_row_gets_an_end_unless_it_is_text(text: str, expected: str) -> None:
+    assert applied(text, edits_of(Text("a.yaml", text))) == expected
+
+
 def test_a_client_gets_edits(tmp_path: Path) -> None:
     client = Client({"debounceMs": 0})
     uri = client.open(tmp_path / "a.yaml", MESSY)

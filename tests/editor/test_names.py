@@ -294,6 +294,7 @@ def test_a_rename_reads_files_that_have_changed_on_the_disk(client: Client, file
         ("shop.yaml: stream: [ord¦ers", "a b", "which is not among the letters"),
         ("shop.yaml: - keep_¦big", "filter", "is a step of the language"),
         ("shop.yaml: {call: mine:sho¦rten}", "other", "A Python object is renamed in its module"),
+        ("shop.yaml: double¦(5", "len", "There is a function 'len' already"),
         ("shop.yaml: include: par¦t.yaml", "other", "A file is renamed in its folder"),
         ("part.yaml: count: ${sto¦re}", "1", "must be a letter"),
     ],
@@ -333,6 +334,26 @@ def test_a_rename_needs_a_file_without_mistakes(client: Client, files: Path) -> 
     found = client.wait(client.client.text_document_prepare_rename_async(params))
     assert isinstance(found, lsp.PrepareRenamePlaceholder)
     assert found.placeholder == "sums"
+
+
+def test_a_rename_needs_a_plan(client: Client, files: Path) -> None:
+    (files / "shop.yaml").write_text(
+        FILE.replace("      - group_by_key\n      - count: sums\n", "      - count: sums\n")
+    )
+    document, position = opened(client, files, "shop.yaml: count: su¦ms")
+    params = lsp.PrepareRenameParams(document, position)
+    with pytest.raises(JsonRpcException, match=r"mend this first.*count: expected a grouped stream"):
+        client.wait(client.client.text_document_prepare_rename_async(params))
+
+
+def test_names_in_macros_that_no_pipeline_uses_are_renamed(client: Client, files: Path) -> None:
+    macro = "macros:\n  far:\n    params: {n: integer}\n    steps:\n      - filter: double(value.a) > ${n}\n"
+    macro += "      - peek: {call: mine:shorten, on_error: {dead_letter: orders}}\n      - keep_big: {least: '${n}'}\n"
+    (files / "shop.yaml").write_text(FILE.replace("topics:", f"{macro}topics:"))
+    texts, _ = renamed(client, files, "shop.yaml: stream: [ord¦ers", "sales")
+    assert "dead_letter: sales" in texts["shop.yaml"]
+    texts, _ = renamed(client, files, "part.yaml: dou¦ble", "half")
+    assert "filter: half(value.a)" in texts["shop.yaml"]
 
 
 def test_a_client_without_annotations_is_told_the_cost(files: Path) -> None:

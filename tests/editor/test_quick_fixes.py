@@ -73,6 +73,9 @@ def test_a_name_that_is_a_number_is_put_in_quotes() -> None:
         ("topics: {in: {}}\n", "topics: {in: {}, out: {}}\n"),
         ("topics: {\n  in: {},\n}\n", "topics: {\n  in: {}, out: {},\n}\n"),
         ("topics:\n", "topics:\n  out: {}\n"),
+        ("topics: &t\n  &k in: {}\n", "topics: &t\n  out: {}\n  &k in: {}\n"),
+        ("topics: &t {in: {}}\n", "topics: &t {in: {}, out: {}}\n"),
+        ("topics: &t {}\n", "topics: &t {out: {}}\n"),
         ("", "topics:\n  out: {}\n"),
     ],
 )

@@ -169,6 +169,40 @@ def test_a_mistake_of_the_step_is_at_its_line(form: str, line: str, column: int,
     assert one.endswith("(in the step 'wrong', used in <text>:9:9)")
 
 
+class Grouped(ComposedStep[streamkit.Stream]):
+    """A step that gives one of two kinds."""
+
+    name = "grouped"
+
+    def build(
+        self, stream: streamkit.Stream, options: Mapping[str, FieldValue]
+    ) -> streamkit.Table | streamkit.GroupedTable:
+        return stream.to_table()
+
+
+class Mistyped(Grouped):
+    """A step on a kind of upstream that no step has."""
+
+    name = "mistyped"
+    accepts = ("steam",)
+
+
+def test_a_step_of_one_of_two_kinds_is_a_method_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plugins, "load", lambda group: {"grouped": Grouped})
+    topology = streamkit.Topology("kinds")
+    topology.stream("orders", value="json").grouped().to_stream().to("kinds", value="json")
+    assert topology.problems == []
+
+
+def test_a_step_on_an_unknown_kind_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(plugins, "load", lambda group: {"mistyped": Mistyped})
+    (found,) = map(str, streamkit.load(TEXT.replace("USE", "mistyped")).problems)
+    assert "There is no step 'mistyped'" in found
+    assert "'accepts' has 'steam'; did you mean 'stream'?" in caplog.text
+
+
 def test_a_step_without_steps_is_named():
     (found,) = map(str, streamkit.load(TEXT.replace("USE", "wrong: nothing")).problems)
     assert f"'build' of {'wrong'!r} calls at least one step" in found
