@@ -25,6 +25,7 @@ streamkit: 1
 application: faulty
 config:
   bootstrap.servers: embedded
+  commit.interval.ms: 100
   deserialization.exception.handler: continue
   errors.dead.letter.queue.topic.name: dead
 topics: {numbers: {key: string, value: long, partitions: 1}, dead: {partitions: 1}, out: {value: long, partitions: 1}}
