@@ -8,6 +8,8 @@
 
 /* Names of more headers are compared without the GIL. */
 #define MANY_HEADERS 256
+/* The names of so many are compared on the stack. */
+#define FEW_HEADERS 16
 
 enum { NO_RECORD = -1, UNREADABLE = -2 };
 
@@ -122,24 +124,28 @@ static PyObject *Consumer_forward(Consumer *self, PyObject *args) {
     return closed ? closed_error() : PyBool_FromLong(found);
 }
 
-/* Whether the name of each header ends where librdkafka shows it to end: it returns names as text of C.
+static int by_text(const void *one, const void *other) {
+    return strcmp(*(const char *const *)one, *(const char *const *)other);
+}
+
+/* Whether the name of each header ends where librdkafka shows it to end, -1 without memory: it returns names as text of C.
  *
- * librdkafka finds headers by the whole name, so that it does not find one by the part before a null character. */
+ * librdkafka finds headers by the whole name: as many as seem to have a name are found by it. It searches them one by one, so
+ * it is asked once for each name. */
 static int names_are_whole(const rd_kafka_headers_t *headers) {
-    const char *name, *other;
-    const void *value, *found;
+    const char *few[FEW_HEADERS], **names = few;
+    const void *value;
     size_t size, count = librdkafka.header_cnt(headers);
-    for (size_t i = 0; i < count; i++) {
-        if (librdkafka.header_get_all(headers, i, &name, &value, &size)) return 0;
-        if (librdkafka.header_get_last(headers, name, &found, &size)) return 0;
-        if (value && found == value) continue;
-        /* Several seem to have this name: all of them are found by it. */
-        size_t same = 0;
-        for (size_t j = 0; j <= i; j++)
-            if (!librdkafka.header_get_all(headers, j, &other, &value, &size) && !strcmp(other, name)) same++;
-        if (librdkafka.header_get(headers, same - 1, name, &found, &size)) return 0;
+    if (count > FEW_HEADERS && !(names = malloc(count * sizeof *names))) return -1;
+    int whole = 1;
+    for (size_t i = 0; i < count && whole; i++) whole = !librdkafka.header_get_all(headers, i, &names[i], &value, &size);
+    if (whole) qsort(names, count, sizeof *names, by_text);
+    for (size_t i = 0, end; i < count && whole; i = end) {
+        for (end = i + 1; end < count && !strcmp(names[end], names[i]);) end++;
+        whole = !librdkafka.header_get(headers, end - i - 1, names[i], &value, &size);
     }
-    return 1;
+    if (names != few) free(names);
+    return whole;
 }
 
 /* Return why the headers of a message can't be read, or NULL. */
@@ -147,7 +153,9 @@ static const char *fault_of(const rd_kafka_message_t *message) {
     rd_kafka_headers_t *headers = NULL;
     int error = librdkafka.message_headers(message, &headers);
     if (error) return error == ERROR_NO_ENTRY ? NULL : "it has more headers than librdkafka reads (100,000), or damaged ones";
-    return names_are_whole(headers) ? NULL : "the name of a header contains a null character";
+    int whole = names_are_whole(headers);
+    if (whole < 0) return "there is no memory for its headers";
+    return whole ? NULL : "the name of a header contains a null character";
 }
 
 /* Take up to `most` messages; wait for the first one only. Return -1 where the client is closed. */
@@ -234,7 +242,7 @@ static int add_record(Taken *taken, Group *group, const rd_kafka_message_t *mess
     rd_kafka_headers_t *headers = NULL;
     int error = librdkafka.message_headers(message, &headers);
     if (error) headers = NULL;
-    if (!taken->checked && (headers ? librdkafka.header_cnt(headers) > MANY_HEADERS || !names_are_whole(headers)
+    if (!taken->checked && (headers ? librdkafka.header_cnt(headers) > MANY_HEADERS || names_are_whole(headers) != 1
                                     : error != ERROR_NO_ENTRY)) {
         taken->doubtful = 1;
         return 0;

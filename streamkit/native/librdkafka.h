@@ -69,7 +69,6 @@ typedef int on_acknowledgement_t(rd_kafka_t *, rd_kafka_message_t *, void *);
     F(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                             \
     F(size_t, header_cnt, (const rd_kafka_headers_t *))                                                      \
     F(int, header_get, (const rd_kafka_headers_t *, size_t, const char *, const void **, size_t *))          \
-    F(int, header_get_last, (const rd_kafka_headers_t *, const char *, const void **, size_t *))             \
     F(int, header_get_all, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))     \
     F(rd_kafka_headers_t *, headers_new, (size_t))                                                           \
     F(rd_kafka_headers_t *, headers_copy, (const rd_kafka_headers_t *))                                      \
