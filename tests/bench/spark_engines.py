@@ -2,7 +2,8 @@
 
     python -m tests.bench.spark_engines --records 1000000 --rounds 3
 
-The history is Parquet with columns, as a lake has it. Three works: a count by key, a filter with a count by another key, and a sum by key.
+The history is Parquet with columns, as a lake has it. Four works: a count by key, a filter with a count by another key, a sum by key,
+and a count by key in windows of a minute. `--works 3` chooses one.
 Programs take turns in one session: the first round is cold, the medians of the others are warm. CPU seconds are those of all processes of
 the job: the JVM, its Python workers, and this one. Outputs are compared.
 """
@@ -30,7 +31,9 @@ PARTITIONS = 4
 HEAD = """\
 streamkit: 1
 application: engines
-topics: {orders: {value: json, partitions: 4}, out: {value: long, partitions: 4}}
+topics:
+  orders: {value: json, partitions: 4}
+  out: {key: KEY, value: long, partitions: 4}
 pipelines:
   out:
     stream: orders
@@ -47,6 +50,7 @@ class Work:
     title: str
     steps: str
     frame: Callable[[Any], Any]
+    key: str = "string"
 
 
 def _counted(rows: Any) -> Any:
@@ -69,6 +73,14 @@ def _summed(rows: Any) -> Any:
     return found.agg(sf.sum("amount").alias("value"), sf.max("at").alias("timestamp"))
 
 
+def _windowed(rows: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    found = rows.groupBy(sf.col("user").alias("key"), sf.window(sf.timestamp_millis("at"), "1 minute").alias("window"))
+    counted = found.agg(sf.count("*").alias("value"), sf.max("at").alias("timestamp"))
+    return counted.select("key", sf.col("window.start").alias("window_start"), "value", "timestamp")
+
+
 WORKS = (
     Work("count by key", "[group_by_key, count, to_stream]", _counted),
     Work(
@@ -80,6 +92,12 @@ WORKS = (
         "sum by key",
         "[group_by_key, {aggregate: {initial: 0, add: aggregate + value.amount, value_serde: long}}, to_stream]",
         _summed,
+    ),
+    Work(
+        "count by key in windows",
+        "[group_by_key, {window: {tumbling: 1m, grace: 10s}}, count, to_stream]",
+        _windowed,
+        "{windowed: string, size: 1m}",
     ),
 )
 
@@ -123,7 +141,7 @@ def by_user(work: Work, spark: Any, source: Path, target: Path) -> None:
 def by_engine(work: Work, spark: Any, source: Path, target: Path, engine: str) -> None:
     """The work as a topology."""
     path = source.parent / "engines.yaml"
-    path.write_text(HEAD + f"      {work.steps}\n")
+    path.write_text(HEAD.replace("KEY", work.key) + f"      {work.steps}\n")
     plan = load(path)
     inputs = inputs_of(plan, [f"orders={source},format=parquet,key=user,value=*,timestamp=at"])
     lines: list[str] = []
@@ -141,10 +159,11 @@ PROGRAMS: dict[str, Callable[[Work, Any, Path, Path], None]] = {
 
 
 def rows_of(spark: Any, target: Path) -> list[tuple[Any, ...]]:
-    """The rows of an output: key, value, and the time in milliseconds."""
+    """The rows of an output: key, window, value, and the time in milliseconds."""
     frame = spark.read.parquet(str(target))
     time_of = "timestamp" if dict(frame.dtypes)["timestamp"] == "bigint" else "unix_millis(timestamp)"
-    return sorted(map(tuple, frame.selectExpr("key", "value", time_of).collect()))
+    windows = ["window_start"] if "window_start" in frame.columns else []
+    return sorted(map(tuple, frame.selectExpr("key", *windows, "value", time_of).collect()))
 
 
 def main() -> None:
@@ -155,6 +174,7 @@ def main() -> None:
     parser.add_argument(
         "--programs", default=",".join(PROGRAMS), help="those that take turns, with commas; the first is the base"
     )
+    parser.add_argument("--works", default=",".join(map(str, range(len(WORKS)))), help="their numbers, with commas")
     options = parser.parse_args()
     programs = {name: PROGRAMS[name] for name in options.programs.split(",")}
     settings = {
@@ -171,7 +191,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "orders"
         make_history(spark, source, options.records)
-        for number, work in enumerate(WORKS):
+        for number, work in ((int(each), WORKS[int(each)]) for each in options.works.split(",")):
             times: dict[str, list[tuple[float, float]]] = {program: [] for program in programs}
             results: dict[str, list[tuple[Any, ...]]] = {}
             for turn in range(options.rounds + 1):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,16 @@ import pyarrow.parquet
 import pytest
 
 from streamkit.errors import InexactError, StreamkitError
+from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import UPDATES, JobOptions
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.spark_session import translated
+from streamkit.runtime.spark.sql.sources import SqlSource
+from streamkit.runtime.spark.sql.window_times import refuse_late
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import columns_of, declared_counts, known_columns, prepare, submit
+from streamkit.serdes import parse as parse_serde
 from tests.spark.support import tried
 
 CASES = int(os.environ.get("STREAMKIT_SQL_CASES", "1"))
@@ -70,8 +76,8 @@ def as_records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"topic": "orders", "key": row["user"], "value": row, "timestamp": row["at"]} for row in rows]
 
 
-def pipeline(draw: random.Random) -> list[str]:
-    """The steps of a pipeline that ends in a table."""
+def pipeline(draw: random.Random, windows: float = 0.5) -> list[str]:
+    """The steps of a pipeline that ends in a table, with a probability of windows."""
     steps = draw.sample(
         [
             "filter: value.amount is not None and value.amount > -5",
@@ -120,6 +126,14 @@ def pipeline(draw: random.Random) -> list[str]:
         steps.append("map_values: value.small")
         group = "group_by_key"
         fold = [f"reduce: {draw.choice(('aggregate + value', 'min(aggregate, value)', 'max(value, aggregate)'))}"]
+    if draw.random() < windows:
+        # All times are within 50 ms.
+        kind = draw.choice(("tumbling: 7ms", "hopping: 10ms, advance: 4ms", "hopping: 9ms, advance: 3ms"))
+        steps.append(draw.choice(("filter: value is not None", "map_values: value")))
+        group = f"{group}\n      - window: {{{kind}, grace: 1m}}"
+        if len(fold) > 1:
+            shown = "{'n': value, 'many': key.start > 60020, 'text': f'{key.key}-{key[\\\"end\\\"]}'}"
+            fold = ["count", f'map_values: {{value: "{shown}", value_serde: json}}']
     return [*steps, group, *fold, "to_stream"]
 
 
@@ -131,7 +145,9 @@ def topology(pipelines: Mapping[str, list[str]]) -> str:
             topics += [f"  {name}_{target}: {{value: json}}" for target in BRANCHES]
             parts += [f"  {name}:", "    stream: orders", "    steps:", *(f"      - {step}" for step in steps)]
             continue
-        key = "long" if any("long}" in each for each in steps if each.startswith("group_by")) else "string"
+        key = "long" if any("key_serde: long}" in each for each in steps if each.startswith("group_by")) else "string"
+        size = next((found[1] for each in steps if (found := re.search(r"(?:tumbling|hopping): (\w+)", each))), None)
+        key = key if size is None else f"{{windowed: {key}, size: {size}}}"
         last = steps[-2] if len(steps) > 1 else ""
         value = "long" if last == "count" or "value_serde: long" in last else "json"
         topics.append(f"  {name}: {{key: {key}, value: {value}}}")
@@ -190,27 +206,40 @@ class Job:
 
     def written(self, topic: str) -> list[dict[str, Any]]:
         """The rows of an output."""
-        return sorted(pyarrow.parquet.read_table(self.folder / f"{topic}.parquet").to_pylist(), key=repr)
+        return sorted(pyarrow.parquet.read_table(self.folder / f"{topic}.parquet").to_pylist(), key=as_text)
 
     def expected(self, topic: str) -> list[dict[str, Any]]:
         """The rows of an output by `try`: the last record of each key."""
-        last = {record["key"]: record for record in tried(self.path, as_records(self.rows)) if record["topic"] == topic}
-        return sorted(map(as_row, last.values()), key=repr)
+        records = tried(self.path, as_records(self.rows))
+        last = {repr(record["key"]): record for record in records if record["topic"] == topic}
+        return sorted(map(as_row, last.values()), key=as_text)
 
 
 def as_row(record: dict[str, Any], is_table: bool = True) -> dict[str, Any]:
     """A record as columns."""
-    value = record["value"]
+    key, value = record["key"], record["value"]
+    window = {}
+    if isinstance(key, dict):
+        window = {f"window_{end}": instant(key[end]) for end in ("start", "end")}
+        key = key["key"]
     values = {f"value_{name}": each for name, each in value.items()} if isinstance(value, dict) else {"value": value}
-    time = datetime.fromtimestamp(record["timestamp"] / 1000, UTC).replace(tzinfo=None)
     deleted = {"deleted": value is None} if is_table else {}
-    return {"key": record["key"], **values, **deleted, "timestamp": time, "headers": None}
+    return {"key": key, **window, **values, **deleted, "timestamp": instant(record["timestamp"]), "headers": None}
+
+
+def as_text(row: dict[str, Any]) -> list[str]:
+    """A row for an order in which the times of pandas and of Python are the same."""
+    return [str(cell) for cell in row.values()]
+
+
+def instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None)
 
 
 @pytest.mark.parametrize("seed", range(CASES))
 def test_queries_write_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
-    pipelines = {f"out{number}": pipeline(draw) for number in range(PIPELINES)}
+    pipelines = {f"out{number}": pipeline(draw, 0.5 if number else 1) for number in range(PIPELINES)}
     job = Job(tmp_path, pipelines, [order(draw) for _ in range(200)])
     job.run(spark)
     compiled = sum(", not sql" not in line for line in job.lines if line.startswith("stage "))
@@ -497,6 +526,56 @@ def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, mon
     assert "Python" not in text
 
 
+LATE = ["group_by_key", "window: {tumbling: 10ms, grace: 5ms}", "count", "to_stream"]
+
+
+def test_a_record_behind_its_window_is_left_to_python(spark: Any, tmp_path: Path) -> None:
+    """One key is in one partition, as in `try`. The third record is in time by its grace, the last one is late."""
+    rows = [order(random.Random(0)) | {"user": "a", "at": at} for at in (103, 113, 104, 115, 109)]
+    job = Job(tmp_path, {"out": LATE}, rows)
+    job.run(spark)
+    assert job.lines[-3] == "all stages run in Python after all: records of orders come after their windows have closed"
+    assert "dropped 1 late record" in job.lines[-1]
+    assert job.written("out") == job.expected("out")
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_no_late_record_is_overlooked(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the rows of several files, in chunks of four."""
+    from streamkit.runtime.spark.sql import window_times
+
+    monkeypatch.setattr(window_times, "_CHUNK_BITS", 2)
+    draw = random.Random(seed)
+    job = Job(tmp_path, {"out": LATE}, [order(draw)])
+    (tmp_path / "orders.parquet").unlink()
+    (tmp_path / "orders.parquet").mkdir()
+    found = []
+    for _ in range(4):
+        back = draw.choice((4, 9, 14))
+        times = [max(0, 5 * number + draw.choice((0, 0, 0, -back))) for number in range(40)]
+        for number, (first, last) in enumerate(((0, 3), (3, 30), (30, 40))):
+            write_table(
+                tmp_path / "orders.parquet" / f"part {number}.parquet",
+                [order(draw) | {"at": at} for at in times[first:last]],
+            )
+        opened = open_files(spark, job.options().inputs["orders"][0])
+        (source,) = columns_of({"orders": [opened]})["orders"]
+        windows = TimeWindows(draw.choice((0, 3, 6)), 10, draw.choice((10, 5)))
+        highest = list(accumulate(times, max))
+        expected = any(
+            start + windows.size <= stream_time - windows.grace
+            for at, stream_time in zip(times, highest, strict=True)
+            for start in range(0, at + 1, windows.advance)
+            if start + windows.size > at
+        )
+        try:
+            refuse_late(SqlSource("orders", source, (parse_serde("string"), parse_serde("json"))), opened, windows)
+            found.append((False, expected))
+        except InexactError:
+            found.append((True, expected))
+    assert all(is_refused == is_late for is_refused, is_late in found), found
+
+
 def risky_pipeline(draw: random.Random) -> list[str]:
     """The steps of a pipeline that fails at some rows."""
     steps = draw.sample(
@@ -566,8 +645,14 @@ def queried(job: Job, spark: Any) -> list[dict[str, Any]]:
     (query,) = (query for choice in engines.values() for query in choice.queries.values())
     with translated():
         found = query.frame(opened).toArrow().to_pylist()
-    rows = [row | {"timestamp": row["timestamp"].astimezone(UTC).replace(tzinfo=None)} for row in found]
-    return sorted(rows, key=repr)
+    return sorted(map(without_zone, found), key=as_text)
+
+
+def without_zone(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: cell.astimezone(UTC).replace(tzinfo=None) if isinstance(cell, datetime) else cell
+        for name, cell in row.items()
+    }
 
 
 @pytest.mark.parametrize("seed", range(CASES))

@@ -17,6 +17,7 @@ from streamkit.runtime.spark.sql.terms import (
     NUMBER,
     OBJECT,
     TEXT,
+    WINDOWED,
     Guard,
     Term,
     literal,
@@ -121,19 +122,26 @@ class Translator:
 
     def on_Name(self, node: ast.Name) -> Term:
         found = self._names.get(node.id)
+        if found is not None and found.kind == WINDOWED:
+            return self.refuse(node, "only its fields are columns")
         return self.refuse(node, "only the key and the value of a record are columns") if found is None else found
 
     def on_Attribute(self, node: ast.Attribute) -> Term:
-        return self._field(node, self.of(node.value), node.attr)
+        return self._field(node, self._owner(node.value), node.attr)
 
     def on_Subscript(self, node: ast.Subscript) -> Term:
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(name, str):
             return self.refuse(node, "only fields of objects by their names are columns")
-        return self._field(node, self.of(node.value), name)
+        return self._field(node, self._owner(node.value), name)
+
+    def _owner(self, node: ast.expr) -> Term:
+        """Return what a part names a field of: a windowed key has fields, and is no value itself."""
+        found = self._names.get(node.id) if isinstance(node, ast.Name) else None
+        return found if found is not None and found.kind == WINDOWED else self.of(node)
 
     def _field(self, node: ast.AST, owner: Term, name: str) -> Term:
-        if owner.kind != OBJECT:
+        if owner.kind not in (OBJECT, WINDOWED):
             return self.refuse(node, f"{owner.kind} has no fields")
         found = owner.fields.get(name)
         if found is None:

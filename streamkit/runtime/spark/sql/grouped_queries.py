@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
+from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import OutputColumn, OutputLayout, ticked
@@ -15,20 +16,23 @@ from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
+    INTEGER,
     NOTHING,
     NUMBER,
     OBJECT,
+    WINDOWED,
     Guard,
     Keep,
     Term,
     chosen_rows,
 )
+from streamkit.runtime.spark.sql.window_times import refuse_late, starts
 from streamkit.runtime.spark.workers.worker import MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_GROUP, _KEY_OF_RECORD = "key", f"{HIDDEN}key"
+_GROUP, _START, _KEY_OF_RECORD = "key", "window start", f"{HIDDEN}key"
 _LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
 
@@ -68,7 +72,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Groups:
-    """The rows of a table: an aggregate of the records of each key, with the time of the latest.
+    """The rows of a table: an aggregate of the records of each key, in each of its windows, with the time of the latest.
 
     sums: SQL of what is computed for each key, by the names that `value` and `tests` have for it.
     """
@@ -78,6 +82,7 @@ class Groups:
     value: Term
     sums: Mapping[str, str]
     tests: tuple[Guard, ...] = ()
+    windows: TimeWindows | None = None
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
 
     @property
@@ -127,10 +132,14 @@ class Query:
         chosen = records.source.frame(opened, columns, self.rows is records).where(chosen_rows(tests, _failure))
         if isinstance(self.rows, Records):
             return self._in_order(chosen)
-        groups = self.rows
+        groups, by = self.rows, [sf.expr(records.key.sql).alias(_GROUP)]
+        if groups.windows is not None:
+            refuse_late(records.source, opened, groups.windows)
+            chosen = chosen.withColumn(_START, sf.expr(starts(groups.windows, records.time.sql)))
+            by.append(sf.col(_START))
         computed = [sf.expr(sql).alias(name) for name, sql in groups.sums.items()]
         latest = sf.expr(f"max({records.time.sql})").alias(TIME)
-        rows = chosen.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(*computed, latest)
+        rows = chosen.groupBy(*by).agg(*computed, latest)
         if groups.tests:
             rows = rows.where(chosen_rows(groups.tests, _failure))
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
@@ -161,15 +170,28 @@ def _failure(reason: str) -> str:
     return MARK + json.dumps([InexactError.__name__, reason], ensure_ascii=False)
 
 
-def grouped(records: Records, value: Term, sums: Mapping[str, str], tests: tuple[Guard, ...] = ()) -> Groups:
-    """Return the groups of records by their key; records without a key or a value are in none."""
+def grouped(
+    records: Records,
+    value: Term,
+    sums: Mapping[str, str],
+    tests: tuple[Guard, ...] = (),
+    windows: TimeWindows | None = None,
+) -> Groups:
+    """Return the groups of records by their key and windows; records without a key are in none, nor those without a value.
+
+    Windows have records without a value too.
+    """
     if records.key.kind in (NOTHING, NUMBER, OBJECT):
         raise UntranslatableError(f"the key of the groups is {records.key.kind}")
-    for part in (records.key, records.value):
+    for part in (records.key, records.value) if windows is None else (records.key,):
         if part.is_null != "false":
             records = records.kept_where(f"(NOT {part.is_null})")
     key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
-    return Groups(records, key, value, sums, tests)
+    if windows is not None:
+        start = ticked(_START)
+        ends = {"start": Term(INTEGER, start), "end": Term(INTEGER, f"({start} + {windows.size}L)")}
+        key = Term(WINDOWED, "", fields={"key": key, **ends}, size=key.size)
+    return Groups(records, key, value, sums, tests, windows)
 
 
 def query_of(rows: Groups | Records, layout: OutputLayout) -> Query:
@@ -197,9 +219,12 @@ def _cell(rows: Groups | Records, column: OutputColumn) -> str:
         return f"CAST(NULL AS {column.shape.ddl})"
     if column.part == "deleted":
         return rows.value.is_null
-    term: Term | None = rows.key if column.part == "key" else rows.value
+    whole = rows.key if column.part == "key" else rows.value
+    if whole.kind == WINDOWED and column.field in ("start", "end"):
+        return f"timestamp_micros({whole.fields[column.field].sql} * 1000L)"
+    term: Term | None = whole.fields["key"] if whole.kind == WINDOWED else whole
     if column.field is not None:
-        term = None if term is None or term.kind != OBJECT else term.fields.get(column.field)
+        term = whole.fields.get(column.field) if whole.kind == OBJECT else None
     if term is not None and term.kind == NOTHING:
         return f"CAST(NULL AS {column.shape.ddl})"
     if term is None or column.shape.fields or COLUMN_TYPES.get(term.kind) != column.shape.kind:

@@ -44,16 +44,22 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class InputColumns:
-    """What is known of an input before it is read. schema: of its rows; has_key: whether it names a key; order: of its rows."""
+    """What is known of an input before it is read. schema: of its rows; has_key: whether it names a key; order: of its rows.
+
+    is_by_time: whether their timestamps order them.
+    """
 
     schema: StructType
     has_key: bool
     order: str
+    is_by_time: bool = False
 
     @classmethod
     def of(cls, opened: OpenedInput) -> InputColumns:
         """Return what is known of an opened input."""
-        return cls(opened.frame.schema, opened.place.columns.key is not None, opened.order)
+        place = opened.place
+        is_by_time = opened.by is not None and place.order in (None, place.columns.timestamp or TIME)
+        return cls(opened.frame.schema, place.columns.key is not None, opened.order, is_by_time)
 
 
 class SqlSource:
@@ -135,18 +141,23 @@ class SqlSource:
                 )
         return found
 
+    @property
+    def order(self) -> str:
+        """FILES, NUMBERS or TIMES_OF_ROWS."""
+        return self._columns.order
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether the timestamps of the rows order them."""
+        return self._columns.is_by_time
+
     def order_columns(self) -> list[Column]:
         """Return what orders the rows of the input, as `ranks_of` and the Python engine do."""
         from pyspark.sql import functions as sf
 
         if self._columns.order != FILES:
             return [sf.col(ROW), sf.col(BLOCK)]
-        # Files are in the order of their names, not of their URIs.
-        return [
-            sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))).alias(FILE),
-            sf.col(BLOCK),
-            sf.col(ROW),
-        ]
+        return [file_order(), sf.col(BLOCK), sf.col(ROW)]
 
     def frame(self, opened: OpenedInput, paths: Sequence[Path], has_order: bool = False) -> DataFrame:
         """Return the columns that steps read, under the names that terms have. Raises TransportError as the Python engine.
@@ -206,6 +217,13 @@ class _Fields(Mapping[str, Term]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def file_order() -> Column:
+    """Return what orders files: their names, not their URIs."""
+    from pyspark.sql import functions as sf
+
+    return sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))).alias(FILE)
 
 
 def _kind(kind: DataType, depth: int) -> str | None:
@@ -272,4 +290,4 @@ def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     return InputColumns(found, place.columns.key is not None, FILES)
 
 
-__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files"]
+__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order"]

@@ -11,7 +11,8 @@ from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
-from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, StreamAggregate
+from streamkit.operators.core.parsed_values import TimeWindows
+from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, StreamAggregate, WindowAggregate
 from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
 from streamkit.operators.steps.stateless.branch import Branch
@@ -23,13 +24,16 @@ from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job_options import PYTHON
+from streamkit.runtime.spark.rows.files import FILES
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
 from streamkit.runtime.spark.sql.expressions import Made, Translator, parse, translate, translate_condition
 from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, grouped, query_of
 from streamkit.runtime.spark.sql.sources import LATEST, InputColumns, SqlSource
-from streamkit.runtime.spark.sql.terms import INTEGER, NOTHING, SERDE_KINDS, TEXT, Guard, Term, object_of
+from streamkit.runtime.spark.sql.terms import INTEGER, NOTHING, SERDE_KINDS, TEXT, WINDOWED, Guard, Term, object_of
+from streamkit.runtime.spark.sql.window_times import MOST_WINDOWS
 from streamkit.runtime.spark.stage_plan import Stage, where
+from streamkit.serdes.formats.windowed import TimeWindowedSerde
 from streamkit.serdes.serde import Serde
 
 SQL = "sql"
@@ -251,7 +255,7 @@ class _Walk:
             return self._mapped(node, rows)
         if isinstance(processor, RepartitionFilter):
             return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
-        if isinstance(processor, StreamAggregate):
+        if isinstance(processor, StreamAggregate | WindowAggregate):
             return self._aggregated(node, processor, rows)
         if isinstance(processor, Filter):
             test = translate_condition(processor.predicate, rows.names, self._made)
@@ -297,22 +301,45 @@ class _Walk:
             raise UntranslatableError(f"{where(self._plan, node)}: the value may be null, which deletes the row")
         return replace(groups, value=value)
 
-    def _aggregated(self, node: ProcessorNode, processor: StreamAggregate, records: Records) -> Groups:
+    def _aggregated(
+        self, node: ProcessorNode, processor: StreamAggregate | WindowAggregate, records: Records
+    ) -> Groups:
         store = self._plan.stores[processor.store]
-        if processor.send_old or store.type != "timestamped_key_value" or store.ttl is not None:
+        if processor.send_old or store.type not in ("timestamped_key_value", "window") or store.ttl is not None:
             raise UntranslatableError(
                 f"{where(self._plan, node)}: its table is read by other steps, or keeps more than its last rows"
             )
         self._check_serde(node, "key", store.key_serde, records.key)
-        groups = aggregate(processor.aggregation, records, self._made, where(self._plan, node))
+        windows = None
+        if isinstance(processor, WindowAggregate):
+            windows, records = processor.windows, self._windowed(node, processor, records)
+        groups = aggregate(processor.aggregation, windows, records, self._made, where(self._plan, node))
         self._check_serde(node, "value", store.value_serde, groups.value)
         return groups
+
+    def _windowed(self, node: ProcessorNode, processor: WindowAggregate, records: Records) -> Records:
+        """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
+        windows, source = processor.windows, records.source
+        reasons = {
+            "it waits for the close of its windows": processor.on_close,
+            f"a record is in more than {MOST_WINDOWS:,} windows": windows.size > MOST_WINDOWS * windows.advance,
+            f"{source.topic} is not ordered by its timestamps": source.order != FILES and not source.is_by_time,
+            "a step before it sets the timestamps": records.time != source.time,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        fits = f"({records.time.sql} <= {LATEST}L - {windows.size}L)"
+        return records.required(Guard(fits, f"{where(self._plan, node)}: a window ends too late"))
 
     def _write(self, node: SinkNode, rows: _Rows) -> None:
         if node.topic is None or node.partition is not None:
             raise UntranslatableError(f"{where(self._plan, node)}: records choose their topics or their partitions")
         self._check_serde(node, "key", node.key_serde, rows.key)
         self._check_serde(node, "value", node.value_serde, rows.value)
+        windows = rows.windows if isinstance(rows, Groups) else None
+        if windows is not None and getattr(node.key_serde, "size", None) != windows.size:
+            raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
         self._made.size += rows.key.size + rows.value.size
         if not self._made.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
@@ -325,6 +352,8 @@ class _Walk:
 
     def _check_serde(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, term: Term) -> None:
         """Raise UntranslatableError for a serde that does not write and read the values as they are."""
+        if term.kind == WINDOWED and isinstance(serde, TimeWindowedSerde):
+            return self._check_serde(node, part, serde.inner, term.fields["key"])
         known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
         if term.kind not in known:
             raise UntranslatableError(
@@ -340,16 +369,18 @@ _LOWEST = -(1 << 63)
 _EXTREMES = {"min": "least", "max": "greatest"}
 
 
-def aggregate(aggregation: Aggregation, records: Records, made: Made, shown: str) -> Groups:
+def aggregate(
+    aggregation: Aggregation, windows: TimeWindows | None, records: Records, made: Made, shown: str
+) -> Groups:
     """Return the groups of an aggregation. Raises UntranslatableError.
 
-    made: what other expressions make of a record; shown: the step, for messages.
+    windows: None without windows; made: what other expressions make of a record; shown: the step, for messages.
     """
     if aggregation.kind == "count":
-        return grouped(records, Term(INTEGER, "`count`"), {"count": "count(*)"})
+        return grouped(records, Term(INTEGER, "`count`"), {"count": "count(*)"}, windows=windows)
     if aggregation.kind not in ("reduce", "aggregate") or aggregation.add is None:
         raise UntranslatableError(f"{shown}: the aggregation has no exact form in SQL")
-    return _Folding(aggregation, aggregation.add, records, made).groups()
+    return _Folding(aggregation, aggregation.add, windows, records, made).groups()
 
 
 @dataclass
@@ -358,6 +389,7 @@ class _Folding:
 
     aggregation: Aggregation
     add: Expression
+    windows: TimeWindows | None
     records: Records
     made: Made
     sums: dict[str, str] = field(default_factory=dict)
@@ -376,7 +408,7 @@ class _Folding:
         value = (
             self._object(tree, initial) if isinstance(tree, ast.Dict) else self._folded(tree, None, initial, "value")
         )
-        groups = grouped(self.records, value, self.sums, tuple(self.tests))
+        groups = grouped(self.records, value, self.sums, tuple(self.tests), self.windows)
         return replace(groups, records=replace(groups.records, tests=(*groups.records.tests, *self.used)))
 
     def _initial(self) -> Term | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from streamkit.serdes.size import MAX_BYTES
 
 TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
-NOTHING, OBJECT = "null", "an object"
+NOTHING, OBJECT, WINDOWED = "null", "an object", "a windowed key"
 COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean", NUMBER: "double"}
 """The types of columns that hold scalars of these kinds."""
 SERDE_KINDS = {

@@ -1,0 +1,67 @@
+"""Windows of queries: which ones a record is in, and whether all records come before their windows close."""
+
+from __future__ import annotations
+
+from streamkit.errors import InexactError
+from streamkit.operators.core.parsed_values import TimeWindows
+from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.rows.output_columns import ticked
+from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW
+from streamkit.runtime.spark.sql.sources import LATEST, TIME, SqlSource, file_order
+
+MOST_WINDOWS = 1000
+"""The windows that a record may be in: a query makes a row for each of them."""
+_CHUNK_BITS = 10
+"""Rows of a chunk, as a power of two: those of which some might be late are read a second time."""
+_PIECE, _FIRST, _LAST, _BEFORE = "piece", "first", "last", "before"
+
+
+def first_start(windows: TimeWindows, time: str) -> str:
+    """Return SQL of the start of the first window that has a time.
+
+    >>> first_start(TimeWindows(0, 60, 60), "t")
+    '((t DIV 60L) * 60L)'
+    """
+    behind = windows.size - windows.advance
+    shifted = f"greatest(0L, {time} - {behind}L)" if behind else time
+    return f"(({shifted} DIV {windows.advance}L) * {windows.advance}L)"
+
+
+def starts(windows: TimeWindows, time: str) -> str:
+    """Return SQL of the starts of all windows that have a time, a row for each."""
+    first = first_start(windows, time)
+    return first if windows.size == windows.advance else f"explode(sequence({first}, {time}, {windows.advance}L))"
+
+
+def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) -> None:
+    """Raise InexactError if a record might come after a window of it has closed: its partition then decides.
+
+    The stream time at a record, in whatever partition and behind whatever repartition topic, is at most the highest time of the
+    input up to the record. Chunks of rows are compared with that by their least and highest times, and only those in which
+    a row might be late are compared row by row.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    if source.is_by_time:
+        return
+    # A block is a row's index in its file, or the part of a file that one task reads.
+    has_index = INDEX in opened.frame.columns
+    chunk = (FILE, _PIECE) if has_index else (FILE, BLOCK, _PIECE)
+    in_order = [file_order(), *chunk[1:]]
+    times = source.frame(opened, (), True).withColumn(_PIECE, sf.shiftright(BLOCK if has_index else ROW, _CHUNK_BITS))
+    # The query itself refuses other times.
+    times = times.where(sf.col(TIME).between(0, LATEST - windows.size))
+    chunks = times.groupBy(*chunk).agg(sf.min(TIME).alias(_FIRST), sf.max(TIME).alias(_LAST))
+    earlier = Window.orderBy(*in_order).rowsBetween(Window.unboundedPreceding, -1)
+    chunks = chunks.withColumn(_BEFORE, sf.coalesce(sf.max(_LAST).over(earlier), sf.lit(-1).cast("bigint")))
+    some = chunks.where(_is_late(windows, _FIRST, f"greatest({_BEFORE}, {_LAST})"))
+    up_to = Window.partitionBy(*chunk).orderBy(BLOCK, ROW).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = times.join(sf.broadcast(some.select(*chunk, _BEFORE)), list(chunk))
+    highest = sf.greatest(sf.max(TIME).over(up_to), sf.col(_BEFORE)).alias(_LAST)
+    if rows.select(TIME, highest).where(_is_late(windows, ticked(TIME), _LAST)).limit(1).collect():
+        raise InexactError(f"records of {source.topic} come after their windows have closed")
+
+
+def _is_late(windows: TimeWindows, time: str, highest: str) -> str:
+    return f"{first_start(windows, time)} + {windows.size}L <= {highest} - {windows.grace}L"
