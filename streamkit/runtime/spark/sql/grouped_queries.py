@@ -26,7 +26,7 @@ from streamkit.runtime.spark.sql.terms import (
     Term,
     chosen_rows,
 )
-from streamkit.runtime.spark.sql.window_times import refuse_late, starts
+from streamkit.runtime.spark.sql.window_times import refuse_late, window_starts
 from streamkit.runtime.spark.workers.worker import MARK
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Query:
         groups, by = self.rows, [sf.expr(records.key.sql).alias(_GROUP)]
         if groups.windows is not None:
             refuse_late(records.source, opened, groups.windows)
-            chosen = chosen.withColumn(_START, sf.expr(starts(groups.windows, records.time.sql)))
+            chosen = chosen.withColumn(_START, sf.expr(window_starts(groups.windows, records.time.sql)))
             by.append(sf.col(_START))
         computed = [sf.expr(sql).alias(name) for name, sql in groups.sums.items()]
         latest = sf.expr(f"max({records.time.sql})").alias(TIME)

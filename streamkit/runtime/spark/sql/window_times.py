@@ -27,7 +27,7 @@ def first_start(windows: TimeWindows, time: str) -> str:
     return f"(({shifted} DIV {windows.advance}L) * {windows.advance}L)"
 
 
-def starts(windows: TimeWindows, time: str) -> str:
+def window_starts(windows: TimeWindows, time: str) -> str:
     """Return SQL of the starts of all windows that have a time, a row for each."""
     first = first_start(windows, time)
     return first if windows.size == windows.advance else f"explode(sequence({first}, {time}, {windows.advance}L))"
