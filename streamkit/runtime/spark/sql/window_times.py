@@ -6,7 +6,7 @@ from streamkit.errors import InexactError
 from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.positions import BLOCK, FILE, INDEX, ROW
+from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW
 from streamkit.runtime.spark.sql.sources import LATEST, TIME, SqlSource, file_order
 
 MOST_WINDOWS = 1000
