@@ -27,7 +27,11 @@ AT_ONCE = {
 """Cases, and the format of their stores."""
 # Where records go through the log in between, what else has arrived by then matters; and a suppress buffer logs at
 # commits, which is to be after each record.
-ONE_BY_ONE = {"foreign-key-join-left": (16, "DEFAULT"), "suppress-tumbling-final": (11, "HEADERS")}
+ONE_BY_ONE = {
+    "foreign-key-join-left": (16, "DEFAULT"),
+    "suppress-tumbling-final": (11, "HEADERS"),
+    "customer-360": (12, "HEADERS"),
+}
 """Cases, how many of their records, and the format of their stores."""
 
 

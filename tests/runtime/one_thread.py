@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.plan.model import Plan
 from streamkit.record import TaskId
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.restore_progress import RestoreProgress
 from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.log_interface import Transport
 from tests.broker.support import until
 from tests.cli.support import LIMIT_S
 from tests.runtime.counting import PARTITIONS, counting, rows
@@ -24,9 +26,9 @@ GUARANTEES = ["at_least_once", "exactly_once_v2"]
 class Started:
     """An application whose only thread is told by the test what to do."""
 
-    def __init__(self, log: EmbeddedTransport, folder: Path, **config):
+    def __init__(self, log: Transport, folder: Path, plan: Plan | None = None, **config):
         self.events: list[tuple[str, RestoreProgress]] = []
-        self.application = Application(counting(folder, **config), log)
+        self.application = Application(plan or counting(folder, **config), log)
         self.application.set_restore_listener(lambda event, progress: self.events.append((event, progress)))
 
     def __enter__(self) -> Started:

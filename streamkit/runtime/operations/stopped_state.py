@@ -20,7 +20,7 @@ from streamkit.state.engines.ages import rows_of
 from streamkit.state.engines.headed import HeadedMap
 from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
-from streamkit.state.store_offsets import StoreOffsets, decode_offsets, layout_of
+from streamkit.state.store_offsets import WITH_HEADERS, StoreOffsets, decode_offsets, layout_of
 from streamkit.state.stores.changelogged import Unlogged
 from streamkit.transport.log_interface import Transport
 
@@ -138,7 +138,10 @@ def _against_log(
         return replace(kept, problem="is not a store of the topology")
     topic = plan.changelog_name(kept.store)
     owner = offsets.owner
-    wanted = Owner(plan.application, kept.store, owner.partition, topic, owner.topic_id, layout_of(definition))
+    layout = layout_of(definition)
+    if layout == owner.layout + WITH_HEADERS:
+        layout = owner.layout  # a start uses these rows as they are (Store.adopt)
+    wanted = Owner(plan.application, kept.store, owner.partition, topic, owner.topic_id, layout)
     problem = wanted.other_than(owner)
     if problem is not None or topic is None:
         return replace(kept, problem=problem)

@@ -385,6 +385,13 @@ final class Python {
                 Header header = Here.record().headers().lastHeader((String) first);
                 yield header == null || header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8);
             }
+            case "get" -> {
+                Object found = first;
+                for (String part : ((String) arguments.get(1)).split("\\.")) {
+                    found = found instanceof Map<?, ?> map ? map.get(part) : null;
+                }
+                yield found == null && arguments.size() > 2 ? arguments.get(2) : found;
+            }
             case "merge" -> {
                 Map<String, Object> merged = new LinkedHashMap<>();
                 for (Object each : arguments) {
