@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import cast
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from streamkit.errors import UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import KafkaTransport, kafka_consumer
 from streamkit.transport.kafka.kafka_consumer import FETCH_CHECK_SECONDS, KafkaConsumer, Standstill
@@ -71,6 +74,43 @@ def test_a_client_that_answers_nothing_is_replaced_too(broker, monkeypatch: pyte
     produce(transport, numbered(topic, 0, 5))
     assert values(read(consumer, 5)) == numbers(0, 5)
     assert consumer._client is not first
+    consumer.close()
+    transport.close()
+
+
+class Unanswered:
+    """A client that misses that brokers are back; provoked by a fake, since librdkafka does it once in a thousand restarts."""
+
+    def __init__(self, client: Consumer):
+        self._client = client
+
+    def list_topics(self, timeout: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._client, name)
+
+
+def test_a_client_that_misses_that_brokers_are_back_is_replaced(
+    broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = KafkaTransport(broker.address)
+    topic = create(transport, 1)
+    consumer = cast(KafkaConsumer, transport.consumer(None))
+    consumer.add({TopicPartition(topic, 0): 0})
+    first = consumer._client
+    first.pause([KafkaPartition(topic, 0)])
+    produce(transport, numbered(topic, 0, 5))
+    monkeypatch.setattr(consumer, "_client", Unanswered(first))
+    monkeypatch.setattr(consumer, "_down_since", -inf)
+    with caplog.at_level(logging.WARNING):
+        assert values(read(consumer, 5)) == numbers(0, 5)
+    assert f"the client gets no answer from {broker.address}, although a new one does; it is replaced" in caplog.text
+    # Nothing answers the next client: one look for that in a while is enough.
+    monkeypatch.setattr(consumer, "_client", Unanswered(consumer._client))
+    monkeypatch.setattr(consumer, "_down_since", -inf)
+    with pytest.raises(UnreachableError, match=rf"no Kafka broker answers at {broker.address}"):
+        consumer.poll(1, 0)
     consumer.close()
     transport.close()
 

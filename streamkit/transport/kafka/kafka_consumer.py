@@ -77,6 +77,7 @@ class KafkaConsumer(Consumer):
         self._late_events: list[Event] = []
         """Events that arrived together with one that raised an error."""
         self._down_since: float | None = None
+        self._next_try = 0.0
         self._standstill = Standstill()
         self._config = config
         self._client, self._reader = self._connect()
@@ -400,9 +401,26 @@ class KafkaConsumer(Consumer):
         try:
             self._client.list_topics(timeout=1)
         except KafkaException as error:
-            text = f"no Kafka broker answers at {self._address} ({kafka_error(error).str()})"
-            raise UnreachableError(text) from error
+            if not self._replace_unanswered():
+                text = f"no Kafka broker answers at {self._address} ({kafka_error(error).str()})"
+                raise UnreachableError(text) from error
         self._down_since = None
+
+    def _replace_unanswered(self) -> bool:
+        """Read on with a new client if it gets a response; return whether it does: librdkafka may miss that brokers are back."""
+        now = monotonic()
+        if now < self._next_try:
+            return False
+        self._next_try = now + FETCH_CHECK_SECONDS
+        client, reader = self._connect()
+        try:
+            client.list_topics(timeout=ENDS_SECONDS)
+        except KafkaException:
+            _close_in_thread(client, reader)
+            return False
+        log.warning("the client gets no answer from %s, although a new one does; it is replaced", self._address)
+        self._replace(client, reader)
+        return True
 
 
 class Standstill:
