@@ -74,8 +74,9 @@ final class Stores {
     private <S extends org.apache.kafka.streams.processor.StateStore> Materialized<Object, Object, S> options(
             Materialized<Object, Object, S> start, Serde<Object> key, Serde<Object> value) {
         Materialized<Object, Object, S> store = start.withKeySerde(key).withValueSerde(value);
-        if (inMemory()) {
-            store = store.withStoreType(BuiltInDslStoreSuppliers.IN_MEMORY);
+        if (node.has("persistent")) {
+            // Also `true` says it: default.dsl.store may have the other kind.
+            store = store.withStoreType(inMemory() ? BuiltInDslStoreSuppliers.IN_MEMORY : BuiltInDslStoreSuppliers.ROCKS_DB);
         }
         if (node.has("type")) {
             store = store.withStoreType(
