@@ -65,6 +65,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             # Of Delta's own queries, which read a few rows each, compiling takes a third of the time.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            # What a session has for other jobs must not lose rows of this one.
+            "spark.sql.sources.partitionOverwriteMode": "dynamic",
+            "spark.sql.files.ignoreMissingFiles": "true",
         },
     }
     places = {"spark.jars": os.environ["JARS"], "spark.sql.warehouse.dir": str(folder / "warehouse")}
@@ -133,7 +136,7 @@ def test_windows(spark: Any, job: Any, table: str) -> None:
     assert rows(spark, table, columns) == [(1, "x", 0, 10), (1, "x", 10, 3), (2, "x", 0, 1)]
 
 
-def test_an_older_version_of_a_table(spark: Any, tmp_path: Path, table: str) -> None:
+def test_an_older_version_of_a_table_and_one_without_its_files(spark: Any, tmp_path: Path, table: str) -> None:
     (tmp_path / "topology.yaml").write_text(TOPOLOGY)
     spark.sql(f"CREATE TABLE {table} (id int, at timestamp) USING {FORMAT.name}")
     for number in (1, 2):
@@ -142,15 +145,20 @@ def test_an_older_version_of_a_table(spark: Any, tmp_path: Path, table: str) -> 
         version = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at LIMIT 1").collect()[0][0]
     else:
         version = 1
-    source = f"{table},value=id,key=id,timestamp=at,options.versionAsOf={version}"
-    inputs = {
-        "events": (parse_place(f"events={source}", "--input")[1],),
-        "changes": (write_lines(tmp_path / "changes", []),),
-    }
-    outputs = dict([parse_place(f"copies={tmp_path}/out", "--output")])
-    submit(load(tmp_path / "topology.yaml"), JobOptions(inputs, outputs), spark)
+
+    def run(out: str, options: str) -> None:
+        _, place = parse_place(f"events={table},value=id,key=id,timestamp=at{options}", "--input")
+        inputs = {"events": (place,), "changes": (write_lines(tmp_path / "changes", []),)}
+        outputs = dict([parse_place(f"copies={tmp_path}/{out}", "--output")])
+        submit(load(tmp_path / "topology.yaml"), JobOptions(inputs, outputs), spark)
+
+    run("out", f",options.versionAsOf={version}")
     written = [json.loads(line)["value"] for file in (tmp_path / "out").glob("part-*") for line in file.open()]
     assert written == [1]
+    for file in spark.table(table).inputFiles()[:1]:
+        Path(file.removeprefix("file:")).unlink()
+        with pytest.raises(StreamkitError, match=r"was deleted while the job read it|Failed to open input stream"):
+            run("other", "")
 
 
 @pytest.mark.skipif(FORMAT.name != "delta", reason="the reader of Avro is with the jars of Delta")
@@ -189,7 +197,9 @@ def test_columns_are_added_and_other_topics_have_the_bytes_of_the_log(spark: Any
 
 
 def test_replaced(spark: Any, job: Any, table: str) -> None:
-    spark.sql(f"CREATE TABLE {table} (key string, value string, timestamp timestamp) USING {FORMAT.name}")
+    spark.sql(
+        f"CREATE TABLE {table} (key string, value string, timestamp timestamp) USING {FORMAT.name} PARTITIONED BY (key)"
+    )
     spark.sql(f"INSERT INTO {table} VALUES ('a', '1', timestamp_seconds(1)), ('b', '2', timestamp_seconds(2))")
     job("changes", [("c", "3", 3), ("d", None, 4)], f"latest={table}", overwrite=True)
     assert rows(spark, table, "key, value") == [("c", "3")]
@@ -215,6 +225,10 @@ def test_partitions_and_order(spark: Any, job: Any, table: str) -> None:
         output = f"latest={table},format=delta,partition_by=key"
     job("changes", [("a", "2", 1), ("b", "1", 2)], output)
     assert rows(spark, table, "key, value") == [("a", "2"), ("b", "1")]
+    if FORMAT.name == "delta":
+        with pytest.raises(StreamkitError, match=r"key is '' in a row, which a partition can't represent"):
+            job("changes", [("", "3", 3), ("b", "4", 4)], output)
+        assert rows(spark, table, "key, value") == [("a", "2"), ("b", "1")]
     described = [tuple(row)[:2] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()]
     if FORMAT.name == "delta":
         assert described[described.index(("# Partition Information", "")) + 2][0] == "key"
@@ -225,10 +239,10 @@ def test_partitions_and_order(spark: Any, job: Any, table: str) -> None:
 
 
 def test_refused_before_anything_is_written(spark: Any, job: Any, table: str, tmp_path: Path) -> None:
-    def refused(words: str, output: str, topic: str = "changes", records: Any = (("a", "1", 1),)) -> None:
+    def refused(words: str, output: str, other: str = f"copies={table}_first,key=string,value=string") -> None:
         # The outputs before it would be written first.
         with pytest.raises(StreamkitError, match=words) as caught:
-            job(topic, list(records), f"copies={table}_first,key=string,value=string", output)
+            job("changes", [("a", "1", 1)], other, output)
         assert "\n" not in str(caught.value)
         assert not spark.catalog.tableExists(f"{table}_first")
 
@@ -239,9 +253,20 @@ def test_refused_before_anything_is_written(spark: Any, job: Any, table: str, tm
     refused("has a column mine that must not be null.*DROP NOT NULL", f"latest={table}_strict")
     spark.sql(f"CREATE TABLE {table}_owned (key string) {using} TBLPROPERTIES ('streamkit.checkpoint' = 'x')")
     refused("belongs to another job", f"latest={table}_owned")
+    if FORMAT.name == "delta":
+        refused("there is no database spark_catalog.sea: CREATE DATABASE", "latest=spark_catalog.sea.t,format=delta")
+        spark.sql(f"CREATE TABLE {table}_placed (key string) {using} LOCATION '{tmp_path}/placed'")
+        refused(
+            "is the same table", f"latest={table}_placed", other=f"copies={tmp_path}/placed,format=delta,key=string"
+        )
     refused("Spark has no catalog sea, which sea.db.latest names", "latest=sea.db.latest")
     spark.createDataFrame([("a",)], "key string").createOrReplaceTempView("seen")
     refused("it is a table of no format", "latest=seen,format=table")
+    *names, first = f"{table}_first".split(".")
+    refused(
+        f"latest={names[0]}.`{names[1]}`.{first}: --output copies={table}_first is the same table",
+        f"latest={names[0]}.`{names[1]}`.{first},format={FORMAT.name},mode=append",
+    )
     refused("copies is a stream: mode=append", f"copies={table}_new,mode=merge")
     refused("of type map<string,int>.*does not compare", f"counts={table}_new,key=map<string,int>")
     (tmp_path / "full").mkdir()

@@ -573,6 +573,16 @@ def test_an_overwrite_keeps_no_folder(spark: Any, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").glob("value_kind=*")] == ["value_kind=b"]
 
 
+@pytest.mark.parametrize("kind", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_a_folder_cannot_represent(kind: str, spark: Any, tmp_path: Path) -> None:
+    settings = "format=parquet,value=kind string,partition_by=value_kind"
+    with pytest.raises(
+        StreamkitError, match=rf"--output rows=.*/out: value_kind is '{kind}' in a row, which a partition"
+    ):
+        written(spark, tmp_path, [{"row": {"kind": "a"}}, {"row": {"kind": kind}}], f"rows={{}},{settings}")
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+
+
 def test_folders_by_days_and_the_order_of_rows(spark: Any, tmp_path: Path) -> None:
     rows = [{"row": {"n": n, "at": f"2026-01-0{1 + n // 3}T23:30:00Z", "kind": "ab"[n % 2]}} for n in range(6)]
     types = "value=n int,at timestamp,kind string,partition_by=day(value_at),value_kind,sort_by=value_n"

@@ -47,6 +47,8 @@ _USUAL = {
 }
 """The values of settings that a query needs: an object of which it reads some fields only is null as in a file, `timestamp` is an
 instant, and a quoted name is itself."""
+_COMPLETE = {f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")}
+"""Settings that no user overrides: Delta takes them from the session alone, and would leave out files that it can't read."""
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -108,8 +110,7 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
         found["spark.submit.pyFiles"] = ",".join(cluster.py_files)
     if cluster.archives:
         found["spark.archives"] = ",".join(cluster.archives)
-    found.update(cluster.settings)
-    return found
+    return {**found, **cluster.settings, **_COMPLETE}
 
 
 def _quiet_file() -> str:

@@ -17,6 +17,7 @@ from streamkit.runtime.spark.rows.file_system import FileSystem, escaped, join
 from streamkit.runtime.spark.tables.table_target import (
     OWNER,
     TableTarget,
+    check_distinct,
     check_target,
     missing,
     properties_of,
@@ -218,6 +219,7 @@ def check_tables(spark: SparkSession, manifest: Manifest, targets: Mapping[str, 
                 f"this one has mode={target.mode} and {_keys(target.keys)}; begin with a new checkpoint and a new output"
             )
         _check_history(spark, target, manifest, exists)
+    check_distinct(spark, targets.values())
 
 
 def _keys(names: tuple[str, ...]) -> str:
@@ -245,6 +247,7 @@ def settle_tables(
 
     The history of a table tells whether it has the run, so that no run is written twice.
     """
+    settled: list[TableTarget] = []
     for topic, output in manifest.outputs.items():
         if output.table is None:
             continue
@@ -253,6 +256,9 @@ def settle_tables(
         if not checkpoint.files.exists(waiting):
             continue
         target = _target(topic, output, output.table)
+        settled.append(target)
+        # Two names may only now turn out to be one table: it exists.
+        check_distinct(spark, settled)
         exists = schema_of(spark, sql_name(spark, target)) is not None
         if not exists and last.run > output.table.since:
             raise missing(target, "there is no such table")

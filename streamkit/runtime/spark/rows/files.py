@@ -779,7 +779,8 @@ def write_files(
     else:
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
     options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
-    arranged(rows, place).mode(mode).options(**options).format(place.format).save(place.path)
+    shown = f"--output {place.path if layout is None else layout.place}"
+    arranged(rows, place, shown).mode(mode).options(**options).format(place.format).save(place.path)
 
 
 @mark_errors

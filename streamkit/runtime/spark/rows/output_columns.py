@@ -593,6 +593,8 @@ __all__ = ["LOG_TYPES", "WHOLE_NUMBERS", "OutputLayout", "layout_of", "ticked", 
 
 _AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}
 """The number of characters that follow the year, the month or the day in a date."""
+_NULL_FOLDERS = ("", "__HIVE_DEFAULT_PARTITION__")
+"""The texts that are null as names of folders."""
 _NESTED = ("struct<", "array<", "map<", "binary")
 
 
@@ -622,10 +624,28 @@ def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
             )
 
 
-def arranged(rows: DataFrame, place: Place) -> DataFrameWriter:
-    """Return a writer that writes rows in the folders and the order of an output."""
+def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame:
+    """Return rows that fail at a text for which a folder has no name: Spark would read it as null."""
+    from pyspark.sql import functions as sf
+
+    for name in names:
+        if rows.schema[name].dataType.simpleString() == "string":
+            column = sf.col(ticked(name))
+            refusal = sf.concat(
+                sf.lit(f"{shown}: {name} is '"),
+                column,
+                sf.lit(f"' in a row, which a partition can't represent: leave {name} out of the partitions"),
+            )
+            failing = sf.when(column.isin(*_NULL_FOLDERS), sf.raise_error(refusal).cast("string"))
+            rows = rows.withColumn(name, failing.otherwise(column))
+    return rows
+
+
+def arranged(rows: DataFrame, place: Place, shown: str) -> DataFrameWriter:
+    """Return a writer that writes rows in the folders and the order of an output. shown: the output in messages."""
     layout = place.layout
     folders = [(_folder(each), each) for each in layout.partition_by]
+    rows = with_folders(rows, [name for name, each in folders if not each.kind], shown)
     for name, each in folders:
         if each.kind:
             rows = rows.withColumn(name, _time(each, rows.schema[each.column].dataType.simpleString()))

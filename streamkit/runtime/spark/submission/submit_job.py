@@ -57,7 +57,7 @@ from streamkit.runtime.spark.sql.sources import InputColumns, columns_of_files
 from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.stage_plan import Stage, has_routes, matching, patterns, topics_read, written_topics
 from streamkit.runtime.spark.submission.topic_difference import Difference, compare
-from streamkit.runtime.spark.tables.table_target import TableTarget, check_target, targets_of
+from streamkit.runtime.spark.tables.table_target import TableTarget, check_distinct, check_target, targets_of
 from streamkit.runtime.spark.tables.table_writing import rows_for, write_table
 from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows
@@ -351,13 +351,14 @@ def _folder(place: Place) -> str:
     return (path if "://" in path else os.path.realpath(path)).rstrip("/") + "/"
 
 
-def _check_outputs(spark: SparkSession, options: JobOptions, tables: Iterable[TableTarget]) -> None:
+def _check_outputs(spark: SparkSession, options: JobOptions, tables: Collection[TableTarget]) -> None:
     """Raise TransportError for outputs that exist, in any file system of Spark; Spark Connect gives no access to it.
 
     Raises UsageError for tables that can't take the rows.
     """
     for target in tables:
         check_target(spark, target)
+    check_distinct(spark, tables)
     if options.overwrite or classic_context(spark) is None:
         return
     files = FileSystem(spark)

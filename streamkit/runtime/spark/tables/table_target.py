@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 from zlib import crc32
@@ -24,6 +24,7 @@ from streamkit.runtime.spark.job_options import (
 )
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, WHOLE_NUMBERS, OutputLayout, ticked
+from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.spark_session import classic_context, package_of, without_error_log
 from streamkit.runtime.spark.stage_plan import table_topics
 
@@ -147,11 +148,48 @@ def schema_of(spark: SparkSession, name: str) -> StructType | None:
 
 def provider_of(spark: SparkSession, target: TableTarget, name: str) -> str:
     """Return the format of a table that exists. Raises UsageError for one that is neither of Iceberg nor of Delta."""
-    details = {row["col_name"]: row["data_type"] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()}
-    found = str(details.get("Provider", "no format")).lower()
+    found = str(_details(spark, name).get("Provider", "no format")).lower()
     if found not in _PROVIDERS:
         raise UsageError(f"{target.shown}: it is a table of {found}; outputs are tables of {' or '.join(_PROVIDERS)}")
     return found
+
+
+def _details(spark: SparkSession, name: str) -> dict[str, str]:
+    return {row["col_name"]: row["data_type"] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()}
+
+
+def location_of(spark: SparkSession, target: TableTarget) -> str | None:
+    """Return where the files of a table are; None if it does not exist, or its catalog does not tell."""
+    name = sql_name(spark, target)
+    if schema_of(spark, name) is None:
+        return same_path(os.path.abspath(target.path)) if target.is_path and "://" not in target.path else None
+    found = _details(spark, name).get("Location")
+    return found and same_path(found).rstrip("/")
+
+
+def check_distinct(spark: SparkSession, targets: Collection[TableTarget]) -> None:
+    """Raise UsageError for outputs that are one table under several names.
+
+    One would replace rows of another, and a run that has written one of them would count as written for the other.
+    """
+    found: dict[str, TableTarget] = {}
+    for target in targets if len(targets) > 1 else ():
+        named = None if target.is_path else _full_name(spark, target.path)
+        for same in {named, location_of(spark, target)} - {None}:
+            other = found.setdefault(str(same), target)
+            if other is not target:
+                raise UsageError(f"{target.shown}: {other.shown} is the same table; give each output its own")
+
+
+def _full_name(spark: SparkSession, path: str) -> str:
+    """Return a name with its catalog and database, in lower case: not all catalogs tell names apart that differ in case."""
+    parts = [part.strip("`") for part in path.split(".")]
+    is_catalog = parts[0] == _OWN_CATALOG or bool(spark.conf.get(f"spark.sql.catalog.{parts[0]}", ""))
+    if len(parts) == 1:
+        parts.insert(0, spark.catalog.currentDatabase())
+    if len(parts) < _PARTS_WITH_CATALOG and not is_catalog:
+        parts.insert(0, spark.catalog.currentCatalog())
+    return ".".join(parts).lower()
 
 
 def provider_of_new(spark: SparkSession, target: TableTarget) -> str:
@@ -200,6 +238,7 @@ def check_target(spark: SparkSession, target: TableTarget, owner: str | None = N
     name = sql_name(spark, target)
     schema = schema_of(spark, name)
     if schema is None:
+        _check_database(spark, target)
         _check_arranged(spark, target, provider_of_new(spark, target))
         _check_path(spark, target)
         return False
@@ -207,6 +246,15 @@ def check_target(spark: SparkSession, target: TableTarget, owner: str | None = N
     _check_columns(target, schema)
     check_owner(spark, target, name, owner)
     return True
+
+
+def _check_database(spark: SparkSession, target: TableTarget) -> None:
+    """Raise UsageError for a new table in a database that Spark's own catalog does not have; others may create it."""
+    *before, _ = _full_name(spark, target.path).split(".")
+    if target.is_path or before[0] != _OWN_CATALOG or spark.catalog.databaseExists(".".join(before)):
+        return
+    database = ".".join(before)
+    raise UsageError(f"{target.shown}: there is no database {database}: CREATE DATABASE {database}")
 
 
 def _check_arranged(spark: SparkSession, target: TableTarget, provider: str) -> None:
@@ -264,6 +312,18 @@ def _refuse_column(target: TableTarget, name: str, has: str, expected: str) -> N
         f"{target.shown}: column {name} is of type {has} in the table, and the job writes {expected}; {cure}change "
         f"the table: ALTER TABLE {target.path} ALTER COLUMN {name} TYPE {expected}, where its format can do that"
     )
+
+
+def folder_columns(spark: SparkSession, target: TableTarget) -> list[str]:
+    """Return the columns whose values name folders in a table; those of Iceberg do not depend on the names."""
+    name = sql_name(spark, target)
+    exists = schema_of(spark, name) is not None
+    if (provider_of(spark, target, name) if exists else provider_of_new(spark, target)) != DELTA:
+        return []
+    if not exists:
+        return [each.column for each in target.partition_by]
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").select("partitionColumns").collect()
+    return [each for each in target.types if each.lower() in {name.lower() for name in detail[0]}]
 
 
 def plain_type(ddl: str) -> str:

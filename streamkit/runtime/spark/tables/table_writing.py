@@ -11,13 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.runtime.spark.job_options import APPEND, DELTA, ICEBERG, MERGE, OVERWRITE
-from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked, write_columns
+from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked, with_folders, write_columns
 from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.tables.table_target import (
     JOB,
     OWNER,
     TableTarget,
     check_owner,
+    folder_columns,
     properties_of,
     provider_of,
     provider_of_new,
@@ -39,6 +40,8 @@ _STAGING = "write.wap.enabled"
 _STAGED = "wap.id"
 """Iceberg's properties for staged rows: one enables staging in a table, the other is the id under which rows are published once."""
 _DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_REPLACED = {"spark.sql.sources.partitionOverwriteMode": "static"}
+"""Delta would keep the partitions for which there are no new rows."""
 _PUBLISHED = ("DuplicateWAPCommitException", "CherrypickAncestorCommitException")
 """Iceberg's errors for staged rows that are already in the table."""
 _DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -64,7 +67,15 @@ class Stamp:
 
 
 def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
-    """Convert rows of the log into rows of a table. To merge by key, keep the last record of each key and add the column `deleted`."""
+    """Convert rows of the log into rows of a table. To merge by key, keep the last record of each key and add the column `deleted`.
+
+    The rows fail at a text that the table's partitions can't represent.
+    """
+    rows = _rows_for(frame, plan, target, layout)
+    return with_folders(rows, folder_columns(frame.sparkSession, target), target.shown)
+
+
+def _rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
@@ -92,7 +103,7 @@ def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp
         return
     columns = [each for each in rows.columns if each in target.types]
     staged = stamp if _is_staged(target, provider) else None
-    with _view(rows) as view, _settings(spark, _stamps(provider, stamp, staged)):
+    with _view(rows) as view, _settings(spark, _REPLACED | _stamps(provider, stamp, staged)):
         if target.mode == MERGE:
             spark.sql(_merge(name, view, target.keys, columns))
         elif target.mode == OVERWRITE:
