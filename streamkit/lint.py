@@ -112,15 +112,32 @@ def _walk(value: object) -> Iterator[object]:
     """Yield a value and everything inside it that comes from the file."""
     yield value
     inner: Iterable[object] = ()
-    if hasattr(value, "__dataclass_fields__"):
-        inner = [getattr(value, name) for name in value.__dataclass_fields__ if "position" not in name]
-    elif isinstance(value, Mapping):
+    if isinstance(value, Expression):
+        inner = value.links  # the rest is what the expression has been translated to
+    elif hasattr(value, "__dataclass_fields__"):
+        inner = [getattr(value, name) for name in _parts_of(type(value))]
+    elif isinstance(value, dict):
         inner = value.values()
     elif isinstance(value, tuple | list | frozenset):
         inner = value
+    elif isinstance(value, Mapping):
+        inner = value.values()
     for each in inner:
-        if not isinstance(each, str | bytes | int | float | None):
+        if not isinstance(each, _PLAIN):
             yield from _walk(each)
+
+
+_PLAIN = (str, bytes, int, float, type(None))
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+"""The fields of dataclasses, without positions."""
+
+
+def _parts_of(kind: type) -> tuple[str, ...]:
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(name for name in kind.__dataclass_fields__ if "position" not in name)  # type: ignore[attr-defined]
+    return _FIELDS[kind]
 
 
 # Rules about definitions that no part of the file uses.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -13,6 +14,9 @@ from streamkit.editor.texts import Text
 Analyse = Callable[[Text, Callable[[], bool]], Analysis | None]
 Done = Callable[[Analysis], None]
 logger = logging.getLogger(__name__)
+_IDLE_S = 0.5
+_MOST_GARBAGE = 10
+"""Analyses whose garbage may wait for a pause."""
 
 
 class Worker:
@@ -25,6 +29,7 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: dict[str, tuple[Text, float]] = {}
         """By file: its newest text, and when its analysis may begin (monotonic clock)."""
+        self._uncollected = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="analysis", daemon=True)
         self._thread.start()
@@ -60,6 +65,15 @@ class Worker:
                 self._changed.wait(None if text is None else remaining)
         return None
 
+    def _collect(self) -> None:
+        """Collect garbage in a pause: automatically, it would come while an analysis makes its many objects."""
+        self._uncollected += 1
+        with self._changed:
+            goes_on = self._changed.wait_for(lambda: self._waiting or self._is_closed, _IDLE_S)
+        if not goes_on or self._uncollected >= _MOST_GARBAGE:
+            gc.collect()
+            self._uncollected = 0
+
     def _run(self) -> None:
         while (text := self._next()) is not None:
             newest = text
@@ -74,3 +88,4 @@ class Worker:
             except Exception:
                 # One text must not end the analysis of all later ones.
                 logger.exception("the analysis of %s failed", text.file)
+            self._collect()

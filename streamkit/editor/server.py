@@ -350,9 +350,9 @@ class Arguments:
 def prepare_for_two_threads() -> None:
     """Let answers wait less for the thread that analyses files, and this thread less for the collection of garbage."""
     sys.setswitchinterval(0.001)
-    # An analysis makes many objects, nearly all of which live as long as it does.
+    # An analysis makes many objects, nearly all of which live as long as it does; its thread collects them in pauses.
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.disable()
 
 
 def serve(env_file: str | None = None) -> None:

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from streamkit import expressions, serdes
@@ -151,7 +152,12 @@ def _check_default(reader: Reader, step: Step) -> None:
 
 
 def _has_branches(reader: Reader, step: Step) -> bool:
-    return any(isinstance(option.kind, fields.Branches) for option in reader.operators[step.operator].fields)
+    return _makes_branches(reader.operators[step.operator])
+
+
+@cache
+def _makes_branches(operator: StepDeclaration) -> bool:
+    return any(isinstance(option.kind, fields.Branches) for option in operator.fields)
 
 
 def _step(reader: Reader, node: Node, index: int) -> Step | Bad:

@@ -59,19 +59,20 @@ def _init(self: DataclassInstance, *args: object, **given: object) -> None:
         if name in given:
             raise TypeError(f"{type(self).__name__} got two values for {name}")
         given[name] = value
-    values = {}
-    for name, each in fields.items():
-        if name in given:
-            values[name] = given.pop(name)
-        elif each.default_factory is not MISSING:
-            values[name] = each.default_factory()
-        elif each.default is not MISSING:
-            values[name] = each.default
-        else:
-            raise TypeError(f"{type(self).__name__} needs {name}")
-    if given:
-        raise TypeError(f"{type(self).__name__} has no {', '.join(given)}")
-    self.__dict__.update(values)
+    if not given.keys() <= fields.keys():
+        raise TypeError(f"{type(self).__name__} has no {', '.join(given.keys() - fields.keys())}")
+    values = self.__dict__
+    values.update(given)
+    if len(given) < len(fields):
+        for name, each in fields.items():
+            if name in given:
+                continue
+            if each.default_factory is not MISSING:
+                values[name] = each.default_factory()
+            elif each.default is not MISSING:
+                values[name] = each.default
+            else:
+                raise TypeError(f"{type(self).__name__} needs {name}")
 
 
 def _compared(self: DataclassInstance) -> tuple[object, ...]:
