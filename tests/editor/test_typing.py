@@ -12,6 +12,7 @@ from pygls.exceptions import JsonRpcException
 
 from tests.bench.editor import text_of
 from tests.editor.client import Client
+from tests.editor.recording import PAGE, recorded
 
 FRAUD = Path(__file__).parents[2] / "topologies" / "fraud-detection" / "topology.yaml"
 PAIRS = {"{": "}", "[": "]", "(": ")", "'": "'", '"': '"'}
@@ -67,6 +68,10 @@ def test_the_fraud_example_is_typed_from_nothing(client: Client, tmp_path: Path)
         ask_everything(client, uri, typed, offset)
     client.change(uri, text)
     assert client.problems(uri) == []
+
+
+def test_the_recording_of_the_fraud_example_is_what_the_server_answers() -> None:
+    assert PAGE.read_text(encoding="utf-8") == recorded()
 
 
 def test_a_file_in_another_encoding_is_a_mistake_until_it_is_saved_as_utf_8(client: Client, tmp_path: Path) -> None:
