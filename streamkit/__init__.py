@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamkit.api.application import Application as Application
     from streamkit.api.application import Store as Store
-    from streamkit.api.function_processor import processor as processor
     from streamkit.api.protocols import BatchFunction as BatchFunction
     from streamkit.api.protocols import BatchProcessor as BatchProcessor
     from streamkit.api.protocols import KeyValueStore as KeyValueStore
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from streamkit.api.protocols import Transformer as Transformer
     from streamkit.api.protocols import VersionedStore as VersionedStore
     from streamkit.api.protocols import WindowStore as WindowStore
+    from streamkit.api.protocols import processor as processor
     from streamkit.api.topology import Topology as Topology
     from streamkit.api.topology import load as load
     from streamkit.api.topology_driver import TopologyDriver as TopologyDriver
@@ -85,14 +85,13 @@ _NAMES = {
             "Serde",
             "SessionStore",
         ),
-        *("Timer", "Transformer", "VersionedStore", "WindowStore"),
+        *("Timer", "Transformer", "VersionedStore", "WindowStore", "processor"),
     ),
     "streamkit.api.topology": ("Topology", "load"),
     "streamkit.errors": (
         *("ConfigError", "DeserializationError", "Position", "Problem", "ProcessingError", "QueryError", "SerdeError"),
         *("RetriableError", "StateError", "StreamkitError", "TopologyError", "TransportError", "UsageError"),
     ),
-    "streamkit.api.function_processor": ("processor",),
     "streamkit.record": ("Record", "WindowedKey"),
     "streamkit.spec.recorded_calls": ("Branch", "call"),
     "streamkit.spec.streams": (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamkit.api.function_processor import FunctionProcessor, ProcessorDecorator
+from streamkit.api.protocols import FunctionProcessor, ProcessorDecorator
 from streamkit.errors import ConfigError, Position, Problem, TopologyError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.spec.call_places import calling_place, plain_name

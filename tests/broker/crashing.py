@@ -30,8 +30,7 @@ from streamkit.runtime.execution.task import Expiry, Task
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.local_task import LocalTask
-from streamkit.runtime.local.restore import Changelog
-from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.restore import Changelog, RestoreProgress
 from streamkit.runtime.local.task_manager import TaskManager
 from streamkit.runtime.operations.opening import open_log
 from streamkit.state.engines.leveldb import LevelMap

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from streamkit.http.http_server import HttpServer
+from streamkit.http.endpoint_app import HttpServer
 from streamkit.plan import load
 from tests.browser.accessibility import severe
 from tests.browser.chromium import Browser

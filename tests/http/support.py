@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from streamkit.config import Config
-from streamkit.http.http_server import HttpServer
+from streamkit.http.endpoint_app import HttpServer
 from streamkit.plan import load
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamkit.config import Config
 from streamkit.http import acceptor, endpoint_app, http_server
 from streamkit.http.acceptor import BODY_BYTES, HEAD_BYTES, Acceptor, Limits, Traffic
-from streamkit.http.http_server import HttpServer
+from streamkit.http.endpoint_app import HttpServer
 from streamkit.http.json_client import JsonClient
 from streamkit.http.service import Peers
 from streamkit.plan import load

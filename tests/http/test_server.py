@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamkit.errors import ConfigError, ProcessingError, UsageError
-from streamkit.http.http_server import HttpServer, parse_address
+from streamkit.http.endpoint_app import HttpServer, parse_address
 from streamkit.plan import load
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport

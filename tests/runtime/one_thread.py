@@ -9,7 +9,7 @@ import pytest
 from streamkit.plan.model import Plan
 from streamkit.record import TaskId
 from streamkit.runtime.local.client import Application
-from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.restore import RestoreProgress
 from streamkit.runtime.local.stream_thread import StreamThread
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import Transport

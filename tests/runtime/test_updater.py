@@ -16,8 +16,7 @@ from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local import status_model
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.local_task import RUNNING
-from streamkit.runtime.local.restore import Changelog
-from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.restore import Changelog, RestoreProgress
 from streamkit.state.directory import read_checkpoint
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.broker.support import until

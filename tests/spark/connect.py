@@ -22,7 +22,7 @@ from streamkit.runtime.spark.job_options import JobOptions, parse_place
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission import job_progress
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.ship import ship
+from streamkit.runtime.spark.submission.request import ship
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.broker.support import until
 from tests.spark.support import SETTINGS, write_lines

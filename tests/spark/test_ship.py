@@ -11,7 +11,7 @@ import pytest
 from streamkit import distribution
 from streamkit.errors import UsageError
 from streamkit.plan import load
-from streamkit.runtime.spark.submission.ship import contents_of, ship, zip_package
+from streamkit.runtime.spark.submission.request import contents_of, ship, zip_package
 
 PACKAGE = Path(distribution.__file__).parent
 _IMPORT = """\

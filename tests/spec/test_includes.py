@@ -12,7 +12,7 @@ from streamkit import lint
 from streamkit.errors import TopologyError, UsageError
 from streamkit.plan import build, load
 from streamkit.runtime.driver import run_case
-from streamkit.runtime.spark.submission.ship import contents_of, module_folders
+from streamkit.runtime.spark.submission.request import contents_of, module_folders
 from streamkit.spec import load as load_model
 
 MAIN = """streamkit: 1

@@ -283,7 +283,7 @@ def _take_steps(evolution: Evolution, stores: NewStores, cluster: Cluster, wait:
     """Take the steps that are possible now; return whether all are done."""
     from streamkit.runtime.spark.spark_session import open_session
     from streamkit.runtime.spark.submission.job_progress import show_progress
-    from streamkit.runtime.spark.submission.ship import ship
+    from streamkit.runtime.spark.submission.request import ship
 
     evolution.begin(stores)
     spark = open_session(cluster, f"streamkit {stores.plan.application}")

@@ -38,8 +38,7 @@ from streamkit_cli.tables import count, eta
 
 if TYPE_CHECKING:
     from streamkit.config import Config
-    from streamkit.http.endpoint_app import Served
-    from streamkit.http.http_server import HttpServer
+    from streamkit.http.endpoint_app import HttpServer, Served
     from streamkit.plan.model import Plan
     from streamkit.runtime.local.client import Application
     from streamkit.runtime.local.status_model import ApplicationStatus
@@ -333,7 +332,7 @@ def _port_of(http: str | None, number: int) -> str | None:
     """Return the address of one application's server: the overview's address, with `number` added to the port."""
     if http is None:
         return None
-    from streamkit.http.http_server import parse_address
+    from streamkit.http.endpoint_app import parse_address
 
     host, port = parse_address(http)
     if port + number > 65535:
@@ -566,7 +565,7 @@ class HttpOptions(NamedTuple):
                 if value is not None:
                     raise UsageError(f"{option} needs --http")
             return None
-        from streamkit.http.http_server import HttpServer, parse_address
+        from streamkit.http.endpoint_app import HttpServer, parse_address
 
         return HttpServer(*parse_address(self.address), read_token(self.token_file), self.hosts)
 

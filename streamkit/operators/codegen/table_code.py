@@ -1,10 +1,10 @@
-"""Generates code for several operators: putting and forwarding a table's value, and looking up tables."""
+"""Generates code for several operators: storing, forwarding and looking up values of tables, and calls of Python functions."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from streamkit import serdes
 from streamkit.code import (
@@ -31,8 +31,10 @@ from streamkit.code import (
 )
 from streamkit.expressions import Expression, load_callable
 from streamkit.metrics import DropReason
-from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, RecordVariables, Slot
-from streamkit.operators.core.parsed_values import CallRef
+from streamkit.operators.codegen.code_writer import Changes, CodeWriter, Node, Processor, RecordVariables, Slot
+from streamkit.operators.core.frozen import frozen
+from streamkit.operators.core.operator import BuildError
+from streamkit.operators.core.parsed_values import BatchCall, CallRef, Step
 from streamkit.operators.core.value_getters import (
     DerivedGetter,
     FilterGetter,
@@ -50,7 +52,6 @@ from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
 if TYPE_CHECKING:
     from streamkit.state.stores.session_store import SessionStore
     from streamkit.state.stores.window_store import WindowStore
-
 
 ABSENT = Slot(NONE)
 """An absent value."""
@@ -338,3 +339,68 @@ class SessionLookup:
         end, start = _TWO_LONGS.unpack(key[-16:])
         value = self._fetch(key[:-16], start, end)
         return None if value is None else (value, end)
+
+
+# Generates the code of steps whose Python functions take lists of records (`batch`).
+
+
+MODULE = "batch_calls"
+
+
+@frozen
+class BatchProcessor(Processor):
+    """Holds records back until a batch is complete or the run ends, and calls a function with all of them.
+
+    kernel: the step's class at run time.
+    """
+
+    call: BatchCall
+    kernel: str
+    stores: tuple[str, ...] = ()
+
+    needs_context: ClassVar[bool] = True
+    holds_records: ClassVar[bool] = True
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        target = gen.name_of(load_callable(self.call.call), "user")
+        context = emit_context(gen, node, self.stores)
+        # Not if other nodes write to the same topics or stores: the order of records must not depend on batches.
+        size = 0 if gen.mixes_order(node) else self.call.size
+        batches = call(gen.kernel(MODULE, "Batches"), literal(size), literal(self.call.form))
+        made = call(gen.kernel(MODULE, self.kernel), target, context, batches, gen.replays(), emit_steps(gen, node))
+        emit_holding_step(gen, node, made)
+
+
+def refuse_batch(step: Step, option: str) -> None:
+    """Raise BuildError if a step on a table has a function over batches, because a table's change also has an old value."""
+    if isinstance(step.options[option], BatchCall):
+        raise BuildError(step.at(option), f"{step.operator}: `batch` is for streams; this step's upstream is a table")
+
+
+def emit_context(gen: CodeWriter, node: Node, stores: tuple[str, ...]) -> Code:
+    """Return the piece that creates the context of the user's code."""
+    # Before the function that forwards to all children, because functions are written in the order in which they are requested.
+    children = mapping_of({name: gen.child_function(name) for name in node.children})
+    forward = gen.forward_function(node, False)
+    connected = connected_stores(gen, stores)
+    return call(gen.kernel(MODULE, "BatchContext"), RT, gen.index(node), connected, forward, children)
+
+
+def emit_steps(gen: CodeWriter, node: Node) -> Code:
+    """Return the piece with the node's properties that a holding step needs: its index, and its functions to forward and to fail."""
+    return tuple_of(gen.index(node), gen.forward_function(node, False), symbol("fail"))
+
+
+def emit_holding_step(gen: CodeWriter, node: Node, made: Code, by: Expression | None = None) -> None:
+    """Write the call that passes the current record to a step that holds it back. made: the piece that creates the step.
+
+    by: the expression for the function's argument, by default key and value.
+    """
+    step = gen.instance(("holding", node.name), "p", made)
+    gen.on_lifecycle("init", node, call("initialise", gen.index(node), attribute(step, "init")))
+    gen.on_lifecycle("close", node, method(step, "close"))
+    with gen.guard(node):
+        record = gen.record
+        key, value = gen.object_of(record.key), gen.object_of(record.value)
+        argument = value if by is None else gen.expr(by)
+        gen.do(method(step, "add", key, value, record.time, record.context, argument))

@@ -13,8 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from streamkit.changes.marks import check_marks, write_marks
-from streamkit.changes.of_log import records_of, unknown_changelogs
+from streamkit.changes.of_log import check_marks, records_of, unknown_changelogs, write_marks
 from streamkit.config.application_config import STREAMS
 from streamkit.errors import (
     ConfigError,
@@ -34,7 +33,7 @@ from streamkit.runtime.local.instance_status import StatusReader
 from streamkit.runtime.local.internal_topics import TopicsOnLog, TopicWatch, changelogs_of, prepare
 from streamkit.runtime.local.queries import InstanceMetadataReader, LocalStores
 from streamkit.runtime.local.rebalance_listener import RebalanceListener
-from streamkit.runtime.local.restore_progress import RestoreListener
+from streamkit.runtime.local.restore import RestoreListener
 from streamkit.runtime.local.setup import Settings, Shared, StopRequestedError, log_warnings, state_directory
 from streamkit.runtime.local.signal_handlers import catch_signals
 from streamkit.runtime.local.states import ClientState, ThreadState, check_transition, client_state

@@ -24,7 +24,7 @@ from streamkit.runtime.local.global_thread import GlobalThread
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.local_task import sums_on_disk
 from streamkit.runtime.local.rebalance_listener import Rebalance, RebalanceListener
-from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.restore import RestoreProgress
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import ClientState, ThreadState
 from streamkit.runtime.local.stream_thread import StreamThread, Threads

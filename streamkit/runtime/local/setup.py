@@ -29,7 +29,7 @@ from streamkit.transport.log_interface import Transport
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.coordinator import Coordinator
-    from streamkit.runtime.local.restore_progress import Event, RestoreProgress
+    from streamkit.runtime.local.restore import Event, RestoreProgress
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,15 @@ from streamkit.errors import (
 from streamkit.record import RecordBatch, TaskId, TopicPartition
 from streamkit.runtime.execution.dead_letters import one_line
 from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
-from streamkit.runtime.local.restore import BATCH, Changelog, describe_lost, log_restored
-from streamkit.runtime.local.restore_progress import Event, RestoreProgress, progress_of
+from streamkit.runtime.local.restore import (
+    BATCH,
+    Changelog,
+    Event,
+    RestoreProgress,
+    describe_lost,
+    log_restored,
+    progress_of,
+)
 from streamkit.runtime.local.setup import Shared
 from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import EARLIEST, LATEST, CommittedOffset, Consumer
@@ -136,7 +143,7 @@ class StateUpdater:
         with self._lock:
             tasks = list(self._tasks.values())
         return [
-            progress_of(task, changelog)
+            progress_of(task.name, task.active, changelog)
             for task in tasks
             for changelog in task.changelogs
             if changelog.start is not None
@@ -427,7 +434,7 @@ class StateUpdater:
         if listener is not None:
             for changelog in task.changelogs if changelogs is None else changelogs:
                 try:
-                    listener(event, progress_of(task, changelog))
+                    listener(event, progress_of(task.name, task.active, changelog))
                 except Exception as error:
                     log.error("%s: the restore listener failed: %s", self.name, one_line(str(error)))
 

@@ -26,8 +26,7 @@ from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.committer import Committer
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
-from streamkit.runtime.local.restore import describe_lost
-from streamkit.runtime.local.restore_progress import RestoreProgress
+from streamkit.runtime.local.restore import RestoreProgress, describe_lost
 from streamkit.runtime.local.setup import Settings, Shared
 from streamkit.runtime.local.stage_times import COMMIT, StageTimes
 from streamkit.runtime.local.state_updater import StateUpdater, reset_positions

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
 from streamkit.state.definitions import BytesMap
-from streamkit.state.engines.committed import CommittedMap, bytes_of
-from streamkit.state.engines.memory import KeyOrder
+from streamkit.state.engines.memory import CommittedMap, KeyOrder, bytes_of
 from streamkit.state.layouts import pack_int, unpack_int
 
 METADATA_KEY = b"\xff" * 16 + b"streamkit"

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from streamkit.code import Code, call, literal, symbol, tuple_of
 from streamkit.expressions import Expression, load_callable
-from streamkit.operators.codegen.batch_code import emit_context, emit_holding_step
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot, record_of_parameters
-from streamkit.operators.codegen.table_code import RT
+from streamkit.operators.codegen.table_code import RT, emit_context, emit_holding_step
 from streamkit.operators.core.fields import (
     NAME,
     STREAM_NAMES,

@@ -9,9 +9,15 @@ from streamkit.code import NONE, Code, attribute, call, literal, mapping_of, met
 from streamkit.errors import Problem
 from streamkit.expressions import load_callable
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
-from streamkit.operators.codegen.table_code import RT, connected_stores, emit_get_value, emit_put, emit_transformer
+from streamkit.operators.codegen.table_code import (
+    RT,
+    BatchProcessor,
+    connected_stores,
+    emit_get_value,
+    emit_put,
+    emit_transformer,
+)
 from streamkit.operators.core.fields import (
     AS,
     BATCH,

@@ -7,9 +7,8 @@ from typing import ClassVar
 from streamkit.code import NONE, Code, all_of, any_of, either, is_not_none, negated
 from streamkit.expressions import Expression
 from streamkit.graph.physical_topology import ProcessorGraphNode
-from streamkit.operators.codegen.batch_code import BatchProcessor, refuse_batch
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
-from streamkit.operators.codegen.table_code import emit_get_value, emit_put
+from streamkit.operators.codegen.table_code import BatchProcessor, emit_get_value, emit_put, refuse_batch
 from streamkit.operators.core.fields import BATCH_CALL, NAME, STORE, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (

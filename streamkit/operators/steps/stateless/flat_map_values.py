@@ -7,8 +7,8 @@ from typing import ClassVar
 from streamkit.code import call
 from streamkit.expressions import Expression
 from streamkit.expressions.types import item
-from streamkit.operators.codegen.batch_code import BatchProcessor
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
+from streamkit.operators.codegen.table_code import BatchProcessor
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import Context, Operator, Stream, TypeInference, Types, add_stream_node

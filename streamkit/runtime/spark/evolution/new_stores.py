@@ -18,7 +18,7 @@ from streamkit.operators.steps.processors.process import Process, TransformValue
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout, lay_out, source_topics
-from streamkit.runtime.operations.store_moves import matched_stores
+from streamkit.runtime.operations.migration import matched_stores
 from streamkit.runtime.spark.stage_plan import refuse_clocks, where
 from streamkit.transport.log_interface import NewTopic, Transport
 

@@ -1,23 +1,30 @@
-"""Runs a batch job from options as text, in a separate Spark session."""
+"""Runs a batch job from options as text: opens a Spark session, and sends the code to its workers."""
 
 from __future__ import annotations
 
+import inspect
+import os
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from streamkit import distribution
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit.runtime.spark.job_options import REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.stage_plan import has_routes, matching, written_topics
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.ship import ship
 from streamkit.runtime.spark.submission.submit_job import submit
 from streamkit.runtime.spark.submission.topic_difference import Difference
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
@@ -102,3 +109,153 @@ def run_job(
             return submit(plan, options, spark, report)
     finally:
         spark.stop()
+
+
+# Sends code to the workers of a cluster: streamkit itself, and the modules beside the topology file with their data files.
+
+
+_LOCAL = "local"
+Report = Callable[[str], None]
+
+
+def ship(spark: SparkSession, plan: Plan, files: Sequence[str] = (), report: Report = lambda line: None) -> None:
+    """Send the code that a plan needs to the workers of a cluster; workers on this machine import it directly.
+
+    files: further ones that modules find beside them. The libraries that streamkit imports (orjson, google-re2 and others) must be
+    installed there, or be in an archive. Raises UsageError.
+    """
+    from streamkit.runtime.spark.spark_session import classic_context
+
+    context = classic_context(spark)
+    if context is not None and str(context.master).startswith(_LOCAL):
+        return
+    folder = Path(tempfile.mkdtemp(prefix="streamkit-ship-"))
+    package = zip_package(Path(distribution.__file__).parent, folder / "streamkit.zip")
+    found = [contents_of(each) for each in module_folders(plan)]
+    found[0].update(_given(files, found[0]))
+    archives = [write_zip(each, folder / f"modules-{number}.zip") for number, each in enumerate(found) if each]
+    names = sorted(name for each in found for name in each)
+    if context is not None:
+        context.addPyFile(str(package))
+        for archive in archives:
+            _add_folder(context, archive)
+    else:
+        data = [name for name in names if not name.endswith(".py")]
+        if data:
+            raise UsageError(f"{data[0]}: over Spark Connect only modules reach the workers, and no data files")
+        for archive in (package, *archives):
+            spark.addArtifacts(str(archive), pyfile=True)
+    if names:
+        report(f"sent to the workers: {', '.join(names)}")
+
+
+def _add_folder(context: SparkContext, archive: Path) -> None:
+    """Have workers unpack an archive, and import from its folder: modules in an archive could not open files beside them."""
+    context.addArchive(f"{archive}#{archive.name}")
+    includes = context._python_includes
+    assert includes is not None
+    includes.append(archive.name)
+
+
+def module_folders(plan: Plan) -> list[Path]:
+    """Return the folders of the topology and of the files that it includes. Raises UsageError if two have a module of the same name.
+
+    A worker has all modules on one path, so it could not distinguish them.
+    """
+    folders = list(dict.fromkeys(Path(os.path.abspath(each)).parent for each in (plan.file, *plan.included)))
+    known: dict[str, Path] = {}
+    for folder in folders:
+        for path in modules_of(folder):
+            top = path.relative_to(folder).parts[0]
+            if known.setdefault(top, folder) != folder:
+                raise UsageError(
+                    f"{known[top] / top} and {folder / top} have one name, by which a worker of a cluster finds only one"
+                )
+    return folders
+
+
+def modules_of(folder: Path) -> list[Path]:
+    """Return the files of the modules and packages of a folder."""
+    return [*folder.glob("*.py"), *(path for package in _packages(folder) for path in package.rglob("*.py"))]
+
+
+def _packages(folder: Path) -> list[Path]:
+    return [each for each in folder.iterdir() if (each / "__init__.py").is_file()]
+
+
+def contents_of(folder: Path) -> dict[str, Path]:
+    """Return what workers need of a folder, by path in it: modules, all files of packages, and files that a module names.
+
+    Other files beside modules may be anything, such as the job's input.
+    """
+    modules = modules_of(folder)
+    texts = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in modules)
+    data = [path for package in _packages(folder) for path in package.rglob("*") if path.suffix not in (".py", ".pyc")]
+    data += [path for path in folder.iterdir() if path.suffix != ".py" and path.name in texts]
+    found = [path for path in (*modules, *data) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+
+
+def _given(files: Sequence[str], known: Mapping[str, Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name in files:
+        path = Path(name)
+        if not path.is_file():
+            raise UsageError(f"--files {name}: no such file")
+        other = found.get(path.name, known.get(path.name, path))
+        if other.resolve() != path.resolve():
+            raise UsageError(f"--files {name}: {other} has the same name")
+        found[path.name] = path
+    return found
+
+
+def zip_package(source: Path, target: Path, version: str | None = None) -> Path:
+    """Write streamkit to an archive from which Python imports it, unless the same version is installed.
+
+    version: that of the package, by default the installed one.
+    """
+    try:
+        version = version or distribution.installed_version()
+    except PackageNotFoundError:
+        version = "none"
+    contents = {f"{source.name}/{path.relative_to(source).as_posix()}": path for path in sorted(source.rglob("*.py"))}
+    first = contents.pop(f"{source.name}/__init__.py")
+    write_zip(contents, target)
+    text = (
+        f"{first.read_text(encoding='utf-8')}\n\n{inspect.getsource(_take_installed)}\n\n_take_installed({version!r})\n"
+    )
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{source.name}/__init__.py", text)
+    return target
+
+
+def write_zip(contents: Mapping[str, Path], target: Path) -> Path:
+    """Write files to an archive, by path in it."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in contents.items():
+            archive.write(path, name)
+    return target
+
+
+def _take_installed(version: str) -> None:
+    """Import the modules of streamkit from an installed copy of this version, which has the native extension where one was built.
+
+    Runs in the archive's own `__init__`, so that it imports nothing of streamkit.
+    """
+    import sys
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        if installed("streamkit-kafka") != version:
+            return
+    except PackageNotFoundError:
+        return
+    path, sys.path = sys.path, [each for each in sys.path if not each.endswith(".zip")]
+    try:
+        specs = (finder.find_spec("streamkit", None) for finder in sys.meta_path)
+        spec = next((each for each in specs if each is not None), None)
+    finally:
+        sys.path = path
+    if spec is not None and spec.submodule_search_locations:
+        sys.modules["streamkit"].__path__ = list(spec.submodule_search_locations)
