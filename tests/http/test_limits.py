@@ -16,7 +16,7 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamkit.config import Config
-from streamkit.http import acceptor, endpoint_app, http_server
+from streamkit.http import acceptor, endpoint_app
 from streamkit.http.acceptor import BODY_BYTES, HEAD_BYTES, Acceptor, Limits, Traffic
 from streamkit.http.endpoint_app import HttpServer
 from streamkit.http.json_client import JsonClient
@@ -273,7 +273,7 @@ def test_without_descriptors_accepting_pauses(monkeypatch):
 
 
 def test_a_server_that_fails_is_started_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(http_server, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint_app, "_AGAIN_SECONDS", 0.01)
     calls: list[int] = []
     run = uvicorn.Server.run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value, WindowedKey
@@ -154,8 +154,10 @@ class OuterJoinStore(MapStore):
         right_json = (definition.right_serde or definition.value_serde).to_json
 
         def write(key: Key, values: Value) -> tuple[Json, Json]:
-            value_json = left_json if key["side"] == "left" else right_json
-            return {**key, "key": key_json(key["key"])}, [value_json(value) for value in values]
+            unmatched = cast("dict[str, Json]", key)
+            value_json = left_json if unmatched["side"] == "left" else right_json
+            shown = {**unmatched, "key": key_json(unmatched["key"])}
+            return shown, [value_json(value) for value in cast("list[Value]", values)]
 
         return write
 
