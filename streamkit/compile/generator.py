@@ -24,8 +24,7 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.compile.output_growth import holds_back
-from streamkit.compile.record_writer import RecordWriter
+from streamkit.compile.record_writer import RecordWriter, holds_back
 from streamkit.errors import StreamkitError
 from streamkit.expressions import Expression
 from streamkit.metrics import DropReason

@@ -1,17 +1,26 @@
-"""Go to definition, and references: from the index of the names of a topology, of the files that it includes and of its tests."""
+"""Definitions, references and renames: from the index of the names of a topology, of the files that it includes and of its tests."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lsprotocol import types as lsp
 
+from streamkit import plugins
+from streamkit.changes.compare_versions import compare
+from streamkit.changes.finding import Verdict
+from streamkit.changes.of_plan import form_of
 from streamkit.editor.analysis import TEST, TEST_SUFFIXES, TOPOLOGY, Analysis, analyse
 from streamkit.editor.names import Mention, Names, python_place
 from streamkit.editor.project import Project, identity, path_of
-from streamkit.editor.texts import Text
-from streamkit.errors import StreamkitError
+from streamkit.editor.texts import Text, Texts
+from streamkit.errors import Position, Problem, StreamkitError, UsageError
+from streamkit.expressions.translate import FUNCTIONS
+from streamkit.plan.model import Plan
+from streamkit.spec.yaml_nodes import quoted
+from streamkit.spec.yaml_reader import core
 
 
 @dataclass(frozen=True)
@@ -142,3 +151,165 @@ def location(project: Project, mention: Mention) -> lsp.Location:
     """Return the place of a mention as the protocol has it."""
     text = project.texts.get(mention.file, project.encoding)
     return lsp.Location(project.uri(mention.file), text.span(mention.start, mention.end))
+
+
+# Renames in all files of a topology, with what the change costs a running application.
+
+
+Edits = dict[str, list[tuple[int, int, str]]]
+"""By real path: what replaces the text between two offsets."""
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A rename. edits: by uri; cost: what `diff` finds that is not safe, one sentence a line, may be empty."""
+
+    title: str
+    edits: dict[str, list[lsp.TextEdit]]
+    versions: dict[str, int | None]
+    cost: str
+
+    def workspace_edit(self, documents: bool, annotations: bool) -> lsp.WorkspaceEdit:
+        """Return the change for a client. documents, annotations: whether it supports `documentChanges` and their annotations."""
+        if not documents:
+            return lsp.WorkspaceEdit(changes=self.edits)
+        annotation = lsp.ChangeAnnotation(self.title, needs_confirmation=True, description=self.cost)
+        annotated = annotations and bool(self.cost)
+        changes: list[lsp.TextDocumentEdit] = []
+        for uri, edits in self.edits.items():
+            document = lsp.OptionalVersionedTextDocumentIdentifier(uri, self.versions[uri])
+            marked = [lsp.AnnotatedTextEdit("cost", each.range, each.new_text) for each in edits]
+            changes.append(lsp.TextDocumentEdit(document, marked if annotated else edits))
+        return lsp.WorkspaceEdit(
+            document_changes=changes, change_annotations={"cost": annotation} if annotated else None
+        )
+
+
+def renamed_word(project: Project, uri: str, text: Text, position: lsp.Position) -> lsp.PrepareRenamePlaceholder | None:
+    """Return the name at a place that can be renamed; None if there is none. Raises UsageError for one that can't."""
+    found = family(project, uri)
+    mention = mention_at(project, found, text, position)
+    if mention is None:
+        return None
+    found = whole_family(project, found, mention)
+    _check(project, found, mentions(found, mention), mention)
+    return lsp.PrepareRenamePlaceholder(text.span(mention.start, mention.end), text.text[mention.start : mention.end])
+
+
+def rename(project: Project, uri: str, text: Text, position: lsp.Position, name: str) -> Rename | None:
+    """Return the rename of the part at a place; None if there is none. Raises UsageError for one that is not possible."""
+    found = family(project, uri)
+    mention = mention_at(project, found, text, position)
+    if mention is None:
+        return None
+    found = whole_family(project, found, mention)
+    chosen = mentions(found, mention)
+    _check(project, found, chosen, mention)
+    if not name or "\n" in name:
+        raise UsageError("The new name is empty, or has several lines")
+    if mention.part.kind == "function" and (name in FUNCTIONS or name in plugins.references(plugins.FUNCTIONS)):
+        # Calls of that function would be calls of this one, without a mistake.
+        raise UsageError(f"There is a function {name!r} already, of the language or of an installed package")
+    edits: Edits = {}
+    for each in chosen:
+        edits.setdefault(identity(each.file), []).append(_replacement(_text(project, each), each, name))
+    old = text.text[mention.start : mention.end]
+    cost = _cost(project, found, edits)
+    texts = {file: project.texts.get(file, project.encoding) for file in edits}
+    return Rename(
+        f"Rename the {mention.part.kind} '{old}' to '{name}'",
+        {
+            project.uri(file): [lsp.TextEdit(texts[file].span(start, end), new) for start, end, new in sorted(each)]
+            for file, each in edits.items()
+        },
+        {project.uri(file): texts[file].version for file in edits},
+        "\n".join(cost),
+    )
+
+
+def _text(project: Project, mention: Mention) -> Text:
+    return project.texts.get(mention.file, project.encoding)
+
+
+def _check(project: Project, found: Family, chosen: list[Mention], mention: Mention) -> None:
+    """Raise UsageError if a part can't be renamed, or not all places that name it are known."""
+    kind = mention.part.kind
+    if kind == "callable":
+        raise UsageError("A Python object is renamed in its module")
+    if kind == "file":
+        raise UsageError("A file is renamed in its folder")
+    for topology in found.topologies:
+        # Parts with mistakes may not be read, so that names in them are not known; nor can the new plan be compared.
+        if (mistake := _mistake(topology)) is not None:
+            raise UsageError(f"A rename needs all places of the name; mend this first: {mistake}")
+        if (hidden := topology.index.hidden(mention.part)) is not None:
+            raise UsageError(
+                f"The {kind} can't be renamed: the expression in {hidden} may give or compare its name; write the name "
+                "out there, or change it by hand"
+            )
+    if not any(each.defines for each in chosen):
+        raise UsageError(f"No file has this {kind}")
+    for each in chosen:
+        if not each.written:
+            text = _text(project, each)
+            place = text.at(each.start)
+            raise UsageError(
+                f"The {kind} can't be renamed: its name is not written out in {Position(each.file, place.line + 1, place.character + 1)}"
+            )
+
+
+def _replacement(text: Text, mention: Mention, name: str) -> tuple[int, int, str]:
+    """Return the edit of a mention; a name that would be no text in YAML is put in quotes."""
+    before = text.text[mention.start - 1 : mention.start]
+    is_own_value = mention.part.kind in ("topic", "store", "pipeline") and before not in ("'", '"', ".")
+    try:
+        is_plain = isinstance(core(name), str) and name[0] not in "-.?"
+    except ValueError:
+        is_plain = False
+    return mention.start, mention.end, quoted(name) if is_own_value and not is_plain else name
+
+
+class _Edited(Texts):
+    """The texts of a project after a rename."""
+
+    def __init__(self, project: Project, edits: Edits):
+        opened = dict(project.opened)
+        for file, each in edits.items():
+            text = project.texts.get(file, project.encoding)
+            changed = text.text
+            for start, end, new in sorted(each, reverse=True):
+                changed = changed[:start] + new + changed[end:]
+            opened[file] = Text(text.file, changed, text.version, text.encoding)
+        super().__init__(opened)
+
+
+def _cost(project: Project, found: Family, edits: Edits) -> list[str]:
+    """Return what a rename costs. Raises UsageError if it makes a mistake in a topology."""
+    texts, environment = _Edited(project, edits), project.environment()
+    cost: list[str] = []
+    for before in found.topologies:
+        after = _analysis(before, texts, environment)
+        if (mistake := _mistake(after)) is not None:
+            raise UsageError(f"After the rename: {mistake}")
+        cost += _findings(before.plan, after.plan, os.path.basename(before.text.file))
+    for before in found.tests:
+        mistake = _mistake(_analysis(before, texts, environment))
+        cost += [f"The test must be changed by hand: {mistake}."] if mistake is not None else []
+    cost += [f"{os.path.basename(each)} has mistakes, and stays as it is." for each in found.unread]
+    return list(dict.fromkeys(cost))
+
+
+def _analysis(before: Analysis, texts: Texts, environment: Mapping[str, str]) -> Analysis:
+    text = texts.get(before.text.file, before.text.encoding)
+    return analyse(text, texts, environment, "mistakes") or before
+
+
+def _mistake(found: Analysis) -> Problem | None:
+    return next((mark.problem for mark in found.marks if mark.severity == "error"), None)
+
+
+def _findings(old: Plan | None, new: Plan | None, label: str) -> list[str]:
+    if old is None or new is None:
+        return ["What this costs a running application is not known, because the file has mistakes."]
+    changes = compare(form_of(old, label), form_of(new, label), offers_migration=False)
+    return [f"{each.message[:1].upper()}{each.message[1:]}." for each in changes if each.verdict is not Verdict.SAFE]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from streamkit.editor.expression_tokens import KINDS, Word
-from streamkit.editor.names import placed_words
+from streamkit.editor.names import KINDS, Word, placed_words
 from streamkit.editor.project import Project, identity, path_of
 from streamkit.editor.texts import Text
 from streamkit.spec.yaml_nodes import Node

@@ -17,7 +17,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from streamkit.distribution import installed_version
-from streamkit.editor.expression_tokens import KINDS
+from streamkit.editor.names import KINDS
 from streamkit.errors import StreamkitError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ GRAPH_CHANGED = "streamkit/graphChanged"
 _REQUEST_FAILED = -32803
 """LSPErrorCodes.RequestFailed"""
 _ANSWERS = (
-    "typing_help", "quick_fixes", "navigation", "renames", "semantic_tokens", "formatting", "drawings", "programs",
+    "typing_help", "quick_fixes", "navigation", "semantic_tokens", "formatting", "drawings", "programs",
 )  # fmt: skip
 """The modules that answer requests, imported when the client has its first answer."""
 _PATIENCE_S = 10.0
@@ -250,13 +250,13 @@ class EditorServer:
         return await self._current(uri, lambda project, text: references(project, uri, text, place, every), [])
 
     async def _prepare_rename(self, params: lsp.PrepareRenameParams) -> lsp.PrepareRenamePlaceholder | None:
-        from streamkit.editor.renames import renamed_word
+        from streamkit.editor.navigation import renamed_word
 
         uri, place = params.text_document.uri, params.position
         return await self._current(uri, lambda project, text: renamed_word(project, uri, text, place), None)
 
     async def _rename(self, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-        from streamkit.editor.renames import rename
+        from streamkit.editor.navigation import rename
 
         uri, place, name = params.text_document.uri, params.position, params.new_name
         found = await self._current(uri, lambda project, text: rename(project, uri, text, place, name), None)

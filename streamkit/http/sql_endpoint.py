@@ -16,8 +16,16 @@ from streamkit.http.endpoint import Arguments, Endpoint, Parameter, error_respon
 from streamkit.http.service import Service
 from streamkit.http.store_endpoints import MOST_ROWS, SCOPE, StoreQuery, read_token
 from streamkit.runtime.local.queries import is_global
-from streamkit.runtime.operations.sql_query import STORES, Deadline, Limits, Row, SqlTable, run_sql
-from streamkit.runtime.operations.sql_tables import store_columns, store_row
+from streamkit.runtime.operations.sql_query import (
+    STORES,
+    Deadline,
+    Limits,
+    Row,
+    SqlTable,
+    run_sql,
+    store_columns,
+    store_row,
+)
 from streamkit.serdes.plain import Json
 from streamkit.state.definitions import Query, StoreDef
 from streamkit.state.layouts import MAX_LONG

@@ -30,13 +30,15 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import DeadLetter, dead_letter_topics
 from streamkit.runtime.local.queries import require_store
 from streamkit.runtime.operations.dead_letter_replay import Replay, dead_letter_json
-from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets
 from streamkit.runtime.operations.topic_reading import (
     Found,
     KeyCondition,
+    Range,
     Reading,
     RecordFilter,
+    Target,
     TopicForms,
+    first_offsets,
     record_json,
 )
 from streamkit.runtime.records import RecordJson

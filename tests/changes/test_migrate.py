@@ -17,7 +17,7 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.execution import metadata
 from streamkit.runtime.operations import migration_journal, record_copy, reset
 from streamkit.runtime.operations.migration import State
-from streamkit.runtime.operations.topic_positions import Target
+from streamkit.runtime.operations.topic_reading import Target
 from streamkit.transport.log_interface import CommittedOffset
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, until

@@ -8,7 +8,7 @@ import pytest
 
 from streamkit.durations import OPTION_TIME_FORMS, option_time
 from streamkit.errors import UsageError
-from streamkit.runtime.operations.topic_positions import to_datetime
+from streamkit.runtime.operations.topic_reading import to_datetime
 from streamkit.runtime.spark.rows import log_rows
 
 

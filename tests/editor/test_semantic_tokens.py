@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types as lsp
 
-from streamkit.editor.expression_tokens import words
+from streamkit.editor.names import words
 from tests.editor.client import Client
 
 

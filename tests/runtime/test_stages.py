@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamkit.runtime.local.setup import Settings
-from streamkit.runtime.local.stage_times import StageFigures, stage_figures
+from streamkit.runtime.local.states import StageFigures, stage_figures
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram
 from tests.runtime.harness import Harness

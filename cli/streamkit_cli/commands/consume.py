@@ -19,14 +19,16 @@ from streamkit.errors import SerdeError, TopicError, UsageError
 from streamkit.plan.model import Plan, find_readable
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
-from streamkit.runtime.operations.topic_positions import Range, Target, first_offsets
 from streamkit.runtime.operations.topic_reading import (
     Found,
     KeyCondition,
+    Range,
     Reading,
     RecordFilter,
     Row,
+    Target,
     TopicForms,
+    first_offsets,
     record_json,
 )
 from streamkit.runtime.records import RecordJson, headers_to_json

@@ -262,8 +262,7 @@ def _query_sql(
     env_file: str | None,
 ) -> SqlResult:
     from streamkit.runtime.operations.sql_query import STORES as SCHEMA
-    from streamkit.runtime.operations.sql_query import run_sql
-    from streamkit.runtime.operations.sql_tables import log_tables
+    from streamkit.runtime.operations.sql_query import log_tables, run_sql
     from streamkit_cli.commands.consume import read_range
 
     if is_url(place):
@@ -303,8 +302,7 @@ def _answering(plan: Plan, stale: bool, token_file: str | None) -> list[SqlTable
 
 def _remote_tables(connection: Connection, stale: bool) -> list[SqlTable]:
     from streamkit.runtime.operations.sql_query import STORES as SCHEMA
-    from streamkit.runtime.operations.sql_query import SqlTable
-    from streamkit.runtime.operations.sql_tables import store_columns, store_row
+    from streamkit.runtime.operations.sql_query import SqlTable, store_columns, store_row
 
     def rows(name: str, queries: list[str], is_windowed: bool, _: Deadline) -> Iterator[Row]:
         path = f"/stores/{quote(name)}/{_kind(queries, None, None, None, (None, None), False)}"

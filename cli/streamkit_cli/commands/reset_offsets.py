@@ -16,7 +16,7 @@ from streamkit_cli.tables import table
 
 if TYPE_CHECKING:
     from streamkit.runtime.operations.reset import Reset
-    from streamkit.runtime.operations.topic_positions import Target
+    from streamkit.runtime.operations.topic_reading import Target
     from streamkit.serdes.plain import Json
 
 
@@ -159,7 +159,7 @@ def _target(
     path: str | None,
     skip: str | None,
 ) -> Target:
-    from streamkit.runtime.operations import topic_positions as targets
+    from streamkit.runtime.operations import topic_reading as targets
 
     made = {
         "--to-earliest": (lambda: targets.Target()) if earliest else None,

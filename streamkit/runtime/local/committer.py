@@ -26,7 +26,7 @@ from streamkit.runtime.execution.handlers import CONTINUE
 from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Shared
-from streamkit.runtime.local.stage_times import MARKERS, StageTimes
+from streamkit.runtime.local.states import MARKERS, StageTimes
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, EndedTransaction, Producer
 
 log = logging.getLogger(__name__)

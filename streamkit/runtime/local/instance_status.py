@@ -18,8 +18,7 @@ from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.restore import RestoreProgress
 from streamkit.runtime.local.setup import wall_clock
-from streamkit.runtime.local.stage_times import stage_figures
-from streamkit.runtime.local.states import TaskView, ThreadView
+from streamkit.runtime.local.states import TaskView, ThreadView, stage_figures
 from streamkit.runtime.local.status_model import (
     ApplicationStatus,
     DropStatus,

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from streamkit.latency import LatencyFigures, LatencyHistogram
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.local_task import LocalTask
-from streamkit.runtime.local.stage_times import StageFigures
+from streamkit.runtime.local.states import StageFigures
 from streamkit.state.definitions import Store, StoreSize
 
 

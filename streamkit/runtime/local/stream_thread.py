@@ -28,9 +28,8 @@ from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask, TaskTimeout
 from streamkit.runtime.local.restore import RestoreProgress, describe_lost
 from streamkit.runtime.local.setup import Settings, Shared
-from streamkit.runtime.local.stage_times import COMMIT, StageTimes
 from streamkit.runtime.local.state_updater import StateUpdater, reset_positions
-from streamkit.runtime.local.states import ThreadCounters, ThreadState, check_transition
+from streamkit.runtime.local.states import COMMIT, StageTimes, ThreadCounters, ThreadState, check_transition
 from streamkit.runtime.local.task_manager import TaskManager
 from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import EARLIEST, LATEST

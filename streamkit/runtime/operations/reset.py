@@ -15,7 +15,7 @@ from streamkit.plan.partitions import source_topics
 from streamkit.record import PLACE_ON_LOG, TopicPartition
 from streamkit.runtime.operations.group_lag import COUNTED_ONE_BY_ONE, readable
 from streamkit.runtime.operations.migration_journal import JOURNAL
-from streamkit.runtime.operations.topic_positions import Target, resolve
+from streamkit.runtime.operations.topic_reading import Target, resolve
 from streamkit.state.directory import StateDirectory, stored
 from streamkit.suggestions import did_you_mean
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, Transport
