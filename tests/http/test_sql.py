@@ -25,7 +25,10 @@ def shop(tmp_path_factory) -> Iterator[str]:
     log.close()
 
 
-def test_stores_are_tables(shop, monkeypatch):
+def test_stores_are_tables(shop, monkeypatch, tmp_path):
+    # A module beside the topology takes the place of no other one.
+    (tmp_path / "decimal.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
     # Pages of seven rows: their places go on from one to the next.
     monkeypatch.setattr(sql_endpoint, "MOST_ROWS", 7)
     sql = 'SELECT count(*) AS n, min(window_start) AS first FROM "per-window"'

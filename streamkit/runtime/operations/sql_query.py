@@ -197,7 +197,8 @@ def _run(query: _Query, tables: list[tuple[str, pa.Buffer]], limits: Limits, dea
         "seconds": math.ceil(deadline.left()) + 1,
     }
     given = b"".join([json.dumps(header).encode(), b"\n", *(memoryview(rows) for _, rows in tables)])
-    command = [sys.executable, "-m", "streamkit.runtime.operations.sql_worker"]
+    # A module beside the topology must not take the place of one that DuckDB imports.
+    command = [sys.executable, "-P", "-m", "streamkit.runtime.operations.sql_worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
         try:
             written, said = worker.communicate(given, deadline.left())
