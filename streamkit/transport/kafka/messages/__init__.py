@@ -19,11 +19,3 @@ class StreamsGroupDescribeRequest(ApiMessage, load_json=__name__):  # type: igno
 
 class StreamsGroupDescribeResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
     """The members of streams groups, with their tasks."""
-
-
-class StreamsGroupTopologyDescriptionUpdateRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
-    """Gives a streams group the description of its topology."""
-
-
-class StreamsGroupTopologyDescriptionUpdateResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
-    """Whether the group took the description."""
