@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,8 +52,13 @@ def streamkit_here(own_session: None, capsys: pytest.CaptureFixture[str]) -> Cal
     def run(*arguments: object) -> Done:
         words = [*map(str, arguments)]
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            application(words)(args=words, prog_name="streamkit")
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                application(words)(args=words, prog_name="streamkit")
+        finally:
+            # A command leaves it ignored, also for processes that later tests start and terminate.
+            signal.signal(signal.SIGTERM, before)
         return Done(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
