@@ -122,9 +122,9 @@ def _walk(value: object) -> Iterator[object]:
         inner = value
     elif isinstance(value, Mapping):
         inner = value.values()
-    for each in inner:
-        if not isinstance(each, _PLAIN):
-            yield from _walk(each)
+    for part in inner:
+        if not isinstance(part, _PLAIN):
+            yield from _walk(part)
 
 
 _PLAIN = (str, bytes, int, float, type(None))
@@ -176,7 +176,9 @@ def _functions(subject: Subject) -> Iterable[Place]:
         topic.timestamp.text for topic in subject.model.topics.values() if isinstance(topic.timestamp, Expression)
     ]
     for name, function in subject.model.functions.items():
-        others = [each.expr for other, each in subject.model.functions.items() if other != name and each.expr]
+        others = [
+            other.expr for other_name, other in subject.model.functions.items() if other_name != name and other.expr
+        ]
         word = re.compile(rf"\b{re.escape(name)}\b")
         if not any(word.search(text) for text in [*texts, *others]) and subject.is_own(function.position):
             yield function.position, f"No expression calls the function {name!r}"
@@ -276,20 +278,20 @@ _MERGE = "merge.repartition.topics"
 
 def _unnamed(subject: Subject) -> Iterable[Place]:
     """Like ensure.explicit.internal.resource.naming of Kafka Streams: numbers in names change with every step before them."""
-    found: dict[StepRef, list[str]] = {}
+    unnamed: dict[StepRef, list[str]] = {}
     seen: set[str] = set()  # The first node that uses a store adds it; later ones only read it.
     for sub in subject.plan.sub_topologies:
         for node in sub.nodes.values():
             if node.origin is None:
                 continue
             if isinstance(node, SinkNode) and node.internal and node.topic and _NUMBERED.search(node.topic):
-                found.setdefault(node.origin, []).append(f"the repartition topic {node.topic}")
+                unnamed.setdefault(node.origin, []).append(f"the repartition topic {node.topic}")
             for store in node.stores if isinstance(node, ProcessorNode) else ():
                 logged = subject.plan.stores[store].changelog_topic is not None
                 if _NUMBERED.search(store) and logged and store not in seen:
                     seen.add(store)
-                    found.setdefault(node.origin, []).append(f"the store {store}")
-    for origin, names in found.items():
+                    unnamed.setdefault(node.origin, []).append(f"the store {store}")
+    for origin, names in unnamed.items():
         option = _NAMED_BY.get(origin.step, "'store' or 'name'")
         listed = " and ".join(dict.fromkeys(names))
         yield origin.position, f"{origin.step} has a generated name for {listed}; give it {option}"
@@ -449,18 +451,20 @@ def _sizes(subject: Subject) -> Iterable[Place]:
 
 def _difference(parent: PlanNode, sink: SinkNode) -> str | None:
     """Return how the keys that a node forwards differ from those that the sink's topic declares; None if they do not."""
-    given: Serde | None = getattr(parent, "key_serde", None)
+    forwarded: Serde | None = getattr(parent, "key_serde", None)
     declared = sink.key_serde
-    if isinstance(given, TimeWindowedSerde) and isinstance(declared, TimeWindowedSerde):
-        if given.size == declared.size:
+    if isinstance(forwarded, TimeWindowedSerde) and isinstance(declared, TimeWindowedSerde):
+        if forwarded.size == declared.size:
             return None
         return (
-            f"windows of {given.size} ms are written to {sink.target}, whose entry has size: {declared.size}ms; "
+            f"windows of {forwarded.size} ms are written to {sink.target}, whose entry has size: {declared.size}ms; "
             f"records hold only "
             "the start of their window, so that readers of the entry take another end"
         )
     kinds = {SessionWindowedSerde: "sessions", TimeWindowedSerde: "windows of one size"}
-    names = [next((name for kind, name in kinds.items() if isinstance(each, kind)), None) for each in (given, declared)]
+    names = [
+        next((name for kind, name in kinds.items() if isinstance(serde, kind)), None) for serde in (forwarded, declared)
+    ]
     if None in names or names[0] == names[1]:
         return None
     return f"{names[0]} are written to {sink.target}, whose entry declares {names[1]}"
@@ -469,14 +473,14 @@ def _difference(parent: PlanNode, sink: SinkNode) -> str | None:
 def _short_graces(subject: Subject) -> Iterable[Place]:
     for sub in subject.plan.sub_topologies:
         # Both sides of a join have its stream time, as all inputs of a cogroup have one result.
-        found: dict[StepRef, str] = {}
+        messages: dict[StepRef, str] = {}
         for node in sub.nodes.values():
-            if not isinstance(node, ProcessorNode) or node.origin is None or node.origin in found:
+            if not isinstance(node, ProcessorNode) or node.origin is None or node.origin in messages:
                 continue
             width, grace = _times(node)
             topic = _repartition_above(sub.nodes, node) if grace < width else None
             if topic is not None and not _has_one_task(subject.plan, topic):
-                found[node.origin] = (
+                messages[node.origin] = (
                     f"{node.origin.step} has a grace of {grace:,} ms, less than its windows of {width:,} ms, and "
                     f"reads the "
                     f"repartition topic {topic}: while the partitions before it catch up at different speeds, those "
@@ -484,7 +488,7 @@ def _short_graces(subject: Subject) -> Iterable[Place]:
                     "the records of the others late, and late records are dropped; write a grace as long as one may "
                     "be ahead"
                 )
-        for origin, message in found.items():
+        for origin, message in messages.items():
             yield origin.position, message
 
 
@@ -584,8 +588,8 @@ def _single_predictions(subject: Subject) -> Iterable[Place]:
             ref = getattr(expression, "called", None)
             if ref is None:
                 continue
-            found = methods_called(ref.folder, ref.module, ref.attribute)
-            method = next((each for each in _PREDICTIONS if each in found), None)
+            methods = methods_called(ref.folder, ref.module, ref.attribute)
+            method = next((method_name for method_name in _PREDICTIONS if method_name in methods), None)
             if method is not None:
                 yield (
                     node.origin.position,
@@ -692,16 +696,16 @@ def _required_fields(text: str, names: set[str]) -> Iterator[str]:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
         return
-    if any(isinstance(each, ast.IfExp) for each in ast.walk(tree)):
+    if any(isinstance(node, ast.IfExp) for node in ast.walk(tree)):
         return
-    methods = {each.func for each in ast.walk(tree) if isinstance(each, ast.Call)}
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Attribute | ast.Subscript) and each not in methods:
-            root: ast.expr = each
+    methods = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Subscript) and node not in methods:
+            root: ast.expr = node
             while isinstance(root, ast.Attribute | ast.Subscript):
                 root = root.value
             if isinstance(root, ast.Name) and root.id in names:
-                yield ast.unparse(each)
+                yield ast.unparse(node)
 
 
 _HABIT_RULES = (
@@ -756,10 +760,10 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _checked_rule(code: str, found: object) -> Rule:
-    if not isinstance(found, Rule) or found.code != code:
+def _checked_rule(code: str, rule: object) -> Rule:
+    if not isinstance(rule, Rule) or rule.code != code:
         raise TypeError(f"a Rule with the code {code} is expected")
-    return found
+    return rule
 
 
 EVERY_RULE = plugins.WithPlugins(RULES, plugins.RULES, _checked_rule)
@@ -774,13 +778,13 @@ __all__ = ["EVERY_RULE", "MISTAKES", "RULES", "Finding", "Rule", "check"]
 def check(model: TopologyModel, plan: Plan, rules: Mapping[str, Rule] = EVERY_RULE) -> list[Finding]:
     """Return the findings in the order of the file, without those that a comment in their line ignores."""
     subject = Subject(model, plan)
-    found = {
+    findings = {
         Finding(rule.code, position, message + position.note)
         for rule in rules.values()
         for position, message in rule.find(subject)
     }
-    kept = [each for each in found if each.code not in _ignored(subject, each.position)]
-    return sorted(kept, key=lambda each: (*_place(model, each.position), each.code, each.position.order))
+    kept = [finding for finding in findings if finding.code not in _ignored(subject, finding.position)]
+    return sorted(kept, key=lambda finding: (*_place(model, finding.position), finding.code, finding.position.order))
 
 
 def _place(model: TopologyModel, position: Position) -> tuple[bool, str, int, int]:

@@ -38,7 +38,7 @@ def compare(old: Form, new: Form, on_log: OnLog | None = None, *, offers_migrati
     new = replace(new, application=new.application or old.application)
     topics = match_topics(old.topics, new.topics)
     versions = Versions(old, new, match_stores(old.stores, new.stores), on_log, offers_migration)
-    found = [
+    findings = [
         *_application(old, new),
         *compare_stores(versions),
         *compare_topics(versions, topics),
@@ -48,7 +48,7 @@ def compare(old: Form, new: Form, on_log: OnLog | None = None, *, offers_migrati
         *compare_pipelines(old, new),
         *compare_names(old, new),
     ]
-    return sorted(found, key=lambda each: -each.verdict.rank)
+    return sorted(findings, key=lambda finding: -finding.verdict.rank)
 
 
 def _application(old: Form, new: Form) -> Iterator[Finding]:
@@ -93,11 +93,11 @@ def compare_pipelines(old: Form, new: Form) -> Iterator[Finding]:
 
 def _changes(old: Sequence[StepForm], new: Sequence[StepForm]) -> str:
     parts = []
-    matcher = SequenceMatcher(None, [each[:2] for each in old], [each[:2] for each in new], autojunk=False)
+    matcher = SequenceMatcher(None, [step[:2] for step in old], [step[:2] for step in new], autojunk=False)
     for tag, begin, end, start, stop in matcher.get_opcodes():
         if tag == "equal":
             continue
-        before, after = [each.step for each in old[begin:end]], [each.step for each in new[start:stop]]
+        before, after = [step.step for step in old[begin:end]], [step.step for step in new[start:stop]]
         if before == after:
             parts.append(
                 f"{', '.join(after)} does something else"
@@ -113,16 +113,16 @@ def _changes(old: Sequence[StepForm], new: Sequence[StepForm]) -> str:
 
 
 def _first(old: Sequence[StepForm], new: Sequence[StepForm]) -> Position:
-    known = {each[:2] for each in old}
-    return next((each.position for each in new if each[:2] not in known), new[0].position)
+    known = {step[:2] for step in old}
+    return next((step.position for step in new if step[:2] not in known), new[0].position)
 
 
 def compare_names(old: Form, new: Form) -> Iterator[Finding]:
     """Yield a finding if the generated names of nodes change, on which only metrics depend."""
     if not old.has_tasks or not new.has_tasks:
         return
-    before = {name for each in old.sub_topologies for name in each.nodes}
-    after = {name for each in new.sub_topologies for name in each.nodes}
+    before = {name for sub in old.sub_topologies for name in sub.nodes}
+    after = {name for sub in new.sub_topologies for name in sub.nodes}
     gone = sorted(name for name in before - after if is_generated(name))
     if gone and after - before:
         nodes = "1 node has a different name" if len(gone) == 1 else f"{len(gone)} nodes have different names"
@@ -170,20 +170,20 @@ def _renamed(names: frozenset[str], new: Mapping[str, str]) -> frozenset[str]:
 
 def _pairs(old: Form, new: Form, stores: Mapping[str, str], topics: Mapping[str, str]) -> list[tuple[SubForm, SubForm]]:
     """Return the matched sub-topologies: those with most stores and topics in common."""
-    left = {each.id: each for each in old.sub_topologies if not each.is_global}
-    right = {each.id: each for each in new.sub_topologies if not each.is_global}
+    left = {sub.id: sub for sub in old.sub_topologies if not sub.is_global}
+    right = {sub.id: sub for sub in new.sub_topologies if not sub.is_global}
     scores = []
     for one in left.values():
-        things = {*_renamed(one.sources, topics), *(stores.get(store, store) for store in one.stores)}
+        names = {*_renamed(one.sources, topics), *(stores.get(store, store) for store in one.stores)}
         for other in right.values():
-            common = len(things & {*other.sources, *other.stores})
+            common = len(names & {*other.sources, *other.stores})
             if common:
                 scores.append((common, one.id == other.id, one.id, other.id))
-    found = []
-    for _, _, one_id, other_id in sorted(scores, key=lambda each: (-each[0], not each[1], each[2], each[3])):
+    pairs = []
+    for _, _, one_id, other_id in sorted(scores, key=lambda score: (-score[0], not score[1], score[2], score[3])):
         if one_id in left and other_id in right:
-            found.append((left.pop(one_id), right.pop(other_id)))
-    return found
+            pairs.append((left.pop(one_id), right.pop(other_id)))
+    return pairs
 
 
 def _stop(sub: SubForm, what: str, position: Position) -> Finding:
@@ -363,9 +363,9 @@ def compare_externals(old: Form, new: Form) -> Iterator[Finding]:
 
 
 def _position(form: Form, topic: str) -> Position:
-    for each in form.sub_topologies:
-        if topic in each.sources:
-            return each.place.position
+    for sub in form.sub_topologies:
+        if topic in sub.sources:
+            return sub.place.position
     return form.start
 
 
@@ -373,8 +373,8 @@ def _partitions(old: Form, new: Form, before: ExternalForm, topic: ExternalForm)
     was, now = before.partitions, topic.partitions
     if was is None or now is None or was == now:
         return
-    bound = [each.name for each in new.stores.values() if topic.name in each.roots and not each.is_global]
-    bound += [each.name for each in new.topics.values() if topic.name in each.roots]
+    bound = [store.name for store in new.stores.values() if topic.name in store.roots and not store.is_global]
+    bound += [internal.name for internal in new.topics.values() if topic.name in internal.roots]
     text = f"topic {topic.name} had {was} partitions, has {now}"
     if bound:
         text += f", by which {', '.join(bound[:3])}{' and others' if len(bound) > 3 else ''} are partitioned"
@@ -599,10 +599,10 @@ def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Te
     """Yield the settings of the changelog on the log that do not fit the store."""
     topic = versions.new.changelog(store.name)
     wanted = versions.new.configs.get(f"{store.name}-changelog")
-    found = None if versions.on_log is None else versions.on_log.configs.get(topic)
-    if not wanted or not found:
+    existing = None if versions.on_log is None else versions.on_log.configs.get(topic)
+    if not wanted or not existing:
         return
-    policies = [each.get("cleanup.policy", "").replace(" ", "") for each in (found, wanted)]
+    policies = [settings.get("cleanup.policy", "").replace(" ", "") for settings in (existing, wanted)]
     if old.rows is None and policies[0] and set(policies[0].split(",")) != set(policies[1].split(",")):
         yield (
             Verdict.UNKNOWN,
@@ -610,7 +610,7 @@ def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Te
             "rows of another kind",
             "see which version wrote it",
         )
-    kept, needed = (int(each.get("retention.ms", -1)) for each in (found, wanted))
+    kept, needed = (int(settings.get("retention.ms", -1)) for settings in (existing, wanted))
     if "delete" in policies[0] and 0 <= kept < needed:
         yield (
             Verdict.RESTORE,
@@ -649,7 +649,7 @@ def _migration(versions: Versions, what: str) -> str:
 
 def _from_source(old: StoreForm, new: StoreForm) -> bool:
     """Return whether both versions restore the store from the same source topic."""
-    sources = [each.details.source_topic if each.details is not None else None for each in (old, new)]
+    sources = [form.details.source_topic if form.details is not None else None for form in (old, new)]
     return sources[0] is not None and sources[0] == sources[1]
 
 
@@ -665,7 +665,7 @@ def _gone(versions: Versions, store: StoreForm) -> Finding:
     name, position = store.name, versions.new.start
     if store.is_global:
         return Finding(Verdict.SAFE, "store", name, f"global store {name} is gone", "", position, old=name)
-    maybe = [each.name for each in versions.matched.added if not each.is_global]
+    maybe = [added.name for added in versions.matched.added if not added.is_global]
     changelog = f"{versions.old.changelog(name)}{versions.shown_records(name)}"
     if not versions.old.has_tasks and maybe:
         text = f"no store has the changelog {changelog}; it may be that of {' or '.join(maybe)}, which is new"
@@ -758,7 +758,7 @@ def _side(new: Form, store: StoreForm) -> str:
         return "this_store"
     if re.search(r"OTHER-|-other-", store.name):
         return "other_store"
-    same = [each.name for each in new.stores.values() if each.place == store.place]
+    same = [other.name for other in new.stores.values() if other.place == store.place]
     return "this_store" if same.index(store.name) == 0 else "other_store"
 
 
@@ -800,17 +800,17 @@ def _match(
     new: Mapping[str, StoreOrTopic],
     alike: Callable[[StoreOrTopic, StoreOrTopic], float | None],
 ) -> Matched[StoreOrTopic]:
-    gone = {name: each for name, each in old.items() if name not in new}
-    added = {name: each for name, each in new.items() if name not in old}
+    gone = {name: form for name, form in old.items() if name not in new}
+    added = {name: form for name, form in new.items() if name not in old}
     scores = [
         (score, one, other) for one in gone for other in added if (score := alike(gone[one], added[other])) is not None
     ]
     renamed = []
     # Sorting is stable: among equal scores the order of the versions decides, which is that of generated names too.
-    for _, one, other in sorted(scores, key=lambda each: -each[0]):
+    for _, one, other in sorted(scores, key=lambda score: -score[0]):
         if one in gone and other in added:
             renamed.append((gone.pop(one), added.pop(other)))
-    kept = tuple((each, new[name]) for name, each in old.items() if name in new)
+    kept = tuple((form, new[name]) for name, form in old.items() if name in new)
     return Matched(kept, tuple(renamed), tuple(gone.values()), tuple(added.values()))
 
 

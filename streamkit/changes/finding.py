@@ -52,4 +52,4 @@ class Finding:
 
 def worst(findings: list[Finding]) -> Verdict:
     """Return the worst verdict; safe for no findings."""
-    return max((each.verdict for each in findings), key=lambda verdict: verdict.rank, default=Verdict.SAFE)
+    return max((finding.verdict for finding in findings), key=lambda verdict: verdict.rank, default=Verdict.SAFE)

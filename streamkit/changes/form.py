@@ -163,8 +163,8 @@ class OnLog:
 
 def to_json(form: Form) -> dict[str, Json]:
     """Return a form as data for JSON, without the name of its file."""
-    found: dict[str, Json] = _encoded(form)
-    return found
+    document: dict[str, Json] = _encoded(form)
+    return document
 
 
 def from_json(data: Json) -> Form:
@@ -173,8 +173,8 @@ def from_json(data: Json) -> Form:
     Tuples inside documents become lists, so that only forms which both come from JSON are comparable.
     """
     try:
-        found: Form = _decoded(Form, data)
-        return found
+        form: Form = _decoded(Form, data)
+        return form
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is not the form of an application: {error!r}") from error
 
@@ -186,19 +186,19 @@ def rows_to_json(rows: RowForm) -> Document:
 
 def rows_from_json(data: Json) -> RowForm:
     """Return the form of rows of `rows_to_json`."""
-    found: RowForm = _decoded(RowForm, data)
-    return found
+    rows: RowForm = _decoded(RowForm, data)
+    return rows
 
 
 def _encoded(value: object) -> Document:
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _encoded(getattr(value, each.name)) for each in fields(value)}
+        return {field.name: _encoded(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, frozenset):
         return sorted(map(_encoded, value))
     if isinstance(value, tuple | list):
-        return [_encoded(each) for each in value]
+        return [_encoded(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): _encoded(each) for name, each in value.items()}
+        return {str(name): _encoded(item) for name, item in value.items()}
     return value
 
 
@@ -208,20 +208,20 @@ def _decoded(kind: Document, data: Document) -> Document:
     if kind is object or data is None:
         return data
     if origin in (Union, UnionType):
-        others = [each for each in arguments if each is not NoneType]
+        others = [argument for argument in arguments if argument is not NoneType]
         # A union of several types is a JSON document.
         return _decoded(others[0], data) if len(others) == 1 else data
     if origin is frozenset:
-        return frozenset(_decoded(arguments[0], each) for each in data)
+        return frozenset(_decoded(arguments[0], item) for item in data)
     if origin is tuple:
-        return tuple(_decoded(arguments[0], each) for each in data)
+        return tuple(_decoded(arguments[0], item) for item in data)
     if origin is not None and issubclass(origin, Mapping):
-        return {name: _decoded(arguments[1], each) for name, each in data.items()}
+        return {name: _decoded(arguments[1], item) for name, item in data.items()}
     hints = get_type_hints(kind) if isinstance(kind, type) else {}
     if is_dataclass(kind) and isinstance(kind, type):
         return kind(**{name: _decoded(hints[name], data[name]) for name in hints if name in data})
     if isinstance(kind, type) and issubclass(kind, tuple):
-        return kind(*(_decoded(hint, each) for hint, each in zip(hints.values(), data, strict=True)))
+        return kind(*(_decoded(hint, item) for hint, item in zip(hints.values(), data, strict=True)))
     return data
 
 
@@ -258,7 +258,7 @@ class Graph:
 
 def roots_of(graph: Graph, nodes: Iterable[str]) -> frozenset[str]:
     """Return the topics that no node writes and that the records of these nodes come from, through other topics too."""
-    found: set[str] = set()
+    roots: set[str] = set()
     seen: set[str] = set()
     waiting = list(nodes)
     while waiting:
@@ -271,5 +271,5 @@ def roots_of(graph: Graph, nodes: Iterable[str]) -> frozenset[str]:
             writers = graph.writers.get(topic, ())
             waiting.extend(writers)
             if not writers:
-                found.add(topic)
-    return frozenset(found)
+                roots.add(topic)
+    return frozenset(roots)

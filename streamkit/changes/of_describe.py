@@ -70,7 +70,7 @@ class _Parser:
         if head := _HEAD.fullmatch(line):
             self._close()
             number = int(head[1])
-            if any(each.id == number for each in self._subs):
+            if any(sub.id == number for sub in self._subs):
                 raise self._wrong(f"sub-topology {number} stands here for the second time")
             self._subs.append(_Sub(number, head[2] is not None, self._line))
             return
@@ -106,7 +106,7 @@ class _Parser:
 
     def _node(self, kind: str, name: str, target: str = "") -> None:
         self._close()
-        if any(name in each.nodes for each in self._subs):
+        if any(name in sub.nodes for sub in self._subs):
             raise self._wrong(f"node {name} stands here for the second time")
         self._subs[-1].nodes[name] = self._line
         self._open = (kind, name, target)
@@ -129,13 +129,13 @@ class _Parser:
 
     def _form(self) -> Form:
         self._check_parents()
-        read = {topic for each in self._subs for topic in each.sources}
+        read = {topic for sub in self._subs for topic in sub.sources}
         internal = [topic for topic in self._graph.writers if topic in read and _INTERNAL.fullmatch(topic)]
         return Form(
             label=self._label,
             application=None,
-            sub_topologies=tuple(self._sub(each) for each in self._subs),
-            stores={name: self._store(each, name) for each in self._subs for name in each.stores},
+            sub_topologies=tuple(self._sub(sub) for sub in self._subs),
+            stores={name: self._store(sub, name) for sub in self._subs for name in sub.stores},
             topics={
                 name: TopicForm(name, roots_of(self._graph, self._graph.writers[name]), self._place(name))
                 for name in internal
@@ -143,9 +143,9 @@ class _Parser:
         )
 
     def _check_parents(self) -> None:
-        nodes = {name for each in self._subs for name in each.nodes}
-        for each in self._subs:
-            for name, self._line in each.nodes.items():
+        nodes = {name for sub in self._subs for name in sub.nodes}
+        for sub in self._subs:
+            for name, self._line in sub.nodes.items():
                 for parent in self._graph.parents.get(name, ()):
                     if parent not in nodes:
                         raise self._wrong(f"{name} stands on {parent}, which the description does not have")

@@ -38,20 +38,20 @@ def internal_topics(plan: Plan, existing: Mapping[str, int], admin: Admin, trans
     """
     application, known = plan.application, set(internal_topics_on_log(plan).values())
     prefix = f"{application}-"
-    found = {
+    prefixed = {
         name: count
         for name, count in existing.items()
         if name.startswith(prefix) and (name.endswith(_CHANGELOG) or _TOPIC.fullmatch(name.removeprefix(prefix)))
     }
     others = Groups(admin, transport, existing)
-    return {name: count for name, count in found.items() if name in known or not others.may_own(application, name)}
+    return {name: count for name, count in prefixed.items() if name in known or not others.may_own(application, name)}
 
 
 def unknown_changelogs(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Transport) -> dict[str, int]:
     """Return the changelogs of the application that no store of the plan has, with their partition counts."""
     known = set(internal_topics_on_log(plan).values())
-    found = internal_topics(plan, existing, admin, transport)
-    return {name: count for name, count in found.items() if name.endswith(_CHANGELOG) and name not in known}
+    internal = internal_topics(plan, existing, admin, transport)
+    return {name: count for name, count in internal.items() if name.endswith(_CHANGELOG) and name not in known}
 
 
 def records_of(transport: Transport, counts: Mapping[str, int]) -> dict[str, int]:
@@ -132,9 +132,9 @@ def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicP
 
 def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
     """Return the partitions whose range of offsets has only ends of transactions and records of aborted ones."""
-    found: set[TopicPartition] = set()
+    empty: set[TopicPartition] = set()
     if not ranges:
-        return found
+        return empty
     with closing(transport.consumer(None, read_committed=True)) as consumer:
         stable = consumer.end_offsets(list(ranges))
         # The records of an open transaction may still count.
@@ -148,15 +148,15 @@ def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple
             waiting -= with_records
             ended = {place for place in waiting if consumer.position(place) >= ranges[place][1]}
             waiting -= ended
-            found |= ended
-    return found
+            empty |= ended
+    return empty
 
 
 def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for place, number in numbers.items():
-        found[place.topic] = found.get(place.topic, 0) + number
-    return found
+        sums[place.topic] = sums.get(place.topic, 0) + number
+    return sums
 
 
 def form_on_log(plan: Plan, new: Form, on_log: OnLog, counts: Mapping[str, int], label: str) -> Form:
@@ -216,7 +216,7 @@ def read_marks(plan: Plan) -> dict[str, Mark]:
         data = unsealed(path.read_text(encoding="utf-8"))
         if data["format"] != _FORMAT:
             return {}
-        return {name: Mark(RowForm(**each["rows"]), each["topic_id"]) for name, each in data["stores"].items()}
+        return {name: Mark(RowForm(**mark["rows"]), mark["topic_id"]) for name, mark in data["stores"].items()}
     except OSError:
         # The start reports a state directory that can't be used.
         return {}
@@ -248,17 +248,17 @@ def check_marks(plan: Plan, topic_ids: Mapping[str, str]) -> None:
 
     topic_ids: of the changelogs that exist. A topic that was deleted and created again has another id and is not checked.
     """
-    marks, found = read_marks(plan), []
+    marks, misread = read_marks(plan), []
     for name, rows in _logged(plan).items():
         topic, mark = plan.changelog_name(name) or "", marks.get(name)
         if mark is None or topic not in topic_ids or mark.topic_id != topic_ids[topic]:
             continue
         bad = [why for verdict, why in compare_rows(mark.rows, rows) if verdict is Verdict.INCOMPATIBLE]
         if bad:
-            found.append(f"store {name}: {'; '.join(bad)} (changelog {topic})")
-    if found:
+            misread.append(f"store {name}: {'; '.join(bad)} (changelog {topic})")
+    if misread:
         raise IncompatibleStateError(
-            f"state of {plan.application} would be misread: {'. '.join(found)}. Give the store another name, reset "
+            f"state of {plan.application} would be misread: {'. '.join(misread)}. Give the store another name, reset "
             "the application with `streamkit reset-offsets`, or start with --force; `streamkit diff OLD NEW` shows all changes "
             "between two versions"
         )

@@ -41,7 +41,7 @@ def form_of(plan: Plan, label: str, counts: Mapping[str, int] | None = None) -> 
     return Form(
         label=label,
         application=plan.application,
-        sub_topologies=tuple(_sub_topology(each, label) for each in plan.sub_topologies),
+        sub_topologies=tuple(_sub_topology(sub, label) for sub in plan.sub_topologies),
         stores=_stores(plan, graph, label),
         topics=_topics(plan, graph, label),
         externals={
@@ -106,11 +106,11 @@ def _sub_topology(sub_topology: SubTopology, label: str) -> SubForm:
 
 def _stores(plan: Plan, graph: Graph, label: str) -> dict[str, StoreForm]:
     windows, rules = _windows(plan), _rules(plan)
-    found = {}
+    forms = {}
     for sub_topology in plan.sub_topologies:
         for name in sub_topology.stores:
             store = plan.stores[name]
-            found[name] = StoreForm(
+            forms[name] = StoreForm(
                 name=name,
                 sub_topology=sub_topology.id,
                 is_global=sub_topology.is_global,
@@ -130,7 +130,7 @@ def _stores(plan: Plan, graph: Graph, label: str) -> dict[str, StoreForm]:
                     rule=rules.get(name, ""),
                 ),
             )
-    return found
+    return forms
 
 
 def _maker(sub_topology: SubTopology, store: str) -> ProcessorNode | None:
@@ -162,22 +162,22 @@ def _processors(plan: Plan) -> Iterator[ProcessorNode]:
 
 def _windows(plan: Plan) -> dict[str, dict[str, int]]:
     """Return the windows of aggregations by store."""
-    found = {}
+    windows_of_stores = {}
     for node in _processors(plan):
         windows, store = getattr(node.processor, "windows", None), getattr(node.processor, "store", None)
         if store is not None and windows is not None and is_dataclass(windows):
-            found[store] = {each.name: getattr(windows, each.name) for each in fields(windows)}
-    return found
+            windows_of_stores[store] = {field.name: getattr(windows, field.name) for field in fields(windows)}
+    return windows_of_stores
 
 
 def _rules(plan: Plan) -> dict[str, str]:
     """Return the expressions that compute the rows of aggregations, as text by store."""
-    found: dict[str, list[str]] = {}
+    rules: dict[str, list[str]] = {}
     for node in _processors(plan):
         aggregation, store = getattr(node.processor, "aggregation", None), getattr(node.processor, "store", None)
         if isinstance(aggregation, Aggregation) and store is not None:
-            found.setdefault(store, []).append(as_text(aggregation))
-    return {store: "; ".join(texts) for store, texts in found.items()}
+            rules.setdefault(store, []).append(as_text(aggregation))
+    return {store: "; ".join(texts) for store, texts in rules.items()}
 
 
 # -- Topics -------------------------------------------------------------------------------------------------------------
@@ -191,10 +191,10 @@ def _topics(plan: Plan, graph: Graph, label: str) -> dict[str, TopicForm]:
         if isinstance(node, SourceNode)
         for topic in node.topics
     }
-    found = {}
+    forms = {}
     for name, topic in plan.internal_topics.items():
         node = readers.get(name)
-        found[name] = TopicForm(
+        forms[name] = TopicForm(
             name=name,
             roots=roots_of(graph, graph.writers.get(name, ())),
             place=_place(node, label),
@@ -203,7 +203,7 @@ def _topics(plan: Plan, graph: Graph, label: str) -> dict[str, TopicForm]:
             value_kind=node.value_kind if node is not None else None,
             partitions=topic.partitions,
         )
-    return found
+    return forms
 
 
 def _internal(plan: Plan, counts: Mapping[str, int]) -> tuple[NewTopic, ...]:
@@ -221,14 +221,14 @@ def _internal(plan: Plan, counts: Mapping[str, int]) -> tuple[NewTopic, ...]:
 
 def _pipelines(plan: Plan) -> dict[str, tuple[StepForm, ...]]:
     """Return the steps of each pipeline in the order of the file."""
-    found: dict[str, dict[tuple[tuple[int, int], ...], StepForm]] = {}
+    pipelines: dict[str, dict[tuple[tuple[int, int], ...], StepForm]] = {}
     for sub_topology in plan.sub_topologies:
         for node in sub_topology.nodes.values():
             # A source that several pipelines read is one node, of the first of them.
             if node.origin is None or (isinstance(node, SourceNode) and not node.internal):
                 continue
             position = node.origin.position
-            steps = found.setdefault(node.origin.pipeline, {})
+            steps = pipelines.setdefault(node.origin.pipeline, {})
             key = position.order
             text = _node_text(node)
             before = steps.get(key)
@@ -236,7 +236,7 @@ def _pipelines(plan: Plan) -> dict[str, tuple[StepForm, ...]]:
                 # A step may have several nodes. Their order may change, so their texts are sorted.
                 text = "\n".join(sorted({*before.text.split("\n"), text}))
             steps[key] = StepForm(node.origin.step, text, position)
-    return {name: tuple(steps[key] for key in sorted(steps)) for name, steps in found.items()}
+    return {name: tuple(steps[key] for key in sorted(steps)) for name, steps in pipelines.items()}
 
 
 def _node_text(node: PlanNode) -> str:
@@ -255,19 +255,19 @@ _NAMES = frozenset({"store", "stores", "topic", "response_topic", "name", "posit
 _GENERATED = re.compile(r"\d{10}")
 
 
-def as_text(thing: object) -> str:
+def as_text(value: object) -> str:
     """Return a processor or an option as text: its expressions and settings, without generated names."""
-    if isinstance(thing, Expression):
-        return thing.text
-    if is_dataclass(thing) and not isinstance(thing, type):
+    if isinstance(value, Expression):
+        return value.text
+    if is_dataclass(value) and not isinstance(value, type):
         inside = (
-            f"{each.name}={as_text(getattr(thing, each.name))}"
-            for each in fields(thing)
-            if each.name not in _NAMES and getattr(thing, each.name, None) is not None and each.compare
+            f"{field.name}={as_text(getattr(value, field.name))}"
+            for field in fields(value)
+            if field.name not in _NAMES and getattr(value, field.name, None) is not None and field.compare
         )
-        return f"{type(thing).__name__}({', '.join(inside)})"
-    if isinstance(thing, (tuple, list)):
-        return f"[{', '.join(as_text(each) for each in thing)}]"
-    if isinstance(thing, Mapping):
-        return f"{{{', '.join(f'{key}: {as_text(value)}' for key, value in thing.items())}}}"
-    return "" if thing is None else _GENERATED.sub("#", str(thing))
+        return f"{type(value).__name__}({', '.join(inside)})"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(as_text(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {as_text(item)}' for key, item in value.items())}}}"
+    return "" if value is None else _GENERATED.sub("#", str(value))

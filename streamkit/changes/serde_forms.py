@@ -143,14 +143,14 @@ def compare_rows(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:
                 (Verdict.RESTORE, "it becomes versioned: its rows are the versions that its changelog still has"),
             ]
         return [(Verdict.INCOMPATIBLE, f"it held {_shown(old.kind)}, holds {_shown(new.kind)}")]
-    found = _sides(old, new)
+    differences = _sides(old, new)
     if None not in (old.window_size, new.window_size) and old.window_size != new.window_size:
         text = (
             f"its windows were of {old.window_size} ms, are of {new.window_size} ms: rows hold only the start of their "
             "window, so that old windows would be read with the new size and counted on"
         )
-        found.append((Verdict.INCOMPATIBLE, text))
-    return found
+        differences.append((Verdict.INCOMPATIBLE, text))
+    return differences
 
 
 def _shown(kind: str) -> str:
@@ -159,7 +159,7 @@ def _shown(kind: str) -> str:
 
 
 def _sides(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:
-    found = []
+    differences = []
     for side, one, other in (
         ("key", old.key, new.key),
         ("value", old.value, new.value),
@@ -167,7 +167,7 @@ def _sides(old: RowForm, new: RowForm) -> list[tuple[Verdict, str]]:
     ):
         answer, why = reads(one, other)
         if answer is Reads.NO:
-            found.append((Verdict.INCOMPATIBLE, f"the {side} {why}"))
+            differences.append((Verdict.INCOMPATIBLE, f"the {side} {why}"))
         elif answer is Reads.UNKNOWN:
-            found.append((Verdict.UNKNOWN, f"the {side} {why}"))
-    return found
+            differences.append((Verdict.UNKNOWN, f"the {side} {why}"))
+    return differences
