@@ -152,7 +152,11 @@ class Acceptor:
 
     def _make_room(self) -> bool:
         """Abort the connection that is idle for the longest time; return whether there was one."""
-        idle = [(since, id(each), each) for each in self._open if (since := each.idle_since) is not None]
+        idle = [
+            (since, id(connection), connection)
+            for connection in self._open
+            if (since := connection.idle_since) is not None
+        ]
         if not idle:
             return False
         chosen = min(idle)[2]

@@ -81,8 +81,8 @@ class Access:
 
     def has_token(self, request: Request) -> bool:
         """Return whether a request has the token of this server."""
-        given = request.headers.get("authorization", "").encode()
-        return self.token is not None and hmac.compare_digest(given, f"Bearer {self.token}".encode())
+        header = request.headers.get("authorization", "").encode()
+        return self.token is not None and hmac.compare_digest(header, f"Bearer {self.token}".encode())
 
 
 def _of_another_site(request: Request, is_open: bool) -> str | None:

@@ -51,28 +51,30 @@ def application_state(service: Service) -> Object:
     own = local_state(service)
     instances = [own, *_others(service, own)]
     inputs = _inputs(instances)
-    found = problems_of(instances, inputs, own["group"]["rebalancing"])
+    problems = problems_of(instances, inputs, own["group"]["rebalancing"])
     return {
         "application": own["application"],
-        **worst_of(found, own["shown_state"]),
-        "problems": [asdict(each) for each in found],
-        "lag": total_lag(each["lag"] for each in inputs),
-        "rate": sum(each["rate"] for each in instances if "threads" in each),
+        **worst_of(problems, own["shown_state"]),
+        "problems": [asdict(problem) for problem in problems],
+        "lag": total_lag(partition["lag"] for partition in inputs),
+        "rate": sum(instance["rate"] for instance in instances if "threads" in instance),
         "group": own["group"],
         "inputs": inputs,
-        "drops": [{"instance": each["address"], **drop} for each in instances for drop in each.get("drops", ())],
+        "drops": [
+            {"instance": instance["address"], **drop} for instance in instances for drop in instance.get("drops", ())
+        ],
         "instances": instances,
     }
 
 
 def _others(service: Service, own: Object) -> list[Object]:
     """Return the states of the other instances that the group names; instances that do not answer are GONE or UNKNOWN, with an `error`."""
-    tasks = {each.server: [str(task) for task in each.active] for each in service.application.metadata_for_all()}
+    tasks = {member.server: [str(task) for task in member.active] for member in service.application.metadata_for_all()}
     addresses = service.peers.others()
 
     def state_of(address: str) -> Object:
         try:
-            found: Object = service.peers.request(
+            state: Object = service.peers.request(
                 address, "/status", {"scope": "local"}, shape=INSTANCE, timeout_seconds=_PEER_SECONDS
             )
         except StreamkitError as error:
@@ -86,7 +88,7 @@ def _others(service: Service, own: Object) -> list[Object]:
                 "error": str(error),
                 "tasks": tasks.get(address, []),
             }
-        return found
+        return state
 
     if not addresses:
         return []
@@ -96,16 +98,16 @@ def _others(service: Service, own: Object) -> list[Object]:
 
 def _inputs(instances: list[Object]) -> list[Object]:
     """Return each input partition of the application as its owner knows it, with the owner's address or name."""
-    known: list[Object] = next((each["inputs"] for each in instances if each.get("inputs")), [])
+    known: list[Object] = next((instance["inputs"] for instance in instances if instance.get("inputs")), [])
     owned: dict[Place, Object] = {}
     for instance in instances:
-        for each in instance.get("inputs", ()):
-            if each["state"] in _OWNED:
-                found = {**each, "owner": _name(instance)}
+        for partition in instance.get("inputs", ()):
+            if partition["state"] in _OWNED:
+                owned_partition = {**partition, "owner": _name(instance)}
                 # While a task moves, both instances may have it.
-                if each["state"] == "RUNNING" or _place(each) not in owned:
-                    owned[_place(each)] = found
-    return [owned.get(_place(each)) or _of_other(each, instances) for each in known]
+                if partition["state"] == "RUNNING" or _place(partition) not in owned:
+                    owned[_place(partition)] = owned_partition
+    return [owned.get(_place(partition)) or _of_other(partition, instances) for partition in known]
 
 
 def _of_other(partition: Object, instances: Iterable[Object]) -> Object:
@@ -161,11 +163,11 @@ class Problem:
 
 def problems_of(instances: Iterable[Object], inputs: list[Object], rebalancing: bool) -> list[Problem]:
     """Return the problems of an application, the worst first."""
-    found = [*_unowned(inputs, rebalancing)]
+    problems = [*_unowned(inputs, rebalancing)]
     for instance in instances:
-        found += _of_instance(instance, inputs)
+        problems += _of_instance(instance, inputs)
     order = list(_LEVELS)
-    return sorted(found, key=lambda problem: order.index(problem.condition))
+    return sorted(problems, key=lambda problem: order.index(problem.condition))
 
 
 def worst_of(problems: list[Problem], state: str) -> Object:
@@ -179,7 +181,7 @@ def _problem(condition: str, text: str) -> Problem:
 
 
 def _unowned(inputs: list[Object], rebalancing: bool) -> Iterator[Problem]:
-    missing = [each for each in inputs if each["state"] == "UNOWNED"]
+    missing = [partition for partition in inputs if partition["state"] == "UNOWNED"]
     if missing:
         have = "has" if len(missing) == 1 else "have"
         during = ", during a rebalance" if rebalancing else ""
@@ -187,7 +189,7 @@ def _unowned(inputs: list[Object], rebalancing: bool) -> Iterator[Problem]:
             "UNOWNED",
             f"{_partitions(missing)} of {len(inputs)} {have} no owner{during}: {_waiting(missing)}",
         )
-    if any(each["lag"] is None and each["state"] != "RESTORING" for each in inputs):
+    if any(partition["lag"] is None and partition["state"] != "RESTORING" for partition in inputs):
         yield _problem(
             "UNKNOWN", "the lag is not known: the log does not answer, or an instance does not run its tasks"
         )
@@ -196,7 +198,7 @@ def _unowned(inputs: list[Object], rebalancing: bool) -> Iterator[Problem]:
 def _of_instance(instance: Object, inputs: list[Object]) -> Iterator[Problem]:
     where = instance["address"] or "this instance"
     if "threads" not in instance:
-        own = [each for each in inputs if each["owner"] == instance["address"]]
+        own = [partition for partition in inputs if partition["owner"] == instance["address"]]
         text = instance["error"] if not own else f"{instance['error']}; it owns {_partitions(own)}: {_waiting(own)}"
         yield _problem(instance["state"], text)
         return
@@ -208,7 +210,7 @@ def _of_instance(instance: Object, inputs: list[Object]) -> Iterator[Problem]:
     if instance["shown_state"] in _STATES:
         yield _problem(instance["shown_state"], f"{where} is {instance['shown_state']}")
     if instance["restoring"]:
-        left = sum(each["total"] - each["restored"] for each in instance["restoring"])
+        left = sum(store["total"] - store["restored"] for store in instance["restoring"])
         yield _problem(
             "RESTORING",
             f"{where} restores {_counted(len(instance['restoring']), 'changelog')}, {_counted(left, 'record')} left",
@@ -217,11 +219,11 @@ def _of_instance(instance: Object, inputs: list[Object]) -> Iterator[Problem]:
 
 
 def _dropped(where: str, drops: list[Object]) -> Iterator[Problem]:
-    letters = sum(each["dead_letters"] for each in drops)
-    dropped = sum(each["dropped"] for each in drops)
+    letters = sum(drop["dead_letters"] for drop in drops)
+    dropped = sum(drop["dropped"] for drop in drops)
     if not drops:
         return
-    last = max(drops, key=lambda each: (bool(each["dead_letters"]), each["at_ms"]))
+    last = max(drops, key=lambda drop: (bool(drop["dead_letters"]), drop["at_ms"]))
     text = f"the last in task {last['task'] or '-'}: {last['reason']}"
     if letters:
         yield _problem("DEAD LETTERS", f"{where} wrote {_counted(letters, 'dead letter')}, {text}")
@@ -239,9 +241,9 @@ def _counted(number: int, what: str) -> str:
 
 def _waiting(inputs: list[Object]) -> str:
     """Return the partitions, and the number of records that wait in them."""
-    named = [f"{each['topic']} {each['partition']}" for each in inputs[:_MOST]]
+    named = [f"{partition['topic']} {partition['partition']}" for partition in inputs[:_MOST]]
     more = "" if len(inputs) <= _MOST else f" and {len(inputs) - _MOST} more"
-    lag = total_lag(each["lag"] for each in inputs)
+    lag = total_lag(partition["lag"] for partition in inputs)
     waiting = "1 record waits" if lag == 1 else f"{'an unknown number of' if lag is None else f'{lag:,}'} records wait"
     return f"{', '.join(named)}{more}; {waiting}"
 
@@ -288,8 +290,8 @@ def is_local(arguments: Arguments) -> bool:
 
 def lag(service: Service, request: Request) -> Response:
     """Return owner, position, end and lag of each input partition of the application."""
-    found = application_state(service)
-    return json_response({"lag": found["lag"], "partitions": found["inputs"]})
+    state = application_state(service)
+    return json_response({"lag": state["lag"], "partitions": state["inputs"]})
 
 
 def add_thread(service: Service, request: Request) -> Response:
@@ -332,7 +334,7 @@ def _paused(service: Service, change: Callable[[], None]) -> dict[str, Json]:
 def _changed(service: Service, thread: str | None) -> dict[str, Json]:
     if thread is None:
         raise StoreUnavailableError(f"the application is {service.application.state.value}: it has no thread to spare")
-    return {"thread": thread, "threads": [each.name for each in service.application.threads]}
+    return {"thread": thread, "threads": [thread.name for thread in service.application.threads]}
 
 
 # What the page of the application shows while it is open: status by push, the last hour, the steps behind the nodes.

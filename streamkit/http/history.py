@@ -92,7 +92,7 @@ class History:
 
     def points(self, after: int) -> list[Point]:
         """Return the points later than a time in milliseconds."""
-        return [each for each in list(self._points) if each.time > after]
+        return [point for point in list(self._points) if point.time > after]
 
     @property
     def newest(self) -> int:
@@ -103,11 +103,11 @@ class History:
     def events(self) -> list[dict[str, Json]]:
         """Return the last errors, warnings and rebalances, the newest first."""
         rebalances = [
-            {"time": each.time, "kind": "rebalance", "text": each.text, "count": 1}
-            for each in self._application.rebalances
+            {"time": rebalance.time, "kind": "rebalance", "text": rebalance.text, "count": 1}
+            for rebalance in self._application.rebalances
         ]
-        found = sorted([*self._events.list(), *rebalances], key=lambda event: -event["time"])
-        return found[:EVENTS]
+        events = sorted([*self._events.list(), *rebalances], key=lambda event: -event["time"])
+        return events[:EVENTS]
 
     def _run(self) -> None:
         logger = logging.getLogger("streamkit")
@@ -124,14 +124,14 @@ class History:
             status = self._application.status()
         except StreamkitError:
             return
-        latency = max((each.p99 for task in status.tasks for each in task.latency), default=None)
-        own = [each for each in status.inputs if each.position is not None]
+        latency = max((latency.p99 for task in status.tasks for latency in task.latency), default=None)
+        own = [partition for partition in status.inputs if partition.position is not None]
         point = Point(
             now_ms,
             round(status.rate, 1),
             status.lag,
-            total_lag(each.lag for each in own),
-            total_lag(_difference(each.end, each.committed) for each in own),
+            total_lag(partition.lag for partition in own),
+            total_lag(_difference(partition.end, partition.committed) for partition in own),
             len(own),
             len(status.inputs),
             latency,

@@ -187,7 +187,7 @@ def misfit(answer: Json, shape: Shape, path: str = "") -> str | None:
     if isinstance(shape, list):
         if not isinstance(answer, list):
             return path
-        return next((missing for each in answer if (missing := misfit(each, shape[0], path)) is not None), None)
+        return next((missing for item in answer if (missing := misfit(item, shape[0], path)) is not None), None)
     if isinstance(shape, _instance.__class__):
         return misfit(answer, shape(answer), path)
     return None if isinstance(answer, cast("type", shape)) else path

@@ -103,14 +103,18 @@ class _Status:
         for name, meaning in _THREAD_TOTALS.items():
             total = f"{name}-total"
             yield _counter(
-                _THREAD, name, meaning, ["thread_id"], [([each.name], each.totals.get(total, 0)) for each in threads]
+                _THREAD,
+                name,
+                meaning,
+                ["thread_id"],
+                [([thread.name], thread.totals.get(total, 0)) for thread in threads],
             )
             yield _gauge(
                 _THREAD,
                 f"{name}-rate",
                 f"{meaning}, per second",
                 ["thread_id"],
-                [([each.name], each.rates.get(total, 0.0)) for each in threads],
+                [([thread.name], thread.rates.get(total, 0.0)) for thread in threads],
             )
         for name in ("process", "commit", "poll"):
             meaning = f"The share of the time that the thread spends in {name}"
@@ -119,11 +123,11 @@ class _Status:
                 f"{name}-ratio",
                 meaning,
                 ["thread_id"],
-                [([each.name], _ratio(each, name)) for each in threads],
+                [([thread.name], _ratio(thread, name)) for thread in threads],
             )
         for name in ("commit", "poll"):
             meaning = f"Milliseconds of one {name}, on average"
-            rows = [([each.name], _average_ms(each, name)) for each in threads]
+            rows = [([thread.name], _average_ms(thread, name)) for thread in threads]
             yield _gauge(_THREAD, f"{name}-latency-avg", meaning, ["thread_id"], rows)
         states = list(ThreadState.__members__)
         meaning = f"The state, counted from 0: {', '.join(states)}"
@@ -132,7 +136,7 @@ class _Status:
             "thread-state",
             meaning,
             ["thread_id"],
-            [([each.name], states.index(each.state)) for each in threads],
+            [([thread.name], states.index(thread.state)) for thread in threads],
         )
 
     def _tasks(self) -> Iterator[Metric]:
@@ -182,9 +186,9 @@ class _Status:
         for thread in self._status.threads:
             for task in thread.tasks:
                 sources, sinks = _nodes(self._plan, task)
-                for each in task.inputs:
-                    node = sources.get(each.topic, "")
-                    consumed.append(([thread.name, task.id, node, each.topic], each.processed))
+                for partition in task.inputs:
+                    node = sources.get(partition.topic, "")
+                    consumed.append(([thread.name, task.id, node, partition.topic], partition.processed))
                 for topic, count in task.produced.items():
                     if topic in sinks:
                         produced.append(([thread.name, task.id, sinks[topic], topic], count))
@@ -193,11 +197,11 @@ class _Status:
 
     def _lag(self) -> Iterator[Metric]:
         rows = [
-            ([f"{thread.name}-consumer", each.topic, str(each.partition)], each.lag)
+            ([f"{thread.name}-consumer", partition.topic, str(partition.partition)], partition.lag)
             for thread in self._status.threads
             for task in thread.tasks
-            for each in task.inputs
-            if each.lag is not None
+            for partition in task.inputs
+            if partition.lag is not None
         ]
         meaning = "Records of a partition that are not processed yet"
         yield _gauge(_CONSUMER, "records-lag", meaning, ["client_id", "topic", "partition"], rows)
@@ -206,33 +210,40 @@ class _Status:
         """Yield the end-to-end latencies at sources and terminal nodes (KIP-613), and their histograms."""
         labels = ["thread_id", "task_id", "processor_node_id"]
         tasks = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
-        rows = [([*ids, each.node], each) for ids, task in tasks for each in task.latency]
+        rows = [([*ids, latency.node], latency) for ids, task in tasks for latency in task.latency]
         meaning = "Milliseconds from a record's timestamp until the node has processed it"
         for name in ("min", "max", "avg"):
-            values = [(ids, getattr(each, name)) for ids, each in rows]
+            values = [(ids, getattr(latency, name)) for ids, latency in rows]
             yield _gauge(_NODE, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
         for name in ("p50", "p99"):
-            values = [(ids, getattr(each, name)) for ids, each in rows]
+            values = [(ids, getattr(latency, name)) for ids, latency in rows]
             yield _gauge(_OWN, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
         family = HistogramMetricFamily(f"{_OWN}record_e2e_latency_seconds", "The same as a histogram", labels=labels)
         for ids, task in tasks:
-            for each in task.histograms:
+            for histogram in task.histograms:
                 buckets = [
-                    (str(bound / 1000), float(reached)) for bound, reached in zip(COARSE, each.cumulative, strict=True)
+                    (str(bound / 1000), float(reached))
+                    for bound, reached in zip(COARSE, histogram.cumulative, strict=True)
                 ]
-                family.add_metric([*ids, each.node], [*buckets, ("+Inf", float(each.count))], each.total / 1000)
+                family.add_metric(
+                    [*ids, histogram.node], [*buckets, ("+Inf", float(histogram.count))], histogram.total / 1000
+                )
         yield family
 
     def _application(self) -> Iterator[Metric]:
         """Yield the metrics of all inputs of the application, equal at each instance; Kafka Streams reports only those of each consumer."""
         labels = ["topic", "partition"]
         inputs = self._status.inputs
-        rows = [([each.topic, str(each.partition)], each.lag) for each in inputs if each.lag is not None]
+        rows = [
+            ([partition.topic, str(partition.partition)], partition.lag)
+            for partition in inputs
+            if partition.lag is not None
+        ]
         yield _gauge(_OWN, "records-lag", "Records that wait in an input partition of the application", labels, rows)
         owned = [
-            ([each.topic, str(each.partition)], int(each.state != "UNOWNED"))
-            for each in inputs
-            if each.state != "UNKNOWN"
+            ([partition.topic, str(partition.partition)], int(partition.state != "UNOWNED"))
+            for partition in inputs
+            if partition.state != "UNKNOWN"
         ]
         yield _gauge(_OWN, "partition-owned", "Whether a member of the group owns an input partition", labels, owned)
         paused = [([self._status.application], int(self._status.paused))]
@@ -240,9 +251,9 @@ class _Status:
 
     def _dropped(self) -> Iterator[Metric]:
         labels = ["thread_id", "task_id", "reason"]
-        rows = [([each.thread, each.task or "", each.reason], each) for each in self._status.drops]
-        dropped = [(ids, each.dropped) for ids, each in rows]
-        letters = [(ids, each.dead_letters) for ids, each in rows]
+        rows = [([drop.thread, drop.task or "", drop.reason], drop) for drop in self._status.drops]
+        dropped = [(ids, drop.dropped) for ids, drop in rows]
+        letters = [(ids, drop.dead_letters) for ids, drop in rows]
         yield _counter(_OWN, "dropped-records", "Records dropped, by reason", labels, dropped)
         yield _counter(_OWN, "dead-letters", "Records written to a dead-letter topic, by reason", labels, letters)
 
@@ -333,28 +344,28 @@ class UserCodeMetrics:
         families: dict[tuple[str, str, str], Metric] = {}
         for thread in list(self._application.threads):
             for task in thread.counters.view.tasks:
-                for each in task.metrics:
-                    key = (each.group, each.name, each.kind)
+                for metric in task.metrics:
+                    key = (metric.group, metric.name, metric.kind)
                     if key not in families:
-                        families[key] = _family(each)
-                    node = [] if each.group == USER else [each.node]
-                    _add(families[key], [thread.name, task.id, *node], each)
+                        families[key] = _family(metric)
+                    node = [] if metric.group == USER else [metric.node]
+                    _add(families[key], [thread.name, task.id, *node], metric)
         yield from families.values()
 
 
-def _family(each: MetricValue) -> Metric:
-    meaning = _MEANINGS.get((each.group, each.name), f"The user's {each.kind} {each.name}")
-    labels = LABELS if each.group == USER else [*LABELS, "processor_node_id"]
-    name = f"streamkit_{each.group}_{each.name}"
-    if each.kind == "timer":
+def _family(metric: MetricValue) -> Metric:
+    meaning = _MEANINGS.get((metric.group, metric.name), f"The user's {metric.kind} {metric.name}")
+    labels = LABELS if metric.group == USER else [*LABELS, "processor_node_id"]
+    name = f"streamkit_{metric.group}_{metric.name}"
+    if metric.kind == "timer":
         return SummaryMetricFamily(f"{name}_seconds", meaning, labels=labels)
-    if each.kind == "counter":
+    if metric.kind == "counter":
         return CounterMetricFamily(name, meaning, labels=labels)
     return GaugeMetricFamily(name, meaning, labels=labels)
 
 
-def _add(family: Metric, labels: list[str], each: MetricValue) -> None:
+def _add(family: Metric, labels: list[str], metric: MetricValue) -> None:
     if isinstance(family, SummaryMetricFamily):
-        family.add_metric(labels, count_value=each.count, sum_value=each.number)
+        family.add_metric(labels, count_value=metric.count, sum_value=metric.number)
     elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
-        family.add_metric(labels, each.number)
+        family.add_metric(labels, metric.number)

@@ -100,7 +100,7 @@ class Peers:
 
     def others(self) -> list[str]:
         """Return the other instances that set application.server."""
-        servers = (each.server for each in self._application.metadata_for_all())
+        servers = (instance.server for instance in self._application.metadata_for_all())
         return sorted({server for server in servers if server} - {self.own})
 
     def owner(self, store: str, key: bytes) -> Owner:
@@ -108,8 +108,8 @@ class Peers:
         if not self.own:
             # Other instances can't send requests to this one, so it sends none to them.
             return Owner(None, self.own)
-        found = self._application.key_metadata(store, key)
-        return Owner(found.partition, found.active, found.standbys)
+        owner = self._application.key_metadata(store, key)
+        return Owner(owner.partition, owner.active, owner.standbys)
 
     def request(
         self,
@@ -158,15 +158,15 @@ class Peers:
         if host.lower() == self.own.rpartition(":")[0].strip("[]").lower() or _is_named(host, allowed):
             return address
         try:
-            found = [str(place[0]) for *_, place in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)]
+            addresses = [str(place[0]) for *_, place in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)]
         except (OSError, UnicodeError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InstanceGoneError(f"the instance at {address} does not answer: {reason}") from error
         networks = [network for each in allowed if (network := _network(each)) is not None]
-        for each in found:
-            number = ipaddress.ip_address(each)
+        for resolved in addresses:
+            number = ipaddress.ip_address(resolved)
             if any(number in network for network in networks) or _is_of_this_host(number):
-                return f"[{each}]:{port}" if ":" in each else f"{each}:{port}"
+                return f"[{resolved}]:{port}" if ":" in resolved else f"{resolved}:{port}"
         text = f"the instance at {address} gets no requests: it is on another host, and http.peers lists neither {host} nor its network"
         if address not in self._reported:
             self._reported.add(address)
@@ -177,8 +177,8 @@ class Peers:
 def _is_named(host: str, allowed: tuple[str, ...]) -> bool:
     """Return whether http.peers has a host by its name, or a domain above it."""
     name = host.lower().rstrip(".")
-    names = [each.lower().rstrip(".") for each in allowed]
-    return name in names or any(each.startswith("*.") and name.endswith(each[1:]) for each in names)
+    names = [name.lower().rstrip(".") for name in allowed]
+    return name in names or any(pattern.startswith("*.") and name.endswith(pattern[1:]) for pattern in names)
 
 
 def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:

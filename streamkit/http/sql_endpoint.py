@@ -51,7 +51,7 @@ def query_sql(service: Service, request: Request) -> Response:
     if not _running.acquire(blocking=False):
         raise StoreUnavailableError("another SQL query runs on this instance; try again after it")
     try:
-        found = run_sql(sql, _tables(service, arguments.flag("stale"), is_local), LIMITS, "query")
+        answer = run_sql(sql, _tables(service, arguments.flag("stale"), is_local), LIMITS, "query")
     except ConfigError as error:
         return error_response(str(error), 501)
     except TopologyError as error:
@@ -61,22 +61,22 @@ def query_sql(service: Service, request: Request) -> Response:
         raise QueryError(f"{str(error).partition('; --')[0]}; streamkit query --sql has higher limits") from error
     finally:
         _running.release()
-    return json_response({"columns": found.columns, "rows": found.rows, "more": found.is_cut})
+    return json_response({"columns": answer.columns, "rows": answer.rows, "more": answer.is_cut})
 
 
 def _tables(service: Service, stale: bool, is_local: bool) -> list[SqlTable]:
     plan = service.application.plan
-    found = []
+    tables = []
     for name, definition in plan.stores.items():
         rows = partial(_rows, service, definition, stale, is_local or is_global(plan, name))
         types = definition.key_serde.type, definition.value_serde.type
-        found.append(SqlTable(STORES, name, rows, store_columns(definition.kind.windowed), *types))
-    return found
+        tables.append(SqlTable(STORES, name, rows, store_columns(definition.kind.windowed), *types))
+    return tables
 
 
 def _rows(service: Service, definition: StoreDef, stale: bool, is_local: bool, deadline: Deadline) -> Iterator[Row]:
     """Yield the rows of a store of all instances, page by page. Raises StoreUnavailableError."""
-    kind = next(each for each in ("windows", "sessions", "all") if each in definition.kind.queries)
+    kind = next(name for name in ("windows", "sessions", "all") if name in definition.kind.queries)
     query = Query(kind, limit=MOST_ROWS, start=0, end=MAX_LONG)
     parameters = {"limit": str(MOST_ROWS)}
     while True:

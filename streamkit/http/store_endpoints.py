@@ -158,25 +158,25 @@ def rows_json(definition: StoreDef, rows: list[Row], headers: bool = False) -> l
     result = []
     for place, partition, row in rows:
         key, value = write(row.key, row.value)
-        found: dict[str, Json] = {
+        shown: dict[str, Json] = {
             "key": key,
             "value": value,
             "partition": partition,
             "cursor": token_of(place, partition),
         }
         if row.timestamp is not None:
-            found["timestamp"] = row.timestamp
+            shown["timestamp"] = row.timestamp
         if headers:
-            found["headers"] = headers_to_json(row.headers or [])
-        result.append(found)
+            shown["headers"] = headers_to_json(row.headers or [])
+        result.append(shown)
     return result
 
 
 def sort_key(row: dict[str, Document]) -> tuple[bytes, int]:
     """Return the place of a row that has its token."""
-    found = read_token(row["cursor"])
-    assert found is not None
-    return found
+    place = read_token(row["cursor"])
+    assert place is not None
+    return place
 
 
 def list_stores(service: Service, request: Request) -> Response:
@@ -184,17 +184,17 @@ def list_stores(service: Service, request: Request) -> Response:
     plan = service.application.plan
     stores = [
         {
-            "name": each.name,
-            "type": each.type,
-            "persistent": each.persistent,
-            "global": each.is_global,
-            "sub_topology": each.sub_topology,
-            "queries": list(KINDS[each.type].queries),
-            "key": plan.stores[each.name].key_serde.spec,
-            "value": plan.stores[each.name].value_serde.spec,
-            "tasks": list(each.tasks),
+            "name": store.name,
+            "type": store.type,
+            "persistent": store.persistent,
+            "global": store.is_global,
+            "sub_topology": store.sub_topology,
+            "queries": list(KINDS[store.type].queries),
+            "key": plan.stores[store.name].key_serde.spec,
+            "value": plan.stores[store.name].value_serde.spec,
+            "tasks": list(store.tasks),
         }
-        for each in service.application.status(lag=False).stores
+        for store in service.application.status(lag=False).stores
     ]
     return json_response({"application": plan.application, "stores": stores})
 
@@ -301,11 +301,11 @@ class StoreQuery:
                 return None
 
         if len(places) == 1:
-            found = [read(places[0])]
+            pages = [read(places[0])]
         else:
             with ThreadPoolExecutor(min(16, len(places))) as pool:
-                found = list(pool.map(read, places))
-        return [page for page in found if page is not None]
+                pages = list(pool.map(read, places))
+        return [page for page in pages if page is not None]
 
     def _request(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Json]:
         parameters = {**self._parameters, "scope": "local", "stale": str(stale).lower()}

@@ -204,12 +204,12 @@ class Selection:
         """Return the partitions to read. Raises QueryError, StoreUnavailableError for a topic that does not exist."""
         admin = service.application.transport.admin()
         try:
-            found = admin.topics([self.topic])
+            topics = admin.topics([self.topic])
         finally:
             admin.close()
-        if self.topic not in found:
+        if self.topic not in topics:
             raise StoreUnavailableError(f"topic {self.topic} does not exist on the log")
-        count = found[self.topic].partitions
+        count = topics[self.topic].partitions
         wanted = range(count) if self.span.partitions is None else sorted(self.span.partitions)
         if any(number >= count for number in wanted):
             raise QueryError(f"partition is {max(wanted)}: topic {self.topic} has {count} partitions, counted from 0")
@@ -242,14 +242,17 @@ def read_page(service: Service, selection: Selection, limit: int, *, last: bool)
             reading = Reading(consumer, record_filter, late)
             first = first_offsets(consumer, selection.span.start, places)
             ends = consumer.end_offsets(places)
-            found = reading.last(limit, first, ends) if last else reading.first(limit, first, ends)
+            records = reading.last(limit, first, ends) if last else reading.first(limit, first, ends)
         finally:
             consumer.close()
     return {
         "topic": selection.topic,
-        "records": [shown(each) for each in found],
+        "records": [shown(record) for record in records],
         "complete": not late.hit,
-        "partitions": [{"partition": each.partition, "first": first[each], "end": ends[each]} for each in places],
+        "partitions": [
+            {"partition": partition.partition, "first": first[partition], "end": ends[partition]}
+            for partition in places
+        ],
     }
 
 
@@ -265,16 +268,16 @@ class _Late:
         return self.hit
 
 
-def shown(found: Found) -> dict[str, Json]:
+def shown(record: Found) -> dict[str, Json]:
     """Return a record as an object with its offset; large parts are replaced by a reason."""
-    row = found.row
+    row = record.row
     sizes = {name: len(data) for name, data in (("key", row.key), ("value", row.value)) if data and len(data) > LARGE}
     if not sizes:
-        return record_json(found, offsets=True)
+        return record_json(record, offsets=True)
     reasons = {name: f"{size:,} bytes are too many to be shown here" for name, size in sizes.items()}
-    key, value = (None if name in sizes else getattr(found.decoded, name) for name in ("key", "value"))
-    decoded = found.decoded._replace(key=key, value=value, problems={**found.decoded.problems, **reasons})
-    return record_json(found._replace(decoded=decoded), offsets=True)
+    key, value = (None if name in sizes else getattr(record.decoded, name) for name in ("key", "value"))
+    decoded = record.decoded._replace(key=key, value=value, problems={**record.decoded.problems, **reasons})
+    return record_json(record._replace(decoded=decoded), offsets=True)
 
 
 class NewRecords:
@@ -310,12 +313,12 @@ class NewRecords:
         if pause > 0:
             time.sleep(min(pause, 0.25))
             return events
-        found = next(self._polls)
+        records = next(self._polls)
         now_read = sum(map(self._consumer.position, self._places))
         self._pause_until = time.monotonic() + (now_read - self._read) / RECORDS_A_SECOND
         self._read = now_read
         self._look_at = min(self._look_at, time.monotonic() + 1)
-        return events + [Event(self._name, self._form(each)) for each in found]
+        return events + [Event(self._name, self._form(record)) for record in records]
 
     def _skipped(self) -> list[Event]:
         now = time.monotonic()
@@ -352,17 +355,22 @@ class PartitionOffsets:
 
     def now(self) -> dict[str, Json]:
         """Return the offsets, and their time in milliseconds. Raises LogUnavailable; a topic that does not exist has none."""
-        found = self._admin.topics(self._topics)
+        topics = self._admin.topics(self._topics)
         places = [
             TopicPartition(name, number)
             for name in self._topics
-            if name in found
-            for number in range(found[name].partitions)
+            if name in topics
+            for number in range(topics[name].partitions)
         ]
         first, ends = self._consumer.beginning_offsets(places), self._consumer.end_offsets(places)
         partitions: list[Json] = [
-            {"topic": each.topic, "partition": each.partition, "first": first[each], "end": ends[each]}
-            for each in places
+            {
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "first": first[partition],
+                "end": ends[partition],
+            }
+            for partition in places
         ]
         return {"time": time.time_ns() // 1_000_000, "partitions": partitions}
 

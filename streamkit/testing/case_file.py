@@ -104,10 +104,10 @@ class Phases:
                     yield from self._record(item, topic)
             return
         for item in reader.items(node, "'given'"):
-            found = reader.entries(item, "An entry of 'given'")
-            control = next((name for name in CONTROLS if name in found), None)
+            entries = reader.entries(item, "An entry of 'given'")
+            control = next((name for name in CONTROLS if name in entries), None)
             if control is None:
-                topic = found.get("topic")
+                topic = entries.get("topic")
                 if item.kind == "mapping" and topic is None:
                     reader.report(item, f"A record needs 'topic', unless it has one of {', '.join(CONTROLS)}")
                     continue
@@ -157,8 +157,8 @@ class Phases:
             else []
         )
         try:
-            found = chosen(self._generators, [name for name in names if name is not BAD])
-            for record in islice(generated(found, seed, at["timestamp"]), count):
+            specs = chosen(self._generators, [name for name in names if name is not BAD])
+            for record in islice(generated(specs, seed, at["timestamp"]), count):
                 topic = self._input(record["topic"], node)
                 if topic is BAD:
                     return
@@ -251,21 +251,21 @@ class Phases:
         """Return the fields of a record; null is a value here. BAD if one is wrong."""
         if item.kind != "mapping":
             return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
-        found: dict[str, Json] = {}
+        fields: dict[str, Json] = {}
         bad = False
         for name, (key, value) in self._reader.entries(item, what).items():
             if name not in keys:
                 self._reader.unknown(key, what, keys)
                 bad = True
                 continue
-            found[name] = self._reader.data(value)
-            if name == "timestamp" and found[name] is not None:
-                bad |= not self._timestamp(found, value)
-        return BAD if bad else found
+            fields[name] = self._reader.data(value)
+            if name == "timestamp" and fields[name] is not None:
+                bad |= not self._timestamp(fields, value)
+        return BAD if bad else fields
 
-    def _timestamp(self, found: dict[str, Json], node: Node) -> bool:
+    def _timestamp(self, fields: dict[str, Json], node: Node) -> bool:
         try:
-            found["timestamp"] = instant(found["timestamp"])
+            fields["timestamp"] = instant(fields["timestamp"])
         except SerdeError as error:
             self._reader.report(node, f"'timestamp' {error}, not {self._reader.kind(node)}")
             return False
@@ -276,13 +276,13 @@ class Phases:
     def _expectations(self, node: Node | None, kind: str) -> dict[str, Expectation]:
         if node is None:
             return {}
-        found = {}
+        expectations = {}
         for name, (key, body) in self._reader.entries(node, "'expect'" if kind == "topic" else "'stores'").items():
             if self._exists(name, key, kind):
                 expectation = self._expectation(name, key, body, kind)
                 if expectation is not None:
-                    found[name] = expectation
-        return found
+                    expectations[name] = expectation
+        return expectations
 
     def _exists(self, name: str, key: Node, kind: str) -> bool:
         self._reader.use(kind, name, key)
@@ -305,11 +305,11 @@ class Phases:
                 match = reader.choice(options["match"], "'match'", MATCHES) or match
             partial = bool(reader.boolean(options["partial"], "'partial'")) if "partial" in options else False
             # `records` may be null: --update writes them.
-            given = {name: value for name, (_, value) in reader.entries(body, what).items() if name == "records"}
-            if bool(given) == ("file" in options):
+            records_of = {name: value for name, (_, value) in reader.entries(body, what).items() if name == "records"}
+            if bool(records_of) == ("file" in options):
                 reader.report(body, f"{what} needs either 'records' or 'file'")
                 return None
-            records_node = given.get("records") or options["file"]
+            records_node = records_of.get("records") or options["file"]
             file = options.get("file")
         if file is not None:
             records = tuple(self._expected_of_file(file))
@@ -393,12 +393,12 @@ def load(path: Path, plan_of: PlanOf, text: str | None = None) -> CaseFile:
         check_keys(root, problems)
     reader = Reader(source, str(path.parent), {}, {}, problems)
     reader.value = _Literal({}, reader._unreadable)
-    found = _File(reader, path, plan_of).read(root) if root is not None else None
+    case_file = _File(reader, path, plan_of).read(root) if root is not None else None
     if root is None:
         problems.append(Problem(source.at(0), "The file is empty; a test file begins with 'tests:'"))
-    if problems or found is None:
+    if problems or case_file is None:
         raise TopologyError(ordered(problems))
-    return found
+    return case_file
 
 
 def topology_of(path: Path) -> Path | None:
@@ -450,21 +450,21 @@ class _File:
         options = reader.options(node, "'simulate'", SIMULATE_KEYS)
 
         def number(name: str, default: int) -> int:
-            found = reader.integer(options[name], repr(name), 1, 1000) if name in options else default
-            return default if found is BAD else found
+            value = reader.integer(options[name], repr(name), 1, 1000) if name in options else default
+            return default if value is BAD else value
 
         faults, accept = None, []
         if "faults" in options:
-            listed = [reader.choice(each, "A fault", FAULTS) for each in reader.items(options["faults"], "'faults'")]
-            faults = tuple(each for each in listed if each)
-        for each in reader.items(options["accept"], "'accept'") if "accept" in options else ():
-            name = reader.text(each, "A step")
+            listed = [reader.choice(item, "A fault", FAULTS) for item in reader.items(options["faults"], "'faults'")]
+            faults = tuple(fault for fault in listed if fault)
+        for item in reader.items(options["accept"], "'accept'") if "accept" in options else ():
+            name = reader.text(item, "A step")
             known = [*step_names(plan), *Names(plan).written]
             if name is not BAD and name not in known:
                 hint = spec_names.hint(name, known, "steps of the topology")
-                reader.report(each, f"There is no step {name!r}, as PIPELINE.STEP{hint}")
+                reader.report(item, f"There is no step {name!r}, as PIPELINE.STEP{hint}")
             elif name is not BAD:
-                reader.use("topic" if name in Names(plan).written else "pipeline", name, each)
+                reader.use("topic" if name in Names(plan).written else "pipeline", name, item)
                 accept.append(name)
         default = Simulation()
         return Simulation(
@@ -497,9 +497,9 @@ class _File:
     def _topology(self, options: dict[str, Node], root: Node) -> Path | None:
         reader = self._reader
         if "topology" not in options:
-            found = topology_of(self._path)
+            beside = topology_of(self._path)
             message = "There is no topology beside this file; name it: 'topology: FILE'"
-            return found if found is not None else reader.report(root, message) or None
+            return beside if beside is not None else reader.report(root, message) or None
         name = reader.text(options["topology"], "'topology'")
         if name is BAD:
             return None
@@ -521,8 +521,8 @@ class _File:
         entries = self._reader.entries(node, "'tests'")
         if node.kind == "mapping" and not entries:
             self._reader.report(node, "'tests' needs at least one test")
-        found = [self._case(key, body, names, plan, settings) for key, body in entries.values()]
-        return tuple(case for case in found if case is not None)
+        cases = [self._case(key, body, names, plan, settings) for key, body in entries.values()]
+        return tuple(case for case in cases if case is not None)
 
     @staticmethod
     def _has_only_known_keys(body: Node) -> bool:
@@ -635,8 +635,8 @@ class Names:
         if store is not None:
             definition = self._plan.stores[store]
             return definition.kind.windowed or _is_windowed(definition.key_serde)
-        found = self._plan.external_topics.get(self._entries.get(topic or "", ""))
-        return found is not None and _is_windowed(found.key_serde)
+        entry = self._plan.external_topics.get(self._entries.get(topic or "", ""))
+        return entry is not None and _is_windowed(entry.key_serde)
 
 
 def step_name(step: StepRef) -> str:

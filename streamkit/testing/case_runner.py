@@ -114,19 +114,19 @@ class _Run:
 
     def _given(self, phase: Phase) -> Iterator[Given]:
         """Yield the given input, with each sample replaced by its records."""
-        for given in phase.given:
-            if given.sample is None:
-                yield given
+        for action in phase.given:
+            if action.sample is None:
+                yield action
                 continue
             from streamkit.runtime.spark.submission.lake_sample import sample
 
-            job = given.sample.job
+            job = action.sample.job
             try:
-                records = sample(self._plan, job.options.inputs, given.sample.limit, job.cluster)
+                records = sample(self._plan, job.options.inputs, action.sample.limit, job.cluster)
             except StreamkitError as error:
-                self._outcome.failures.append(Failure(given.position, f"the sample can't be read: {error}"))
+                self._outcome.failures.append(Failure(action.position, f"the sample can't be read: {error}"))
                 continue
-            yield from (Given(given.position, record) for record in records)
+            yield from (Given(action.position, record) for record in records)
 
     def _open(self) -> Driver:
         return Driver(self._plan, self._remains, self._reached)
@@ -137,22 +137,22 @@ class _Run:
 
     def _feed(self, phase: Phase, printed: list[Record]) -> str | None:
         """Run the actions of a phase; return the text of the error that ended it."""
-        for given in phase.given:
+        for action in phase.given:
             assert self._driver is not None
             try:
-                if given.restart:
+                if action.restart:
                     self._dropped += self._driver.dropped
                     self._driver.close()
                     self._driver = self._open()
-                elif given.advance_ms is not None:
-                    printed += self._driver.advance(given.advance_ms)
+                elif action.advance_ms is not None:
+                    printed += self._driver.advance(action.advance_ms)
                 else:
-                    assert given.record is not None
-                    printed += self._driver.pipe(given.record)
+                    assert action.record is not None
+                    printed += self._driver.pipe(action.record)
             except StreamkitError as error:
                 printed += self._driver.printed()
                 if phase.error is None:
-                    self._outcome.failures.append(Failure(given.position, f"processing fails here: {error}"))
+                    self._outcome.failures.append(Failure(action.position, f"processing fails here: {error}"))
                 return str(error)
         return None
 
@@ -248,34 +248,34 @@ def differences(
     expectation: Expectation, expected: Expected, actual: Mapping[str, Document]
 ) -> list[tuple[str, object, object]]:
     """Return the differences of a record: (path, expected, actual)."""
-    found: list[tuple[str, object, object]] = []
+    pairs: list[tuple[str, object, object]] = []
     fields = expected.fields
     for name in ("key", "value"):
         if name in fields or not expectation.partial:
-            _walk(fields.get(name), actual.get(name), expectation.partial, name, found)
+            _walk(fields.get(name), actual.get(name), expectation.partial, name, pairs)
     if fields.get("timestamp") is not None:
-        _walk(fields["timestamp"], actual.get("timestamp"), False, "timestamp", found)
+        _walk(fields["timestamp"], actual.get("timestamp"), False, "timestamp", pairs)
     if "headers" in fields:
         wanted, came = fields["headers"] or [], actual.get("headers") or []
         if expectation.partial:
-            found += [("headers", header, came) for header in wanted if header not in came]
+            pairs += [("headers", header, came) for header in wanted if header not in came]
         elif wanted != came:
-            found.append(("headers", wanted, came))
-    return found
+            pairs.append(("headers", wanted, came))
+    return pairs
 
 
-def _walk(expected: object, actual: object, partial: bool, path: str, found: list[tuple[str, object, object]]) -> None:
+def _walk(expected: object, actual: object, partial: bool, path: str, pairs: list[tuple[str, object, object]]) -> None:
     if not isinstance(expected, dict) or not isinstance(actual, dict):
         if not same(expected, actual, partial):
-            found.append((path, expected, actual))
+            pairs.append((path, expected, actual))
         return
     for name, value in expected.items():
         if name in actual:
-            _walk(value, actual[name], partial, f"{path}.{name}", found)
+            _walk(value, actual[name], partial, f"{path}.{name}", pairs)
         else:
-            found.append((f"{path}.{name}", value, _MISSING))
+            pairs.append((f"{path}.{name}", value, _MISSING))
     if not partial:
-        found += [(f"{path}.{name}", _MISSING, value) for name, value in actual.items() if name not in expected]
+        pairs += [(f"{path}.{name}", _MISSING, value) for name, value in actual.items() if name not in expected]
 
 
 def is_missing(value: object) -> bool:

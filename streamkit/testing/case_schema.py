@@ -22,12 +22,12 @@ SETTING: Schema = {"type": ["string", "number", "boolean", "null"]}
 
 
 def _object(properties: Schema, required: tuple[str, ...] = (), description: str = "") -> Schema:
-    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
-        found["required"] = list(required)
+        schema["required"] = list(required)
     if description:
-        found["description"] = description
-    return found
+        schema["description"] = description
+    return schema
 
 
 def _ref(name: str, description: str = "") -> Schema:

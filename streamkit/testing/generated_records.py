@@ -39,7 +39,7 @@ def chosen(generators: Mapping[str, GeneratorSpec], topics: Iterable[str]) -> li
 
 def is_endless(generators: Iterable[GeneratorSpec]) -> bool:
     """Return whether records never end."""
-    return any(each.count is None for each in generators)
+    return any(generator.count is None for generator in generators)
 
 
 def generated(
@@ -52,7 +52,7 @@ def generated(
     Each generator has its own random numbers, so that adding another one does not change its records. Raises StreamkitError
     that names the topic and the place in the file.
     """
-    streams = [_timed(each, place, seed, start) for place, each in enumerate(generators)]
+    streams = [_timed(generator, place, seed, start) for place, generator in enumerate(generators)]
     for number, (time, _, make) in enumerate(heapq.merge(*streams, key=lambda timed: timed[:2])):
         # Before the next record of the generator draws its numbers.
         yield make(time if per_second is None else start + int(number * 1000 / per_second))

@@ -101,7 +101,7 @@ class Played:
     @property
     def events(self) -> list[Event]:
         """The events, with the deliveries that ended each segment."""
-        return [each.event for each in self.deliveries]
+        return [delivery.event for delivery in self.deliveries]
 
 
 class Programs:
@@ -232,15 +232,15 @@ class Cluster:
         An event is skipped if its partition has no record left.
         """
         played = Played()
-        given = {each.number: self._place(each) for segment in segments for each in segment.records}
+        partitions = {sent.number: self._place(sent) for segment in segments for sent in segment.records}
         try:
             for number, segment in enumerate(segments):
-                self._play_segment(number, segment, events or (), given, draw, faults, played)
+                self._play_segment(number, segment, events or (), partitions, draw, faults, played)
             opened = [*(task.stores for task in self._tasks()), self._instances[0].stores]
             played.rows = [
                 (name, key, value)
-                for found in opened
-                for name, store in found.items()
+                for stores_of_task in opened
+                for name, store in stores_of_task.items()
                 if name in stores
                 for key, value in store_rows(self.plan.stores[name], store)
             ]
@@ -254,12 +254,12 @@ class Cluster:
         number: int,
         segment: Segment,
         events: Sequence[Event],
-        given: Mapping[int, TopicPartition],
+        partitions: Mapping[int, TopicPartition],
         draw: Random | None,
         faults: Sequence[str],
         played: Played,
     ) -> None:
-        waiting = {each.number: each for each in segment.records}
+        waiting = {sent.number: sent for sent in segment.records}
 
         def deliver(event: Event) -> None:
             source = event.source
@@ -267,7 +267,7 @@ class Cluster:
                 if source not in waiting:
                     return
                 record = waiting.pop(source)
-                source = given[source]
+                source = partitions[source]
                 self._append(source, record.row, record.number)
             self._happen(event, source, played)
 
@@ -384,7 +384,7 @@ class Cluster:
 
     def _process(self, task: Task) -> None:
         # The task takes the oldest record first.
-        for delivery in sorted(self._held.pop(task, []), key=lambda each: each.row[3] or 0 if each.row else 0):
+        for delivery in sorted(self._held.pop(task, []), key=lambda waiting: waiting.row[3] or 0 if waiting.row else 0):
             self._processed = delivery.processed = self._processed + 1
         task.set_lags(dict.fromkeys(task.inputs, 0))
         while True:
@@ -409,8 +409,8 @@ class Cluster:
             task.flush_stores()
             self._publish(task, delivery)
             task.post_commit()
-        for name, found in offsets.items():
-            self._committed.setdefault(name, {}).update(found)
+        for name, committed in offsets.items():
+            self._committed.setdefault(name, {}).update(committed)
 
     def _publish(self, task: Task, delivery: Delivery) -> None:
         rows = list(task.output)
@@ -429,17 +429,17 @@ class Cluster:
             return wanted
         return 0 if key is None else partition_of(key, self.count(topic))
 
-    def _place(self, given: Sent) -> TopicPartition:
-        topic, key, _, _, _, wanted = given.row
+    def _place(self, sent: Sent) -> TopicPartition:
+        topic, key, _, _, _, wanted = sent.row
         if wanted is not None:
             return TopicPartition(topic, wanted % self._partitions)
         # Records without a key go round.
         return TopicPartition(
-            topic, given.number % self._partitions if key is None else partition_of(key, self._partitions)
+            topic, sent.number % self._partitions if key is None else partition_of(key, self._partitions)
         )
 
-    def _append(self, place: TopicPartition, row: OutputTuple, given: int | None) -> None:
-        self._log.setdefault(place, []).append(_Record(row, given))
+    def _append(self, place: TopicPartition, row: OutputTuple, number: int | None) -> None:
+        self._log.setdefault(place, []).append(_Record(row, number))
 
     def _batch(self, place: TopicPartition, at: int) -> RecordBatch:
         _, key, value, timestamp, headers, _ = self._log[place][at].row
@@ -494,7 +494,9 @@ class Cluster:
             if self.plan.stores[name].source_topic is not None:
                 records = records[: self._delivered.get((place, 0), 0)]
             if records:
-                _, keys, values, timestamps, headers, _ = map(list, zip(*(each.row for each in records), strict=True))
+                _, keys, values, timestamps, headers, _ = map(
+                    list, zip(*(record.row for record in records), strict=True)
+                )
                 store.restore_batch(keys, values, timestamps, headers)
                 store.commit()
 
@@ -516,5 +518,5 @@ class Cluster:
 
     def close(self) -> None:
         """Close all tasks."""
-        for task in [*self._tasks(), *(task for each in self._instances for task in each.globals)]:
+        for task in [*self._tasks(), *(task for instance in self._instances for task in instance.globals)]:
             task.close()

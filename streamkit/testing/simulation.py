@@ -47,7 +47,7 @@ class _Finding:
 
 def simulate(case: Case, plan: Plan, section: Simulation, count: int, seed: int) -> Simulated:
     """Play a test, which passes, in `count` histories; history n is drawn from `seed` + n."""
-    reason = next((text for text, found in _reasons(case) if found), None)
+    reason = next((text for text, applies in _reasons(case) if applies), None)
     if reason is not None:
         return Simulated(skipped=reason)
     # Without a cache: when it forwards depends on commits alone, and it always forwards the last update of a key.
@@ -58,8 +58,8 @@ def simulate(case: Case, plan: Plan, section: Simulation, count: int, seed: int)
 
 def _reasons(case: Case) -> Iterator[tuple[str, bool]]:
     yield "it expects an error", any(phase.error is not None for phase in case.phases)
-    yield "it reads a sample", any(given.sample is not None for phase in case.phases for given in phase.given)
-    yield "it has no input", not any(given.record for phase in case.phases for given in phase.given)
+    yield "it reads a sample", any(action.sample is not None for phase in case.phases for action in phase.given)
+    yield "it has no input", not any(action.record for phase in case.phases for action in phase.given)
 
 
 @contextmanager
@@ -109,9 +109,9 @@ class _Simulation:
             return Simulated(skipped=f"{self._section.partitions} partitions can't be: {error}")
         if self._result(base) != self._result(again):
             return Simulated(1, [self._failure(self._chance(), "no history was played")])
-        found = self._of_partitions()
-        if found is not None:
-            findings[found.name] = found, seed
+        of_partitions = self._of_partitions()
+        if of_partitions is not None:
+            findings[of_partitions.name] = of_partitions, seed
         expected = self._result(base)
         for number in range(seed, seed + count):
             simulated.histories += 1
@@ -128,7 +128,7 @@ class _Simulation:
                 simulated.accepted.append(name)
             else:
                 often = f"{different} of {count} histories have a different output, first with --seed {number}"
-                if finding is found:
+                if finding is of_partitions:
                     often = f"- with 1 partition, + with {self._section.partitions}"
                 simulated.failures.append(self._failure(finding, often))
         return simulated
@@ -167,15 +167,15 @@ class _Simulation:
         clock, number = self._case.clock, 0
         for phase in self._case.phases:
             records: list[Sent] = []
-            for given in phase.given:
-                if given.record is not None:
-                    row = self._json.encode(given.record, clock, lambda topic: None)
+            for action in phase.given:
+                if action.record is not None:
+                    row = self._json.encode(action.record, clock, lambda topic: None)
                     records.append(Sent(number, row))
                     number += 1
                     continue
-                yield Segment(tuple(records), given.advance_ms or 0, given.restart)
+                yield Segment(tuple(records), action.advance_ms or 0, action.restart)
                 records = []
-                clock += given.advance_ms or 0
+                clock += action.advance_ms or 0
             yield Segment(tuple(records))
 
     def _play(
@@ -207,11 +207,11 @@ class _Simulation:
             values[name, json.dumps(record["key"])].append(json.dumps(value))
         for name, key, value in played.rows:
             values[f"store {name}", json.dumps(key)].append(json.dumps(value))
-        for (name, key), found in values.items():
+        for (name, key), outputs in values.items():
             if key == "null" or name.startswith("store "):
-                found.sort()  # records without a key have no order
+                outputs.sort()  # records without a key have no order
             elif self._section.compare == LAST:
-                del found[:-1]
+                del outputs[:-1]
         return played.error, dict(values)
 
     # -- Explaining --
@@ -220,7 +220,11 @@ class _Simulation:
         """Return what the output of a history depends on: the order of records, or something that happened to its tasks."""
         events = [event for event in played.events if event.source is not None or event.fault is not None]
         processed = sorted(played.deliveries, key=lambda delivery: delivery.processed)
-        plain = [each.event.plain for each in processed if each.event.source is not None and each.event.fault is None]
+        plain = [
+            delivery.event.plain
+            for delivery in processed
+            if delivery.event.source is not None and delivery.event.fault is None
+        ]
         if self._result(self._play(self._segments, plain)) != expected:
             return self._explain_order(
                 [event.plain for event in base.events if event.source is not None], plain, expected
@@ -269,8 +273,12 @@ class _Simulation:
 
         def kept(numbers: Collection[int]) -> list[Segment]:
             return [
-                Segment(tuple(sent for sent in each.records if sent.number in numbers), each.advance_ms, each.restart)
-                for each in self._segments
+                Segment(
+                    tuple(sent for sent in segment.records if sent.number in numbers),
+                    segment.advance_ms,
+                    segment.restart,
+                )
+                for segment in self._segments
             ]
 
         everything = [sent.number for segment in self._segments for sent in segment.records]
@@ -281,9 +289,9 @@ class _Simulation:
         nodes = {name: node for sub in self._plan.sub_topologies for name, node in sub.nodes.items()}
         ordered = [name for name in self._plan.node_order if name in nodes]
         ordered += [name for name in nodes if name not in ordered]
-        found, others = (_Work.of(each, timed=bool(self._timed)) for each in (one, other))
+        work, other_work = (_Work.of(played, timed=bool(self._timed)) for played in (one, other))
         for differ in (_Work.makes_other, _Work.keeps_other, _Work.orders_other, _Work.gets_other):
-            name = next((name for name in ordered if differ(found, others, name)), None)
+            name = next((name for name in ordered if differ(work, other_work, name)), None)
             if name is not None and (origin := nodes[name].origin) is not None:
                 return step_name(origin), origin
         (_, values), (_, other_values) = self._result(one), self._result(other)
@@ -305,7 +313,11 @@ class _Simulation:
         details.append((DETAIL, f"{often}; to accept this, write `simulate: {{accept: [{flow(finding.name)}]}}`"))
         for kind, played in ((EXPECTED, finding.one), (CAME, finding.other)):
             sign = "-" if kind == EXPECTED else "+"
-            lines = [self._line(each) for each in played.deliveries if each.row or each.written or each.event.fault]
+            lines = [
+                self._line(delivery)
+                for delivery in played.deliveries
+                if delivery.row or delivery.written or delivery.event.fault
+            ]
             details += [(kind, _cut(f"{sign} {number}. {line}")) for number, line in enumerate(lines, 1)]
             if played.error is not None:
                 details.append((kind, f"{sign} {played.error}"))
@@ -331,7 +343,7 @@ class _Simulation:
         key, value = self._json.decode_source(delivery.row[0], delivery.row[1], delivery.row[2])
         name = self._names.entry(delivery.row[0])
         shown = {"key": key} if delivery.given is None else {"key": key, "value": value, "timestamp": delivery.row[3]}
-        kept = {field: each for field, each in shown.items() if each is not None}
+        kept = {field: part for field, part in shown.items() if part is not None}
         return f"{name} {flow(kept)}"
 
     def _record(self, row: tuple[object, ...]) -> str:
@@ -371,13 +383,13 @@ def _without(events: Sequence[Event], odd: Collection[int]) -> list[Event]:
 def _begun(first: Sequence[Event], last: Sequence[Event], count: int) -> list[Event]:
     """Return the order `first`, but with the first `count` events of `last` before all others."""
     taken = Counter(event.identity for event in last[:count])
-    found = list(last[:count])
+    order = list(last[:count])
     for event in first:
         if taken[event.identity]:
             taken[event.identity] -= 1
         else:
-            found.append(event)
-    return found
+            order.append(event)
+    return order
 
 
 def _search(last: int, holds: Callable[[int], bool]) -> int:

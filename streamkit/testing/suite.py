@@ -311,8 +311,8 @@ class _Writer:
         node = expectation.records_node
         if expectation.node is node:
             return expectation.key
-        found: Node = next(key for key, value in expectation.node.value if value is node)
-        return found
+        key: Node = next(node_key for node_key, value in expectation.node.value if value is node)
+        return key
 
     def _record(self, item: Node, pair: Pair, expectation: Expectation) -> None:
         """Change the fields of a record that differ, each in its place."""
@@ -426,8 +426,8 @@ class _Writer:
 
     def _span(self, start: int, end: int) -> tuple[int, int]:
         """Return the whole lines from one offset to another."""
-        found = self._text.find("\n", end)
-        return self._line_start(start), len(self._text) if found < 0 else found + 1
+        newline = self._text.find("\n", end)
+        return self._line_start(start), len(self._text) if newline < 0 else newline + 1
 
 
 def flow_spans(node: Node | None) -> list[tuple[int, int]]:
@@ -436,8 +436,8 @@ def flow_spans(node: Node | None) -> list[tuple[int, int]]:
         return []
     if node.source.text[node.start : node.start + 1] in ("[", "{"):
         return [(node.start, node.end)]
-    inside = [each for pair in node.value for each in pair] if node.kind == "mapping" else node.value
-    return [span for each in inside for span in flow_spans(each)]
+    inside = [part for pair in node.value for part in pair] if node.kind == "mapping" else node.value
+    return [span for part in inside for span in flow_spans(part)]
 
 
 def _listed(items: Iterable[Mapping[str, Json]]) -> str:
@@ -459,8 +459,8 @@ def real_end(node: Node) -> int:
 
 def _owned(node: Node) -> bool:
     """Return whether all parts of a node are in its text, and none is an alias."""
-    inside = [each for pair in node.value for each in pair] if node.kind == "mapping" else node.value
-    return node.kind == "scalar" or all(node.start <= each.start <= node.end and _owned(each) for each in inside)
+    inside = [part for pair in node.value for part in pair] if node.kind == "mapping" else node.value
+    return node.kind == "scalar" or all(node.start <= part.start <= node.end and _owned(part) for part in inside)
 
 
 def _plain_data(node: Node) -> Json:
@@ -474,10 +474,10 @@ def _plain_data(node: Node) -> Json:
 
 def _given_fields(expectation: Expectation) -> set[str]:
     """Return the fields that new records get: those that the others have."""
-    found = set() if expectation.partial and expectation.records else {"key", "value"}
+    names = set() if expectation.partial and expectation.records else {"key", "value"}
     for record in expectation.records:
-        found |= record.fields.keys()
-    return found
+        names |= record.fields.keys()
+    return names
 
 
 def _has_letters(pairs: tuple[Pair, ...]) -> bool:
@@ -547,7 +547,7 @@ def find(paths: Iterable[str]) -> list[Path]:
 
     Hidden folders are passed over. Raises UsageError for a path without any.
     """
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for name in paths:
         path = Path(name)
         if path.is_dir():
@@ -563,8 +563,8 @@ def find(paths: Iterable[str]) -> list[Path]:
             below = [candidate for candidate in below if candidate.is_file()]
             if not below:
                 raise UsageError(f"{path} has no tests: there is no {path.stem}{SUFFIXES[0]} beside it")
-        found.update(dict.fromkeys(below))
-    return list(found)
+        files.update(dict.fromkeys(below))
+    return list(files)
 
 
 def _below(folder: Path) -> Iterable[Path]:
