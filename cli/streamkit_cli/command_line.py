@@ -133,11 +133,11 @@ def _message(error: typer.BadParameter) -> str:
     """Return the message in place of that of the library which converts values."""
     text = error.message.removeprefix("Value error, ")
     details = getattr(error.__cause__, "errors", None)
-    found = details()[0] if details is not None else {}
-    expected = _EXPECTED.get(found.get("type", ""))
+    reported = details()[0] if details is not None else {}
+    expected = _EXPECTED.get(reported.get("type", ""))
     if expected is None and text.startswith(_BEGIN):
         expected = f"a value {text.removeprefix(_BEGIN)}"
-    return text if expected is None else f"expected {expected}, not {found.get('input')!r}"
+    return text if expected is None else f"expected {expected}, not {reported.get('input')!r}"
 
 
 # Names of options that another one replaces: they work for one release, with a line on stderr.
@@ -161,15 +161,15 @@ def renamed(arguments: list[str]) -> list[str]:
     """
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     former = FORMER.get(command, {})
-    found: list[str] = []
+    present: list[str] = []
     for at, argument in enumerate(arguments):
         if argument == "--":
-            return found + arguments[at:]
+            return present + arguments[at:]
         name, equals, value = argument.partition("=")
         if name not in former:
-            found.append(argument)
+            present.append(argument)
             continue
         words = former[name]
         print_message(f"{name} is now {' '.join(words)}; the former name works in this release for the last time")
-        found += [*words[:-1], words[-1] + equals + value]
-    return found
+        present += [*words[:-1], words[-1] + equals + value]
+    return present

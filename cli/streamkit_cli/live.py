@@ -63,7 +63,7 @@ def render(status: ApplicationStatus, height: int) -> RenderableType:
     if status.error:
         parts.append(Text(status.error, "red"))
     if status.unowned:
-        named = ", ".join(f"{each.topic} {each.partition}" for each in status.unowned)
+        named = ", ".join(f"{partition.topic} {partition.partition}" for partition in status.unowned)
         parts.append(Text(f"{len(status.unowned)} of {len(status.inputs)} inputs without an owner: {named}", "red"))
     room = max(3, height - _HEADS - len(status.topics) - len(status.restoring) - len(status.drops))
     parts += [_tasks(status, room), _topics(status)]
@@ -76,19 +76,19 @@ def render(status: ApplicationStatus, height: int) -> RenderableType:
 
 def _table(*columns: str) -> Table:
     """Return a table whose columns that end with : are of numbers."""
-    made = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column.rstrip(":"), justify="right" if column.endswith(":") else "left", no_wrap=True)
-    return made
+        table.add_column(column.rstrip(":"), justify="right" if column.endswith(":") else "left", no_wrap=True)
+    return table
 
 
 def _tasks(status: ApplicationStatus, room: int) -> Table:
-    made = _table("TASK", "THREAD", "STATE", "RECORDS/S:", "LAG:", "PROCESSED:", "DROPPED:", "STORES")
+    table = _table("TASK", "THREAD", "STATE", "RECORDS/S:", "LAG:", "PROCESSED:", "DROPPED:", "STORES")
     rows = [(thread.short_name, task) for thread in status.threads for task in thread.tasks]
     # Where not all fit, tasks with the largest lag are shown.
     shown = sorted(rows, key=lambda row: _lag(row[1]) or 0, reverse=True)[:room] if len(rows) > room else rows
     for thread, task in shown:
-        made.add_row(
+        table.add_row(
             task.id,
             thread,
             task.state if task.kind == "active" else task.kind,
@@ -99,41 +99,41 @@ def _tasks(status: ApplicationStatus, room: int) -> Table:
             ", ".join(task.stores),
         )
     if len(rows) > room:
-        made.add_row("…", f"{len(rows) - room} more")
-    return made
+        table.add_row("…", f"{len(rows) - room} more")
+    return table
 
 
 def _topics(status: ApplicationStatus) -> Table:
-    made = _table("TOPIC", "READ/S:", "WRITTEN/S:", "LAG:")
-    read = {each.topic for each in status.inputs}
-    for each in status.topics:
-        lag = count(each.lag) if each.topic in read else "-"
-        made.add_row(each.topic, f"{each.consumed_rate:,.0f}", f"{each.produced_rate:,.0f}", lag)
-    return made
+    table = _table("TOPIC", "READ/S:", "WRITTEN/S:", "LAG:")
+    read = {partition.topic for partition in status.inputs}
+    for topic in status.topics:
+        lag = count(topic.lag) if topic.topic in read else "-"
+        table.add_row(topic.topic, f"{topic.consumed_rate:,.0f}", f"{topic.produced_rate:,.0f}", lag)
+    return table
 
 
 def _dropped(drops: tuple[DropStatus, ...]) -> Table:
-    made = _table("DROPPED", "TASK", "RECORDS:", "DEAD LETTERS:", "LAST")
-    for each in drops:
-        counts = f"{each.dropped:,}", f"{each.dead_letters:,}"
-        made.add_row(each.reason, each.task or "-", *counts, each.message, style="yellow")
-    return made
+    table = _table("DROPPED", "TASK", "RECORDS:", "DEAD LETTERS:", "LAST")
+    for drop in drops:
+        counts = f"{drop.dropped:,}", f"{drop.dead_letters:,}"
+        table.add_row(drop.reason, drop.task or "-", *counts, drop.message, style="yellow")
+    return table
 
 
 def _restoring(running: tuple[RestoreStatus, ...]) -> Table:
-    made = _table("RESTORING", "TASK", "", "RECORDS:", "RECORDS/S:", "ETA:")
-    for each in running:
-        made.add_row(
-            each.store,
-            each.task,
-            ProgressBar(total=max(each.total, 1), completed=each.restored, width=20),
-            f"{each.restored:,} of {each.total:,}",
-            f"{each.rate:,.0f}",
-            eta(each.eta_seconds),
+    table = _table("RESTORING", "TASK", "", "RECORDS:", "RECORDS/S:", "ETA:")
+    for store in running:
+        table.add_row(
+            store.store,
+            store.task,
+            ProgressBar(total=max(store.total, 1), completed=store.restored, width=20),
+            f"{store.restored:,} of {store.total:,}",
+            f"{store.rate:,.0f}",
+            eta(store.eta_seconds),
         )
-    return made
+    return table
 
 
 def _lag(task: TaskStatus) -> int | None:
-    lags = [each.lag for each in task.inputs]
+    lags = [partition.lag for partition in task.inputs]
     return None if None in lags else sum(lag for lag in lags if lag is not None)

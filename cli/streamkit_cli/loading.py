@@ -100,15 +100,15 @@ def overrides(settings: list[str] | None) -> dict[str, str]:
     >>> overrides(["a.b=c=d"])
     {'a.b': 'c=d'}
     """
-    found = _handed()
+    values = _handed()
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
             # What follows the name may be a secret.
             begin = re.match(r"[\w.-]*", setting)
             raise UsageError(f"--set {begin[0] if begin else ''}: expected KEY=VALUE")
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 @contextmanager
@@ -214,15 +214,15 @@ def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> To
     partitions = topic.partitions or (1 if address(plan).startswith("embedded") else None)
     admin = transport.admin()
     try:
-        found = admin.topics([topic.name])
-        if topic.name not in found and partitions:
+        existing = admin.topics([topic.name])
+        if topic.name not in existing and partitions:
             new = NewTopic(topic.name, partitions, topic.config, topic.replication_factor or -1)
             admin.create_topics([new])
-            found = admin.topics([topic.name])
+            existing = admin.topics([topic.name])
     finally:
         admin.close()
-    if topic.name not in found:
+    if topic.name not in existing:
         raise TopicError(
             f"topic {topic.name} does not exist at {address(plan)}; it is created where `partitions` is declared"
         )
-    return found[topic.name]
+    return existing[topic.name]

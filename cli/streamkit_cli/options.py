@@ -129,12 +129,12 @@ def _keys(section: str) -> list[str]:
         root = compose(Source(read_text(file), file), []) if file is not None else None
     except StreamkitError:
         return []
-    found = [
+    sections = [
         value
         for key, value in (root.value if root is not None and root.kind == "mapping" else ())
         if key.value == section
     ]
-    return [key.value for key, _ in found[0].value] if found and found[0].kind == "mapping" else []
+    return [key.value for key, _ in sections[0].value] if sections and sections[0].kind == "mapping" else []
 
 
 def _plan() -> Plan | None:

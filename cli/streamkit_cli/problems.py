@@ -67,17 +67,17 @@ def validate_files(files: Sequence[str], options: CheckOptions | None = None) ->
     """Print the problems of all files; return the exit code."""
     chosen = options or CheckOptions()
     code = 0
-    found: dict[ReportLine, None] = {}
+    lines: dict[ReportLine, None] = {}
     for path in files:
         try:
             for file in files_of(path):
                 # A test file has the problems of its topology, which may be one of the files too.
-                found.update(dict.fromkeys(_problems_of(file, chosen)))
+                lines.update(dict.fromkeys(_problems_of(file, chosen)))
         except UsageError as error:
             print_message(str(error))
             code = error.exit_code
-    _print(list(found), chosen)
-    return max(code, 1 if found else 0)
+    _print(list(lines), chosen)
+    return max(code, 1 if lines else 0)
 
 
 def _problems_of(file: str, options: CheckOptions) -> list[ReportLine]:
@@ -122,8 +122,8 @@ def _job_problems(file: str, options: CheckOptions, text: str | None = None) -> 
 
 
 def _report_lines(problems: Sequence[Problem]) -> list[ReportLine]:
-    ordered = sorted(problems, key=lambda each: (each.position.line, each.position.column))
-    return [ReportLine(ERROR, INVALID, each.position, each.message) for each in ordered]
+    ordered = sorted(problems, key=lambda problem: (problem.position.line, problem.position.column))
+    return [ReportLine(ERROR, INVALID, problem.position, problem.message) for problem in ordered]
 
 
 def _problems(file: str, options: CheckOptions, text: str | None = None) -> list[ReportLine]:
@@ -159,9 +159,9 @@ def _problems(file: str, options: CheckOptions, text: str | None = None) -> list
     from streamkit.lint import EVERY_RULE, MISTAKES, check
 
     return [
-        ReportLine(ERROR if each.code in MISTAKES else WARNING, each.code, each.position, each.message)
-        for each in check(model, plan, EVERY_RULE if options.strict else MISTAKES)
-        if each.code not in options.ignored
+        ReportLine(ERROR if finding.code in MISTAKES else WARNING, finding.code, finding.position, finding.message)
+        for finding in check(model, plan, EVERY_RULE if options.strict else MISTAKES)
+        if finding.code not in options.ignored
     ]
 
 
@@ -175,34 +175,34 @@ def _warnings(model: TopologyModel, plan: Plan) -> list[str]:
     ]
 
 
-def _print(found: list[ReportLine], options: CheckOptions) -> None:
+def _print(lines: list[ReportLine], options: CheckOptions) -> None:
     if options.form == "json":
         import json
 
-        print(json.dumps([_data(each) for each in found], ensure_ascii=False, indent=2))
+        print(json.dumps([_data(line) for line in lines], ensure_ascii=False, indent=2))
     elif options.form != "text":
         show_annotations(
-            (Annotation(each.severity, each.code, each.position, each.message) for each in found), options.form
+            (Annotation(line.severity, line.code, line.position, line.message) for line in lines), options.form
         )
-    elif found:
-        _print_text(found, sys.stdout.isatty() if options.excerpt is None else options.excerpt)
+    elif lines:
+        _print_text(lines, sys.stdout.isatty() if options.excerpt is None else options.excerpt)
 
 
-def _print_text(found: list[ReportLine], excerpt: bool) -> None:
+def _print_text(lines: list[ReportLine], excerpt: bool) -> None:
 
     # Text that is not UTF-8 is one of the problems, not another error.
-    names = {each.position.file for each in found if each.position.file not in ("stdin", STDIN)} if excerpt else set()
+    names = {line.position.file for line in lines if line.position.file not in ("stdin", STDIN)} if excerpt else set()
     texts = {name: Path(name).read_text(encoding="utf-8", errors="replace") for name in names}
     problems = [
-        Problem(each.position, each.message if each.code == INVALID else f"{each.message} [{each.code}]")
-        for each in found
+        Problem(line.position, line.message if line.code == INVALID else f"{line.message} [{line.code}]")
+        for line in lines
     ]
     print(render(problems, texts, excerpt))
 
 
-def _data(each: ReportLine) -> dict[str, object]:
-    place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
-    return {**place, "severity": each.severity, "code": each.code, "message": each.message}
+def _data(line: ReportLine) -> dict[str, object]:
+    place = {"file": line.position.file, "line": line.position.line, "column": line.position.column}
+    return {**place, "severity": line.severity, "code": line.code, "message": line.message}
 
 
 # The files that `streamkit validate` checks: files as they are, patterns, and all topologies and tests below a folder.
@@ -244,15 +244,15 @@ def files_of(path: str) -> list[str]:
     are skipped.
     """
     if os.path.isdir(path):
-        found = sorted(_below(path))
-        if not found:
+        files = sorted(_below(path))
+        if not files:
             raise UsageError(f"{path}: no topology below it; it has the key 'streamkit', in a file *.yaml or *.yml")
-        return found
+        return files
     if glob.has_magic(path) and not os.path.exists(path):
-        found = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
-        if not found:
+        files = sorted(file for file in glob.glob(path, recursive=True) if os.path.isfile(file))
+        if not files:
             raise UsageError(f"{path}: no file matches")
-        return found
+        return files
     return [path]
 
 
@@ -346,38 +346,38 @@ class Annotation(NamedTuple):
     message: str
 
 
-def show_annotations(found: Iterable[Annotation], form: str) -> None:
+def show_annotations(annotations: Iterable[Annotation], form: str) -> None:
     """Print annotations; form: github or gitlab."""
     if form == "github":
-        for each in found:
-            print(_github(each))
+        for annotation in annotations:
+            print(_github(annotation))
     else:
-        print(json.dumps(_code_quality(found), ensure_ascii=False, indent=2))
+        print(json.dumps(_code_quality(annotations), ensure_ascii=False, indent=2))
 
 
-def _github(each: Annotation) -> str:
+def _github(annotation: Annotation) -> str:
     """Return a workflow command, which GitHub shows beside the line of the file."""
-    place = f"file={_property(_in_repository(each.position.file))},line={each.position.line},col={each.position.column}"
-    return f"::{each.severity} {place},title={_property(each.title)}::{_escaped(each.message)}"
+    place = f"file={_property(_in_repository(annotation.position.file))},line={annotation.position.line},col={annotation.position.column}"
+    return f"::{annotation.severity} {place},title={_property(annotation.title)}::{_escaped(annotation.message)}"
 
 
-def _code_quality(found: Iterable[Annotation]) -> list[dict[str, object]]:
+def _code_quality(annotations: Iterable[Annotation]) -> list[dict[str, object]]:
     """Return the report; a fingerprint says whether a problem is new, even if lines above it were added."""
     from hashlib import sha256
 
     seen: Counter[str] = Counter()
     report: list[dict[str, object]] = []
-    for each in found:
-        path = _in_repository(each.position.file)
-        text = f"{path}\0{each.title}\0{each.message}"
+    for annotation in annotations:
+        path = _in_repository(annotation.position.file)
+        text = f"{path}\0{annotation.title}\0{annotation.message}"
         seen[text] += 1
         report.append(
             {
-                "description": each.message,
-                "check_name": each.title,
+                "description": annotation.message,
+                "check_name": annotation.title,
                 "fingerprint": sha256(f"{text}\0{seen[text]}".encode("utf-8", "surrogateescape")).hexdigest(),
-                "severity": _GITLAB[each.severity],
-                "location": {"path": path, "lines": {"begin": each.position.line}},
+                "severity": _GITLAB[annotation.severity],
+                "location": {"path": path, "lines": {"begin": annotation.position.line}},
             }
         )
     return report

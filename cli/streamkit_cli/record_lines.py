@@ -87,8 +87,8 @@ def value_of_line(line: str, serde: Serde) -> Json:
     if serde.spec == "bytes":
         return serde.to_json(text.encode())
     try:
-        found: Json = json.loads(text)
-        return found
+        value: Json = json.loads(text)
+        return value
     except (ValueError, RecursionError) as error:
         raise SerdeError(f"not a value of {serde.spec} as JSON: {text[:60]!r}") from error
 

@@ -34,7 +34,7 @@ class ReferencePage:
 
 def pages() -> Iterator[ReferencePage]:
     """Yield all pages by kind, in the order of the reference."""
-    for kind, found in (
+    for kind, entries in (
         ("step", _steps()),
         ("section", _sections()),
         ("function", _functions()),
@@ -42,7 +42,7 @@ def pages() -> Iterator[ReferencePage]:
         ("command", _commands()),
         ("rule", _rules()),
     ):
-        for name, summary, text in found:
+        for name, summary, text in entries:
             yield ReferencePage(kind, name, _first_sentence(summary), text)
 
 

@@ -93,17 +93,17 @@ class _Command:
 
 def _commands() -> list[_Command]:
     group = typer.main.get_command(application([]))
-    found = []
+    commands = []
     for name in COMMANDS:
         command = group.commands[name]  # type: ignore[attr-defined]
         options = [
-            _Option((*each.opts, *each.secondary_opts), _line(each.help or ""))
-            for each in command.params
-            if each.param_type_name == "option"
+            _Option((*parameter.opts, *parameter.secondary_opts), _line(parameter.help or ""))
+            for parameter in command.params
+            if parameter.param_type_name == "option"
         ]
         options.append(_Option(("-h", "--help"), "Show the help."))
-        found.append(_Command(name, _line(command.help), tuple(options)))
-    return found
+        commands.append(_Command(name, _line(command.help), tuple(options)))
+    return commands
 
 
 def _line(text: str) -> str:
@@ -161,7 +161,9 @@ def man_pages() -> dict[str, str]:
     """Return the man page of streamkit and that of each command, by the name of its file."""
     help_of = help_text([])
     commands = _commands()
-    listed = "".join(f".TP\n\\fBstreamkit-{_roff(each.name)}\\fR(1)\n{_roff(each.summary)}.\n" for each in commands)
+    listed = "".join(
+        f".TP\n\\fBstreamkit-{_roff(command.name)}\\fR(1)\n{_roff(command.summary)}.\n" for command in commands
+    )
     overview = (
         f"{_title('streamkit', 'Kafka Streams topologies in YAML')}"
         ".SH SYNOPSIS\n.B streamkit\n[\\-\\-verbose] COMMAND [OPTIONS]\n"
@@ -196,14 +198,14 @@ def _sections(markdown: str) -> str:
 def _help_sections(text: str) -> str:
     """Return the help of a command as roff: its paragraphs, and its lists of options as they are laid out."""
     usage, *parts = re.split(r"\n\n(?=\S|  \S)", text.strip())
-    found = f".SH SYNOPSIS\n.nf\n{_roff(usage.removeprefix('Usage: '))}\n.fi\n.SH DESCRIPTION\n"
+    page = f".SH SYNOPSIS\n.nf\n{_roff(usage.removeprefix('Usage: '))}\n.fi\n.SH DESCRIPTION\n"
     for part in parts:
         head, _, body = part.partition("\n")
         if head.strip() in ("Arguments:", "Options:", "Examples:"):
-            found += f".SH {head.strip(' :').upper()}\n.nf\n{_roff(body)}\n.fi\n"
+            page += f".SH {head.strip(' :').upper()}\n.nf\n{_roff(body)}\n.fi\n"
         else:
-            found += f".PP\n{_roff(' '.join(part.split()))}\n"
-    return found
+            page += f".PP\n{_roff(' '.join(part.split()))}\n"
+    return page
 
 
 def _roff(text: str) -> str:

@@ -74,7 +74,7 @@ def _others(service: Service, own: Object) -> list[Object]:
 
     def state_of(address: str) -> Object:
         try:
-            state: Object = service.peers.request(
+            status: Object = service.peers.request(
                 address, "/status", {"scope": "local"}, shape=INSTANCE, timeout_seconds=_PEER_SECONDS
             )
         except StreamkitError as error:
@@ -88,7 +88,7 @@ def _others(service: Service, own: Object) -> list[Object]:
                 "error": str(error),
                 "tasks": tasks.get(address, []),
             }
-        return state
+        return status
 
     if not addresses:
         return []

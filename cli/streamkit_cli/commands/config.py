@@ -87,6 +87,6 @@ def _origin(model: TopologyModel, name: str, origin: str, env_file: str | None) 
     """Return the origin of a value: a line of the file, a variable, or the option."""
     if origin == "file":
         names = [name, *(old for old, present in ALIASES.items() if present == name)]
-        entry = next((model.config[each] for each in names if each in model.config), None)
+        entry = next((model.config[name] for name in names if name in model.config), None)
         return f"{model.file}:{entry.position.line}" if entry is not None and entry.position is not None else origin
     return {"environment": variable(name), "--env-file": f"{env_file}: {variable(name)}"}.get(origin, origin)

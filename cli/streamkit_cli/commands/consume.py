@@ -202,10 +202,10 @@ _EXCLUSIVE = (
 _PARAMETERS = {"--from": "since", "--to": "until", "--format": "form"}
 
 
-def _refuse_contradictions(given: Mapping[str, object]) -> None:
+def _refuse_contradictions(options: Mapping[str, object]) -> None:
     """Raise UsageError for two options that exclude each other."""
     for pair in _EXCLUSIVE:
-        values = [given[_PARAMETERS.get(option, option[2:].replace("-", "_"))] for option in pair]
+        values = [options[_PARAMETERS.get(option, option[2:].replace("-", "_"))] for option in pair]
         if all(value is not None and value is not False for value in values):
             raise UsageError(f"{pair[0]} and {pair[1]} exclude each other")
 
@@ -238,11 +238,11 @@ def _polls(
 
 def _write(polls: Iterator[list[Found]], out: Output, most: int | None) -> None:
     left = most
-    for found in polls:
-        for each in found[:left]:
-            out.write(each)
+    for records in polls:
+        for record in records[:left]:
+            out.write(record)
         out.flush()
-        left = None if left is None else left - len(found[:left])
+        left = None if left is None else left - len(records[:left])
         if left == 0:
             return
 
@@ -281,12 +281,12 @@ def _start(text: str) -> Target:
 
 
 def _numbers(texts: Sequence[str]) -> frozenset[int]:
-    found = set()
+    numbers = set()
     for part in ",".join(texts).split(","):
         if not re.fullmatch(r"[0-9]{1,9}", part.strip(), re.ASCII):
             raise UsageError(f"--partition {part.strip()}: expected a number, or several separated by commas")
-        found.add(int(part))
-    return frozenset(found)
+        numbers.add(int(part))
+    return frozenset(numbers)
 
 
 def places_of(topic: str, count: int, wanted: frozenset[int] | None) -> list[TopicPartition]:
@@ -319,7 +319,7 @@ def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threadi
         if stopped.wait(_PAUSE_SECONDS):
             return None
     with closing(transport.admin()) as admin:
-        while name not in (found := admin.topics([name])):
+        while name not in (existing := admin.topics([name])):
             where = f"topic {name} does not exist at {address(plan)}"
             declared = plan.external_topics.get(name)
             if declared is not None and not declared.partitions and not address(plan).startswith("embedded"):
@@ -334,7 +334,7 @@ def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threadi
                 is_reported = True
             if stopped.wait(_PAUSE_SECONDS):
                 return None
-        return found[name]
+        return existing[name]
 
 
 # The formats of the output.
@@ -343,7 +343,7 @@ def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threadi
 class Output(Protocol):
     """Writes records; the caller flushes after each poll."""
 
-    def write(self, found: Found) -> None:
+    def write(self, record: Found) -> None:
         """Add a record."""
 
     def flush(self) -> None:
@@ -365,8 +365,8 @@ class JsonLines:
     def __init__(self, offsets: bool):
         self._offsets = offsets
 
-    def write(self, found: Found) -> None:
-        sys.stdout.write(json_line(record_json(found, offsets=self._offsets)))
+    def write(self, record: Found) -> None:
+        sys.stdout.write(json_line(record_json(record, offsets=self._offsets)))
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -375,9 +375,9 @@ class JsonLines:
 class Values:
     """One value per line."""
 
-    def write(self, found: Found) -> None:
-        value = found.decoded.sides[1].json(found.decoded.value)
-        sys.stdout.write(line_of_value(value, found.row.value))
+    def write(self, record: Found) -> None:
+        value = record.decoded.sides[1].json(record.decoded.value)
+        sys.stdout.write(line_of_value(value, record.row.value))
 
     def flush(self) -> None:
         sys.stdout.flush()
@@ -396,15 +396,15 @@ class Blocks:
         self._console = Console(highlighter=JSONHighlighter(), markup=False, emoji=False, soft_wrap=True)
         self._forms = forms
 
-    def write(self, found: Found) -> None:
-        record = record_json(found)
-        row = found.row
+    def write(self, record: Found) -> None:
+        document = record_json(record)
+        row = record.row
         self._console.print(f"{row.topic}-{row.partition}@{row.offset}  {time_text(row.timestamp)}", highlight=False)
         if is_dead_letter(row.headers):
-            record = self._dead_letter(row)
+            document = self._dead_letter(row)
         for name in ("key", "headers", "value", "error"):
-            if name in record:
-                text = json.dumps(record[name], ensure_ascii=False, indent=None if name == "headers" else 2)
+            if name in document:
+                text = json.dumps(document[name], ensure_ascii=False, indent=None if name == "headers" else 2)
                 self._console.print(f"  {name + ':':<9}{text.replace(chr(10), chr(10) + ' ' * 11)}")
 
     def _dead_letter(self, row: Row) -> dict[str, Json]:
@@ -447,12 +447,12 @@ class Table:
         self._rows: list[tuple[str, ...]] = []
         self._is_begun = False
 
-    def write(self, found: Found) -> None:
-        row = found.row
-        record: dict[str, Document] = record_json(found)
-        value = "; ".join(filter(None, (_cell(record["value"]), record.get("error"))))
-        headers = " ".join(f"{name}={_cell(text)}" for name, text in record.get("headers", ())) or "-"
-        cells = (str(row.partition), str(row.offset), time_text(row.timestamp), _cell(record["key"]), headers, value)
+    def write(self, record: Found) -> None:
+        row = record.row
+        document: dict[str, Document] = record_json(record)
+        value = "; ".join(filter(None, (_cell(document["value"]), document.get("error"))))
+        headers = " ".join(f"{name}={_cell(text)}" for name, text in document.get("headers", ())) or "-"
+        cells = (str(row.partition), str(row.offset), time_text(row.timestamp), _cell(document["key"]), headers, value)
         self._rows.append(tuple(_printable(cell) for cell in cells))
 
     def flush(self) -> None:
@@ -487,7 +487,7 @@ def _cell(value: Json) -> str:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)
+    return text if text.isprintable() else "".join(character if character.isprintable() else "�" for character in text)
 
 
 def time_text(timestamp: int) -> str:

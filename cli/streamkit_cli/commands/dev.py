@@ -367,10 +367,10 @@ def fetch_jars(folder: Path, version: str = VERSION) -> Path:
             pom, jars = Path(partial, "pom.xml"), Path(partial, "jars")
             pom.write_text(_POM.format(version=version), encoding="utf-8")
             options = ["-q", "-B", "-Dstyle.color=never", "-f", str(pom), f"-DoutputDirectory={jars}"]
-            line = ["mvn", *options, "dependency:copy-dependencies"]
-            done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+            command = ["mvn", *options, "dependency:copy-dependencies"]
+            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
             if done.returncode:
-                said = next((each for each in done.stdout.splitlines() if each.startswith("[ERROR]")), done.stderr)
+                said = next((line for line in done.stdout.splitlines() if line.startswith("[ERROR]")), done.stderr)
                 raise TransportError(f"Maven could not fetch Kafka {version}: {said.removeprefix('[ERROR]').strip()}")
             if not folder.exists():
                 jars.rename(folder)

@@ -70,12 +70,12 @@ def diff(
     from streamkit.changes.compare_versions import compare
 
     if not running:
-        before, after = (each.form for each in versions)
-        found = compare(before, after)
+        before, after = (version.form for version in versions)
+        findings = compare(before, after)
     else:
-        before, after, found = _on_log(versions)
-    show(before.label, after, found, shape.value)
-    return FAILED if needs_action(found) else 0
+        before, after, findings = _on_log(versions)
+    show(before.label, after, findings, shape.value)
+    return FAILED if needs_action(findings) else 0
 
 
 @dataclass(frozen=True)
@@ -138,56 +138,56 @@ _SEVERITIES = {
 """Of annotations; the others are errors: state or records are lost."""
 
 
-def needs_action(found: Sequence[Finding]) -> bool:
+def needs_action(findings: Sequence[Finding]) -> bool:
     """Return whether the user must do something before the new version starts."""
-    return any(each.verdict is not Verdict.SAFE for each in found)
+    return any(finding.verdict is not Verdict.SAFE for finding in findings)
 
 
-def show(old: str, new: Form, found: list[Finding], form: str) -> None:
+def show(old: str, new: Form, findings: list[Finding], form: str) -> None:
     """Print findings as text, json, github or gitlab."""
     if form == "json":
         document = {
             "old": old,
             "new": new.label,
             "application": new.application,
-            "verdict": str(worst(found)),
-            "findings": [_data(each) for each in found],
+            "verdict": str(worst(findings)),
+            "findings": [_data(finding) for finding in findings],
         }
         print(json.dumps(document, ensure_ascii=False, indent=2))
     elif form != "text":
-        show_annotations(map(_annotation, found), form)
+        show_annotations(map(_annotation, findings), form)
     else:
-        for each in found:
-            print(f"{each.position}: {each.verdict}: {each.message}")
-            if each.action:
-                print(f"    {each.action}")
-        print(_summary(old, new.label, found))
+        for finding in findings:
+            print(f"{finding.position}: {finding.verdict}: {finding.message}")
+            if finding.action:
+                print(f"    {finding.action}")
+        print(_summary(old, new.label, findings))
 
 
-def _annotation(each: Finding) -> Annotation:
-    text = each.message + (f"\n{each.action}" if each.action else "")
-    return Annotation(_SEVERITIES.get(each.verdict, "error"), str(each.verdict), each.position, text)
+def _annotation(finding: Finding) -> Annotation:
+    text = finding.message + (f"\n{finding.action}" if finding.action else "")
+    return Annotation(_SEVERITIES.get(finding.verdict, "error"), str(finding.verdict), finding.position, text)
 
 
-def _summary(old: str, new: str, found: list[Finding]) -> str:
-    if not found:
+def _summary(old: str, new: str, findings: list[Finding]) -> str:
+    if not findings:
         return f"{old} -> {new}: nothing changes that state or records depend on"
-    if not needs_action(found):
+    if not needs_action(findings):
         return f"{old} -> {new}: safe, instances may be restarted one by one"
-    counts = Counter(str(each.verdict) for each in found)
+    counts = Counter(str(finding.verdict) for finding in findings)
     numbers = ", ".join(f"{counts[verdict]} {verdict}" for verdict in reversed(Verdict) if counts[verdict])
     return f"{old} -> {new}: {numbers}"
 
 
-def _data(each: Finding) -> dict[str, object]:
-    place = {"file": each.position.file, "line": each.position.line, "column": each.position.column}
+def _data(finding: Finding) -> dict[str, object]:
+    place = {"file": finding.position.file, "line": finding.position.line, "column": finding.position.column}
     return {
-        "verdict": str(each.verdict),
-        "subject": each.subject,
-        "name": each.name,
-        "old": each.old,
-        "pipeline": each.pipeline,
+        "verdict": str(finding.verdict),
+        "subject": finding.subject,
+        "name": finding.name,
+        "old": finding.old,
+        "pipeline": finding.pipeline,
         **place,
-        "message": each.message,
-        "action": each.action,
+        "message": finding.message,
+        "action": finding.action,
     }

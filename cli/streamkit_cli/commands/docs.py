@@ -39,10 +39,10 @@ def docs(word: Word = None) -> None:
     if word is None:
         print(_overview(listed))
         return
-    found = [page for page in listed if page.name == word.lower()]
-    if not found:
+    matching = [page for page in listed if page.name == word.lower()]
+    if not matching:
         raise UsageError(f"there is no page {word!r}{_hint(word, listed)}")
-    text = "\n".join(page.text().strip() + "\n" for page in found)
+    text = "\n".join(page.text().strip() + "\n" for page in matching)
     if is_coloured():
         from rich.console import Console
         from rich.markdown import Markdown
@@ -56,7 +56,7 @@ def docs(word: Word = None) -> None:
 
 def _overview(listed: list[ReferencePage]) -> str:
     """Return all names with their summaries by kind, cut to the width of a terminal."""
-    kinds = {page.kind: [(each.name, each.summary) for each in listed if each.kind == page.kind] for page in listed}
+    kinds = {page.kind: [(entry.name, entry.summary) for entry in listed if entry.kind == page.kind] for page in listed}
     text = "\n\n".join(table((kind.upper(), "SUMMARY"), rows) for kind, rows in kinds.items())
     if not is_coloured():
         return text

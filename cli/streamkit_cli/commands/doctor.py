@@ -42,11 +42,11 @@ def doctor(file: Place = None, form: Shown = Format.text, settings: Settings = N
         streamkit doctor
         streamkit doctor orders.yaml --format json
     """
-    found = installation()
+    facts = installation()
     if file is not None:
-        found["file"] = {"path": file, **_of_file(file, settings, env_file)}
-    print(json.dumps(found, indent=2, ensure_ascii=False) if form is Format.json else _text(found))
-    return FAILED if file is not None and not found["file"]["ok"] else 0
+        facts["file"] = {"path": file, **_of_file(file, settings, env_file)}
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if form is Format.json else _text(facts))
+    return FAILED if file is not None and not facts["file"]["ok"] else 0
 
 
 def installation() -> dict[str, Document]:
@@ -62,8 +62,8 @@ def installation() -> dict[str, Document]:
         "schema": SCHEMA.as_uri(),
         "engines": {name: {"installed": is_installed(name), "default": name == DEFAULT_ENGINE} for name in ENGINES},
         "extras": [
-            {"name": each.name, "packages": each.packages, "install": each.command if each.missing else None}
-            for each in extras()
+            {"name": extra.name, "packages": extra.packages, "install": extra.command if extra.missing else None}
+            for extra in extras()
         ],
         "native": {"used": not native_client.missing(), "reason": native_client.missing()},
         "java": java_version(),
@@ -80,19 +80,19 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
     except TopologyError as error:
         return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
     engine = plan.config.state_engine or DEFAULT_ENGINE
-    found: dict[str, Document] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
+    facts: dict[str, Document] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
     try:
         check_engine(engine)
-        found["engine"] = engine
+        facts["engine"] = engine
     except ConfigError as error:
-        found.update({"ok": False, "engine": str(error)})
+        facts.update({"ok": False, "engine": str(error)})
     try:
-        found["reached"] = _reach(plan)
+        facts["reached"] = _reach(plan)
     except StreamkitError as error:
-        found.update({"ok": False, "reached": str(error)})
+        facts.update({"ok": False, "reached": str(error)})
         if isinstance(error, UnreachableError):
-            found["brokers"] = connection_attempts(address(plan))
-    return found
+            facts["brokers"] = connection_attempts(address(plan))
+    return facts
 
 
 def _reach(plan: Plan) -> str:
@@ -102,44 +102,44 @@ def _reach(plan: Plan) -> str:
     return f"{len(topics)} topics, {len(known & set(topics))} of the {len(known)} that the file names"
 
 
-def _text(found: dict[str, Document]) -> str:
+def _text(facts: dict[str, Document]) -> str:
     engines = ", ".join(
-        f"{name} {'(default)' if each['default'] else ''}".strip()
-        for name, each in found["engines"].items()
-        if each["installed"]
+        f"{name} {'(default)' if engine['default'] else ''}".strip()
+        for name, engine in facts["engines"].items()
+        if engine["installed"]
     )
     lines = [
-        f"streamkit  {found['streamkit']}",
-        f"Python     {found['python']} ({found['executable']})",
-        f"Platform   {found['platform']}",
-        f"Schema     {found['schema']}",
+        f"streamkit  {facts['streamkit']}",
+        f"Python     {facts['python']} ({facts['executable']})",
+        f"Platform   {facts['platform']}",
+        f"Schema     {facts['schema']}",
         f"Stores     {engines or 'no engine is installed'}",
-        f"Native     {_about_native(found['native'])}",
-        f"Java       {found['java'] or 'not found; submit needs Java 17 or newer: apt-get install default-jre-headless'}",
+        f"Native     {_about_native(facts['native'])}",
+        f"Java       {facts['java'] or 'not found; submit needs Java 17 or newer: apt-get install default-jre-headless'}",
         "Extras",
     ]
-    for extra in found["extras"]:
+    for extra in facts["extras"]:
         packages = ", ".join(f"{name} {version}" for name, version in extra["packages"].items() if version)
         missing = [name for name, version in extra["packages"].items() if version is None]
         lack = f"missing {', '.join(missing)}: {extra['install']}" if missing else ""
         lines.append(f"  {extra['name']:<12} {'; '.join(filter(None, [packages, lack]))}")
-    if "file" in found:
-        lines += ["", found["file"]["path"], *_about_file(found["file"])]
+    if "file" in facts:
+        lines += ["", facts["file"]["path"], *_about_file(facts["file"])]
     return "\n".join(lines)
 
 
-def _about_native(found: dict[str, Document]) -> str:
-    return f"the extension is not in use: {found['reason']}" if found["reason"] else "the extension is in use"
+def _about_native(native: dict[str, Document]) -> str:
+    return f"the extension is not in use: {native['reason']}" if native["reason"] else "the extension is in use"
 
 
-def _about_file(found: dict[str, Document]) -> list[str]:
-    if "problem" in found:
-        return [f"  {found['problem']}"]
+def _about_file(facts: dict[str, Document]) -> list[str]:
+    if "problem" in facts:
+        return [f"  {facts['problem']}"]
     return [
-        f"  Log      {found['log']}: {found['reached']}",
-        *(f"           {server}: {what}" for server, what in found.get("brokers", {}).items()),
-        f"  State    {found['state.dir']}",
-        f"  Engine   {found['engine']}",
+        f"  Log      {facts['log']}: {facts['reached']}",
+        *(f"           {server}: {what}" for server, what in facts.get("brokers", {}).items()),
+        f"  State    {facts['state.dir']}",
+        f"  Engine   {facts['engine']}",
     ]
 
 
@@ -181,17 +181,17 @@ def version_of(distribution: str) -> str | None:
 
 def extras() -> list[Extra]:
     """Return the extras that the installed distribution declares, without the one for its own development."""
-    found: dict[str, dict[str, str | None]] = {}
+    packages_of: dict[str, dict[str, str | None]] = {}
     for extra, name, nested in _optional(DISTRIBUTION):
         if extra == _DEVELOPMENT:
             continue
-        packages = found.setdefault(extra, {})
+        packages = packages_of.setdefault(extra, {})
         packages[name] = version_of(name)
         if packages[name] is not None and nested:
             # The packages of an extra of that package, if they are missing: confluent-kafka[schema-registry].
             theirs = [package for extra_of_it, package, _ in _optional(name) if extra_of_it in nested]
             packages.update({package: None for package in theirs if version_of(package) is None})
-    return [Extra(name, packages) for name, packages in found.items()]
+    return [Extra(name, packages) for name, packages in packages_of.items()]
 
 
 def _optional(distribution: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -203,7 +203,7 @@ def _optional(distribution: str) -> Iterator[tuple[str, str, list[str]]]:
             for how, major, minor in _PYTHON.findall(requirement)
         )
         if named is not None and marker is not None and here:
-            yield marker[1], named[1], [each.strip() for each in (named[2] or "").split(",") if each.strip()]
+            yield marker[1], named[1], [name.strip() for name in (named[2] or "").split(",") if name.strip()]
 
 
 def java_version() -> str | None:

@@ -68,16 +68,16 @@ def migrate(
         migrator = Migrator(before, after, transport, renames)
         if execute:
             migrator.execute()
-        found = migrator.prepare()
+        migration = migrator.prepare()
     print(
-        json.dumps(_data(found, execute), ensure_ascii=False, indent=2)
+        json.dumps(_data(migration, execute), ensure_ascii=False, indent=2)
         if form is Format.json
-        else _text(found, execute)
+        else _text(migration, execute)
     )
-    if found.members:
-        print_message(f"{shown_members(found.members)}: stop all instances first")
-    is_well = found.is_done if execute else found.is_possible
-    return 0 if is_well and not found.members else FAILED
+    if migration.members:
+        print_message(f"{shown_members(migration.members)}: stop all instances first")
+    is_well = migration.is_done if execute else migration.is_possible
+    return 0 if is_well and not migration.members else FAILED
 
 
 def read_version(file: str, command_name: str, settings: list[str] | None, env_file: str | None) -> Plan:
@@ -96,20 +96,20 @@ def read_version(file: str, command_name: str, settings: list[str] | None, env_f
 
 def renames_of(stores: list[str] | None) -> dict[str, str]:
     """Return the pairs of `--store`. Raises UsageError."""
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for pair in stores or ():
         old, equals, new = pair.partition("=")
-        if not equals or not old or old in found:
+        if not equals or not old or old in renames:
             raise UsageError(f"--store {pair}: expected OLD=NEW, once for each store")
-        found[old] = new
-    return found
+        renames[old] = new
+    return renames
 
 
-def _data(found: Migration, executed: bool) -> dict[str, Json]:
+def _data(migration: Migration, executed: bool) -> dict[str, Json]:
     return {
-        "application": found.application,
+        "application": migration.application,
         "executed": executed,
-        "members": sorted(member for members in found.members.values() for member in members),
+        "members": sorted(member for members in migration.members.values() for member in members),
         "steps": [
             {
                 "kind": step.kind,
@@ -119,43 +119,43 @@ def _data(found: Migration, executed: bool) -> dict[str, Json]:
                 "state": str(step.state),
                 "reason": step.reason,
             }
-            for step in found.steps
+            for step in migration.steps
         ],
         "left": [
             {
-                "verdict": str(each.verdict),
-                "subject": each.subject,
-                "name": each.name,
-                "message": each.message,
-                "action": each.action,
+                "verdict": str(finding.verdict),
+                "subject": finding.subject,
+                "name": finding.name,
+                "message": finding.message,
+                "action": finding.action,
             }
-            for each in found.left
+            for finding in migration.left
         ],
     }
 
 
-def _text(found: Migration, executed: bool) -> str:
-    lines = [f"{found.application}: {_summary(found, executed)}"]
-    for number, step in enumerate(found.steps, 1):
+def _text(migration: Migration, executed: bool) -> str:
+    lines = [f"{migration.application}: {_summary(migration, executed)}"]
+    for number, step in enumerate(migration.steps, 1):
         count = "" if step.count is None else f" ({step.count})"
         lines.append(f"  {number}. {step.state}: {step.text}{count}")
         if step.reason:
             lines.append(f"     {step.subject}: {step.reason}")
-    if found.left:
+    if migration.left:
         lines.append("Left to you:")
-        for each in found.left:
-            lines.append(f"  {each.verdict}: {each.message}")
-            if each.action:
-                lines.append(f"    {each.action}")
+        for finding in migration.left:
+            lines.append(f"  {finding.verdict}: {finding.message}")
+            if finding.action:
+                lines.append(f"    {finding.action}")
     return "\n".join(lines)
 
 
-def _summary(found: Migration, executed: bool) -> str:
-    if not found.steps:
+def _summary(migration: Migration, executed: bool) -> str:
+    if not migration.steps:
         return "nothing is left to do" if executed else "nothing is to do"
     if not executed:
         return "nothing is changed without --execute"
-    if not found.is_done:
+    if not migration.is_done:
         return "the log was written to meanwhile: stop all programs that do, and repeat"
     return "all steps are done"
 
@@ -220,20 +220,20 @@ def evolve(
         return Evolution(before, after, transport, folder, renames_of(stores), on_data_loss == "warn")
 
     with opened(after, creates=False) as transport:
-        found = evolution_on(transport).find()
-    output = _Output(after.application, list(found.changelogs), form)
-    if not found.changelogs:
+        wanted = evolution_on(transport).find()
+    output = _Output(after.application, list(wanted.changelogs), form)
+    if not wanted.changelogs:
         output.end("no store is new: `streamkit migrate` moves the state of the others", True)
         return None
     with opened(after) as transport:
         evolution = evolution_on(transport)
-        output.line(f"{after.application}: new stores: {', '.join(found.changelogs)}")
-        is_done = evolution.is_done(found)
-        if is_done and evolution.has_begun(found):
-            topics = ", ".join(topic.name for topic in found.changelogs.values())
+        output.line(f"{after.application}: new stores: {', '.join(wanted.changelogs)}")
+        is_done = evolution.is_done(wanted)
+        if is_done and evolution.has_begun(wanted):
+            topics = ", ".join(topic.name for topic in wanted.changelogs.values())
             output.step("done", f"{new} has run since; if {old} ran after it, delete {topics}, and repeat")
         members = () if is_done or wait else evolution.members()
-        if members and evolution.is_complete(found):
+        if members and evolution.is_complete(wanted):
             print_message(
                 f"group {after.application} is active with {len(members)} members, and the changelogs are complete up to offsets "
                 f"that it has passed: if the members run {new}, nothing is to do; if they run {old}, stop all instances, and "
@@ -241,7 +241,7 @@ def evolve(
             )
             output.end("", False)
             return FAILED
-        if is_done or _take_steps(evolution, found, cluster, wait, output):
+        if is_done or _take_steps(evolution, wanted, cluster, wait, output):
             output.end(f"all steps are done: `streamkit run {new}` continues", True)
             return None
         output.end("", False)

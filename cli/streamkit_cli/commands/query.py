@@ -152,7 +152,7 @@ def query(
         for option, text in (("--from", since), ("--to", until), ("--as-of", at))
     )
     connection = connect(place, settings, env_file, token_file)
-    stores = {each["name"]: each for each in connection.get("/stores", shape=STORES)["stores"]}
+    stores = {stored["name"]: stored for stored in connection.get("/stores", shape=STORES)["stores"]}
     if store is None:
         _print(stores.values(), form)
         return
@@ -223,13 +223,13 @@ def _print(rows: Iterable[dict[str, Json]], form: RowFormat, names: list[str] | 
         for row in rows:
             sys.stdout.write(json_line(row))
         return
-    found = list(rows)
-    names = names or list(dict.fromkeys(name for row in found for name in row))
+    listed = list(rows)
+    names = names or list(dict.fromkeys(name for row in listed for name in row))
     if form is RowFormat.csv:
         lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerows([names, *([_cell(row.get(name)) for name in names] for row in found)] if names else [])
-    elif found:
-        print(table([name.upper() for name in names], [[_cell(row.get(name)) for name in names] for row in found]))
+        lines.writerows([names, *([_cell(row.get(name)) for name in names] for row in listed)] if names else [])
+    elif listed:
+        print(table([name.upper() for name in names], [[_cell(row.get(name)) for name in names] for row in listed]))
 
 
 def _cell(value: Json) -> Json:
@@ -274,14 +274,14 @@ def _query_sql(
 
     @cache
     def remote() -> dict[str, SqlTable]:
-        return {each.name: each for each in _answering(plan, stale, token_file)}
+        return {sql_table.name: sql_table for sql_table in _answering(plan, stale, token_file)}
 
     def rows(table: SqlTable, deadline: Deadline) -> Iterable[Row]:
         return remote().get(table.name, table).rows(deadline)
 
     with opened(plan, creates=False) as transport:
         tables = log_tables(plan, transport, span)
-        tables = [each._replace(rows=partial(rows, each)) if each.schema == SCHEMA else each for each in tables]
+        tables = [one._replace(rows=partial(rows, one)) if one.schema == SCHEMA else one for one in tables]
         return run_sql(sql, tables, limits)
 
 
@@ -309,13 +309,13 @@ def _remote_tables(connection: Connection, stale: bool) -> list[SqlTable]:
         for row in _rows(connection, path, {"stale": "true" if stale else None}, None):
             yield store_row(row["key"], row["value"], row.get("timestamp"), is_windowed)
 
-    found = []
-    for each in connection.get("/stores", shape=STORES)["stores"]:
-        kind = KINDS.get(each.get("type", ""))
+    tables = []
+    for stored in connection.get("/stores", shape=STORES)["stores"]:
+        kind = KINDS.get(stored.get("type", ""))
         is_windowed = kind is not None and kind.windowed
-        read = partial(rows, each["name"], each["queries"], is_windowed)
-        found.append(SqlTable(SCHEMA, each["name"], read, store_columns(is_windowed)))
-    return found
+        read = partial(rows, stored["name"], stored["queries"], is_windowed)
+        tables.append(SqlTable(SCHEMA, stored["name"], read, store_columns(is_windowed)))
+    return tables
 
 
 # `streamkit state`: the stores of a stopped application, and whether they are intact.
@@ -353,18 +353,18 @@ def state(
     from streamkit.runtime.operations.stopped_state import kept_stores
 
     if topology is None:
-        found = kept_stores(folder, verify=verify)
+        kept = kept_stores(folder, verify=verify)
     else:
         plan = load_plan(topology, settings, env_file)
         with opened(plan, creates=False) as transport:
-            found = kept_stores(folder, verify=verify, plan=plan, transport=transport)
-    print(json.dumps([asdict(each) for each in found], indent=2) if form is Format.json else _text(found))
-    return FAILED if any(each.problem for each in found) else 0
+            kept = kept_stores(folder, verify=verify, plan=plan, transport=transport)
+    print(json.dumps([asdict(store) for store in kept], indent=2) if form is Format.json else _text(kept))
+    return FAILED if any(store.problem for store in kept) else 0
 
 
-def _text(found: list[KeptStore]) -> str:
+def _text(stores: list[KeptStore]) -> str:
     heads = ("APPLICATION", "TASK", "STORE", "ROWS", "BYTES", "OFFSET", "END", "LAST COMMIT", "STATE")
-    return table(heads, map(_row, found), numbers=[3, 4, 5, 6])
+    return table(heads, map(_row, stores), numbers=[3, 4, 5, 6])
 
 
 def _row(kept: KeptStore) -> tuple[object, ...]:

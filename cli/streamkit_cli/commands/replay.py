@@ -87,9 +87,9 @@ def replay(
     letter_filter = LetterFilter(records, where, since, until)
     with opened(plan, creates=execute) as transport:
         replay = Replay(plan, transport, _physical(plan, topics), again=again)
-        found = replay.execute(letter_filter, limit) if execute else islice(replay.dead_letters(letter_filter), limit)
+        letters = replay.execute(letter_filter, limit) if execute else islice(replay.dead_letters(letter_filter), limit)
         writer = LetterWriter(replay, records, executed=execute)
-        writer.json(found) if form is Format.json else writer.table(found)
+        writer.json(letters) if form is Format.json else writer.table(letters)
     if letter_filter.failed:
         print_message(
             f"--where could not be evaluated for {letter_filter.failed} of the letters, which are left out: {letter_filter.failure}"

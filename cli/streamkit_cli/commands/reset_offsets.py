@@ -127,24 +127,24 @@ def reset_offsets(
         "--intermediate-topics": intermediate_topics,
         "--internal-topics": internal_topics,
     }
-    given = [name for name, values in lists.items() if values is not None]
-    if skip is not None and given:
-        raise UsageError(f"--skip and {given[0]} exclude each other: --skip names the record's topic itself")
+    chosen_lists = [name for name, values in lists.items() if values is not None]
+    if skip is not None and chosen_lists:
+        raise UsageError(f"--skip and {chosen_lists[0]} exclude each other: --skip names the record's topic itself")
     chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
     plan = load_plan(file, _settings(config_file, settings, bootstrap_server), env_file)
     with opened(plan, creates=execute) as transport:
         if skip is not None:
-            found = library.prepare_skip(plan, transport, skip, force=force)
+            reset = library.prepare_skip(plan, transport, skip, force=force)
         else:
-            found = library.prepare(plan, transport, target, chosen)
+            reset = library.prepare(plan, transport, target, chosen)
         if execute:
-            library.execute(plan, transport, found, force=force)
-    print(json.dumps(_data(found, execute), indent=2) if form is Format.json else _text(found, execute))
-    if found.members and not force:
-        print_message(f"group {found.application} is active: --execute would be refused without --force")
+            library.execute(plan, transport, reset, force=force)
+    print(json.dumps(_data(reset, execute), indent=2) if form is Format.json else _text(reset, execute))
+    if reset.members and not force:
+        print_message(f"group {reset.application} is active: --execute would be refused without --force")
         return FAILED
-    if found.missing and chosen.inputs is not None:
-        print_message(f"no such topic: {', '.join(found.missing)}")
+    if reset.missing and chosen.inputs is not None:
+        print_message(f"no such topic: {', '.join(reset.missing)}")
         return FAILED
     return 0
 
@@ -161,7 +161,7 @@ def _target(
 ) -> Target:
     from streamkit.runtime.operations import topic_reading as targets
 
-    made = {
+    makers = {
         "--to-earliest": (lambda: targets.Target()) if earliest else None,
         "--to-latest": (lambda: targets.Target("latest")) if latest else None,
         "--to-datetime": None if moment is None else lambda: targets.to_datetime(moment),
@@ -171,10 +171,10 @@ def _target(
         "--from-file": None if path is None else lambda: targets.from_file(path),
         "--skip": None if skip is None else lambda: targets.Target(),
     }
-    given = [name for name, make in made.items() if make is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other")
-    make = made[given[0]] if given else None
+    names = [name for name, make in makers.items() if make is not None]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other")
+    make = makers[names[0]] if names else None
     return make() if make is not None else targets.Target()
 
 
@@ -191,50 +191,56 @@ def _names(values: list[str] | None) -> list[str] | None:
     return None if values is None else [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
-def _data(found: Reset, executed: bool) -> dict[str, Json]:
+def _data(reset: Reset, executed: bool) -> dict[str, Json]:
     return {
-        "application": found.application,
+        "application": reset.application,
         "executed": executed,
         "offsets": [
             {
-                "topic": each.place.topic,
-                "partition": each.place.partition,
-                "role": each.role,
-                "before": each.before,
-                "after": each.after,
-                "note": each.note,
+                "topic": change.place.topic,
+                "partition": change.place.partition,
+                "role": change.role,
+                "before": change.before,
+                "after": change.after,
+                "note": change.note,
             }
-            for each in found.offsets
+            for change in reset.offsets
         ],
-        "missing_topics": list(found.missing),
-        "internal_topics": [{"topic": each.name, "in_topology": each.known} for each in found.internals],
-        "members": list(found.members),
-        "state": {"directory": str(found.directory), "entries": list(found.stored)},
+        "missing_topics": list(reset.missing),
+        "internal_topics": [{"topic": topic.name, "in_topology": topic.known} for topic in reset.internals],
+        "members": list(reset.members),
+        "state": {"directory": str(reset.directory), "entries": list(reset.stored)},
     }
 
 
-def _text(found: Reset, executed: bool) -> str:
-    if found.skips:
+def _text(reset: Reset, executed: bool) -> str:
+    if reset.skips:
         done = "skips one record" if executed else "would skip one record; add --execute to do it"
     else:
         done = "was reset" if executed else "would be reset as follows; add --execute to do it"
-    parts = [f"{found.application} {done}"]
-    if found.offsets:
+    parts = [f"{reset.application} {done}"]
+    if reset.offsets:
         rows = [
-            (*each.place, each.role, each.before, each.before if each.after is None else each.after, each.note)
-            for each in found.offsets
+            (
+                *change.place,
+                change.role,
+                change.before,
+                change.before if change.after is None else change.after,
+                change.note,
+            )
+            for change in reset.offsets
         ]
         parts.append(table(("TOPIC", "PARTITION", "ROLE", "COMMITTED", "NEW", "NOTE"), rows, numbers=(1, 3, 4)))
-    if found.missing:
-        parts.append(_listed("Input topics that do not exist", found.missing))
-    if found.internals:
-        names = [each.name if each.known else f"{each.name}  (not in the topology now)" for each in found.internals]
+    if reset.missing:
+        parts.append(_listed("Input topics that do not exist", reset.missing))
+    if reset.internals:
+        names = [topic.name if topic.known else f"{topic.name}  (not in the topology now)" for topic in reset.internals]
         parts.append(_listed("Internal topics deleted" if executed else "Internal topics to delete", names))
-    if found.stored:
+    if reset.stored:
         what = "deleted" if executed else "to delete"
-        parts.append(_listed(f"Local state {what} in {found.directory}", [", ".join(found.stored)]))
-    if found.members:
-        parts.append(_listed("Members removed" if executed else "Active members", found.members))
+        parts.append(_listed(f"Local state {what} in {reset.directory}", [", ".join(reset.stored)]))
+    if reset.members:
+        parts.append(_listed("Members removed" if executed else "Active members", reset.members))
     return "\n\n".join(parts)
 
 

@@ -649,15 +649,15 @@ def summary(status: ApplicationStatus) -> str:
     ]
     if status.unowned:
         parts.append(f"{len(status.unowned)} of {len(status.inputs)} input partitions without an owner")
-    dropped, letters = (sum(getattr(each, name) for each in status.drops) for name in ("dropped", "dead_letters"))
+    dropped, letters = (sum(getattr(drop, name) for drop in status.drops) for name in ("dropped", "dead_letters"))
     if dropped:
         parts.append(f"{dropped:,} records dropped, {letters:,} dead letters")
     if status.restoring:
-        left = sum(each.total - each.restored for each in status.restoring)
+        left = sum(store.total - store.restored for store in status.restoring)
         parts.append(f"restoring {len(status.restoring)} changelogs, {left:,} records left, {eta(_longest(status))}")
     return f"{status.application} {status.shown_state}: {', '.join(parts)}"
 
 
 def _longest(status: ApplicationStatus) -> float | None:
-    times = [each.eta_seconds for each in status.restoring]
+    times = [store.eta_seconds for store in status.restoring]
     return None if None in times else max((time for time in times if time is not None), default=None)

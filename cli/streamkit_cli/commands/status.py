@@ -65,17 +65,21 @@ def status(
         if address is None and latency:
             raise UsageError(f"{place}: --latency asks an instance, and the file does not set application.server")
         if address is None:
-            found = show_lag(plan, form)
-            reasons = [] if found.members else ["the group has no members"]
-            if found.members and found.unowned and not found.rebalancing:
-                reasons.append(f"{len(found.unowned)} input partitions have no owner")
-            return _checked(check, reasons, found.total, max_lag)
+            group = show_lag(plan, form)
+            reasons = [] if group.members else ["the group has no members"]
+            if group.members and group.unowned and not group.rebalancing:
+                reasons.append(f"{len(group.unowned)} input partitions have no owner")
+            return _checked(check, reasons, group.total, max_lag)
         connection = Connection(address, token_file)
     status = connection.get("/status", shape=STATUS)
     as_json = form is Format.json
     shown = json.dumps(status, indent=2, ensure_ascii=False) if as_json else _text(status, is_coloured(), latency)
     print(shown)
-    problems = [f"{each['condition']}: {each['text']}" for each in status["problems"] if each["condition"] in _FAILING]
+    problems = [
+        f"{problem['condition']}: {problem['text']}"
+        for problem in status["problems"]
+        if problem["condition"] in _FAILING
+    ]
     return _checked(check, problems, status["lag"], max_lag)
 
 
@@ -99,12 +103,20 @@ def _text(status: dict[str, Document], colour: bool, latency: bool) -> str:
     """
     parts = [_head(status, colour)]
     if latency:
-        return "\n\n".join([*parts, *(part for each in status["instances"] for part in _instance(each, latency))])
-    waiting = [each for each in status["inputs"] if each["state"] in ("UNOWNED", "GONE")]
+        return "\n\n".join(
+            [*parts, *(part for instance in status["instances"] for part in _instance(instance, latency))]
+        )
+    waiting = [partition for partition in status["inputs"] if partition["state"] in ("UNOWNED", "GONE")]
     if waiting:
         rows = [
-            (each["topic"], each["partition"], each["task"], each["owner"] or "no owner", *_numbers(each))
-            for each in waiting
+            (
+                partition["topic"],
+                partition["partition"],
+                partition["task"],
+                partition["owner"] or "no owner",
+                *_numbers(partition),
+            )
+            for partition in waiting
         ]
         heads = ("WAITING INPUT", "PARTITION", "TASK", "OWNER", "COMMITTED", "END", "LAG")
         parts.append(red(table(heads, rows, numbers=[1, 4, 5, 6]), colour))
@@ -128,7 +140,7 @@ _FIGURES = ("RECORDS", "P50 MS", "P99 MS", "MAX MS")
 
 
 def _milliseconds(count: int, p50: float, p99: float, most: float) -> tuple[object, ...]:
-    return count, *(f"{each:,.1f}" for each in (p50, p99, most))
+    return count, *(f"{latency:,.1f}" for latency in (p50, p99, most))
 
 
 def _short(thread: str) -> str:
@@ -138,15 +150,15 @@ def _short(thread: str) -> str:
 def _head(status: dict[str, Document], colour: bool) -> str:
     """Return the first lines: condition, lag and rate with the worst problem, then the other problems."""
     instances = status["instances"]
-    answering = sum("threads" in each for each in instances)
+    answering = sum("threads" in instance for instance in instances)
     count = f"{len(instances)} instance{'' if len(instances) == 1 else 's'}"
     answers = count if answering == len(instances) else f"{answering} of {count} answer"
     totals = f"lag {_lag(status['lag'])}, {status['rate']:,.0f} records/s, {answers}"
     problems = status["problems"]
     worst = f": {problems[0]['text']}" if problems else ""
     lines = [f"{status['application']}: {status['condition']}{worst} ({totals})"]
-    lines += [f"{each['condition']}: {each['text']}" for each in problems[1:]]
-    levels = [status["level"], *(each["level"] for each in problems[1:])]
+    lines += [f"{problem['condition']}: {problem['text']}" for problem in problems[1:]]
+    levels = [status["level"], *(problem["level"] for problem in problems[1:])]
     return "\n".join(red(line, colour and level == "error") for line, level in zip(lines, levels, strict=True))
 
 
@@ -158,15 +170,20 @@ def _instance(instance: dict[str, Document], latency: bool) -> list[str]:
         threads = instance["threads"]
         order = ("count", "p50", "p99", "max")
         stages = [
-            (_short(thread["name"]), each["stage"], *_milliseconds(*map(each.get, order)), _STAGES.get(each["stage"]))
+            (
+                _short(thread["name"]),
+                stage["stage"],
+                *_milliseconds(*map(stage.get, order)),
+                _STAGES.get(stage["stage"]),
+            )
             for thread in threads
-            for each in thread.get("stages", ())  # an instance of an earlier release has none
+            for stage in thread.get("stages", ())  # an instance of an earlier release has none
         ]
         nodes = [
-            (task["id"], each["node"], *_milliseconds(*map(each.get, order)))
+            (task["id"], node["node"], *_milliseconds(*map(node.get, order)))
             for thread in threads
             for task in thread["tasks"]
-            for each in task.get("latency", ())
+            for node in task.get("latency", ())
         ]
         if not stages:
             return [f"{where}: no records in the last minute"]
@@ -187,8 +204,8 @@ def _instance(instance: dict[str, Document], latency: bool) -> list[str]:
         parts.append(table(columns, stores, numbers=[2, 3, 4, 5]))
     if instance["restoring"]:
         restoring = [
-            (each["task"], each["store"], each["restored"], each["total"], f"{each['rate']:.0f}", _eta(each))
-            for each in instance["restoring"]
+            (store["task"], store["store"], store["restored"], store["total"], f"{store['rate']:.0f}", _eta(store))
+            for store in instance["restoring"]
         ]
         parts.append(
             table(("RESTORING", "STORE", "RECORDS", "OF", "RECORDS/S", "ETA"), restoring, numbers=[2, 3, 4, 5])
@@ -206,15 +223,15 @@ def _drops(status: dict[str, Document]) -> str:
     }
     rows = [
         (
-            each["task"],
-            each["reason"],
-            each["dropped"],
-            processed.get((each["instance"], each["task"])),
-            each["dead_letters"],
-            time_cell(each["at_ms"]),
-            each["message"] or None,
+            drop["task"],
+            drop["reason"],
+            drop["dropped"],
+            processed.get((drop["instance"], drop["task"])),
+            drop["dead_letters"],
+            time_cell(drop["at_ms"]),
+            drop["message"] or None,
         )
-        for each in status["drops"]
+        for drop in status["drops"]
     ]
     heads = ("TASK", "DROPPED BECAUSE", "RECORDS", "OF PROCESSED", "DEAD LETTERS", "LAST", "LAST MESSAGE")
     return table(heads, rows, numbers=[2, 3, 4])
@@ -232,7 +249,7 @@ def _row(thread: dict[str, Document], task: dict[str, Document] | None) -> tuple
     name = _short(thread["name"])
     if task is None:
         return (name, thread["state"], *[None] * 6)
-    lags = [each["lag"] for each in task["inputs"]]
+    lags = [partition["lag"] for partition in task["inputs"]]
     lag = None if None in lags else sum(lags)
     stores = ", ".join(task["stores"]) or None
     return (name, thread["state"], task["id"], task["kind"], task["processed"], f"{task['rate']:.0f}", lag, stores)
@@ -265,9 +282,9 @@ def lag(
         streamkit lag orders.yaml
         streamkit lag orders.yaml --max 1000 --format json
     """
-    found = show_lag(load_plan(file, settings, env_file), form)
-    if most is not None and found.total > most:
-        print_message(f"the lag is {found.total}, more than {most}")
+    group = show_lag(load_plan(file, settings, env_file), form)
+    if most is not None and group.total > most:
+        print_message(f"the lag is {group.total}, more than {most}")
         return FAILED
     return 0
 
@@ -277,37 +294,44 @@ def show_lag(plan: Plan, form: Format) -> GroupLag:
     from streamkit.runtime.operations.group_lag import group_lag, member_label
 
     with opened(plan, creates=False) as transport:
-        found = group_lag(plan, transport)
+        group = group_lag(plan, transport)
     if form is Format.json:
-        print(json.dumps({"application": plan.application, "lag": found.total, **asdict(found)}, indent=2))
-        return found
-    members = f"{len(found.members)} active member{'' if len(found.members) == 1 else 's'}"
+        print(json.dumps({"application": plan.application, "lag": group.total, **asdict(group)}, indent=2))
+        return group
+    members = f"{len(group.members)} active member{'' if len(group.members) == 1 else 's'}"
     colour = is_coloured()
-    print(red(f"{plan.application}: {_worst(found)}{members}, lag {found.total:,}", colour and bool(found.unowned)))
-    if found.partitions:
+    print(red(f"{plan.application}: {_worst(group)}{members}, lag {group.total:,}", colour and bool(group.unowned)))
+    if group.partitions:
         rows = [
-            (each.topic, each.partition, member_label(each.member or "no owner"), each.committed, each.end, each.lag)
-            for each in found.partitions
+            (
+                partition.topic,
+                partition.partition,
+                member_label(partition.member or "no owner"),
+                partition.committed,
+                partition.end,
+                partition.lag,
+            )
+            for partition in group.partitions
         ]
         lines = table(("INPUT", "PARTITION", "OWNER", "COMMITTED", "END", "LAG"), rows, numbers=[1, 3, 4, 5]).split(
             "\n"
         )
         print(lines[0])
-        for line, each in zip(lines[1:], found.partitions, strict=True):
-            print(red(line, colour and each.member is None))
-    if not found.members and not any(each.committed is not None for each in found.partitions):
+        for line, partition in zip(lines[1:], group.partitions, strict=True):
+            print(red(line, colour and partition.member is None))
+    if not group.members and not any(partition.committed is not None for partition in group.partitions):
         print(
             f"the group {plan.application} has no members and no committed offsets: "
             "the application has not started, or ended before its first commit"
         )
-    if found.missing:
-        print(f"missing topics: {', '.join(found.missing)}")
-    return found
+    if group.missing:
+        print(f"missing topics: {', '.join(group.missing)}")
+    return group
 
 
-def _worst(found: GroupLag) -> str:
+def _worst(group: GroupLag) -> str:
     """Return the beginning of the first line, if members own less than all partitions."""
-    if not found.members or not found.unowned:
+    if not group.members or not group.unowned:
         return ""
-    during = " during a rebalance" if found.rebalancing else ""
-    return f"{len(found.unowned)} of {len(found.partitions)} input partitions have no owner{during}, "
+    during = " during a rebalance" if group.rebalancing else ""
+    return f"{len(group.unowned)} of {len(group.partitions)} input partitions have no owner{during}, "

@@ -131,20 +131,20 @@ def _print_json(session: Session, results: list[FileResult], least: float | None
     """Print one JSON object with all results; return the exit code."""
     from streamkit.testing.failure_report import coverage
 
-    found = {topology: coverage(plan, reached) for topology, (plan, reached) in session.reached.items()}
+    covered = {topology: coverage(plan, reached) for topology, (plan, reached) in session.reached.items()}
     passed = not any(result.failed for result in results)
-    enough = all(each.percent >= (least or 0) for each in found.values())
+    enough = all(coverage_of.percent >= (least or 0) for coverage_of in covered.values())
     document = {
         "passed": passed and enough,
         "files": [_file_data(result) for result in results],
         "coverage": [
             {
                 "topology": str(_relative(topology)),
-                "steps": each.steps,
-                "reached": each.reached,
-                "gaps": [{**_place_data(gap.position), "message": gap.text} for gap in each.gaps],
+                "steps": coverage_of.steps,
+                "reached": coverage_of.reached,
+                "gaps": [{**_place_data(gap.position), "message": gap.text} for gap in coverage_of.gaps],
             }
-            for topology, each in found.items()
+            for topology, coverage_of in covered.items()
         ],
     }
     print(json.dumps(document, ensure_ascii=False, indent=2))
@@ -159,7 +159,7 @@ def _file_data(result: FileResult) -> dict[str, Json]:
     return {
         "file": str(result.path),
         "rewritten": result.rewritten,
-        "problems": [{**_place_data(each.position), "message": each.message} for each in result.problems],
+        "problems": [{**_place_data(problem.position), "message": problem.message} for problem in result.problems],
         "tests": [
             {
                 "name": outcome.case.name,
@@ -168,7 +168,9 @@ def _file_data(result: FileResult) -> dict[str, Json]:
                 "compares": outcome.case.compares,
                 "seconds": round(outcome.seconds, 3),
                 **_simulation_data(outcome),
-                "failures": [{**_place_data(each.position), "message": text(each)} for each in outcome.failures],
+                "failures": [
+                    {**_place_data(failure.position), "message": text(failure)} for failure in outcome.failures
+                ],
             }
             for outcome in result.outcomes
         ],
@@ -176,21 +178,23 @@ def _file_data(result: FileResult) -> dict[str, Json]:
 
 
 def _simulation_data(outcome: Outcome) -> dict[str, Json]:
-    found = outcome.simulated
-    if found is None:
+    simulated = outcome.simulated
+    if simulated is None:
         return {}
-    return {"simulation": {"histories": found.histories, "accepted": found.accepted, "skipped": found.skipped}}
+    return {
+        "simulation": {"histories": simulated.histories, "accepted": simulated.accepted, "skipped": simulated.skipped}
+    }
 
 
 def _simulation_note(outcome: Outcome) -> str:
     """Return the note after a test that passes in all histories, or the reason why none was played."""
-    found = outcome.simulated
-    if found is None:
+    simulated = outcome.simulated
+    if simulated is None:
         return ""
-    if found.skipped is not None:
-        return f"  (not simulated: {found.skipped})"
-    accepted = f"; accepted: {', '.join(found.accepted)}" if found.accepted else ""
-    return f"  ({found.histories} {'history' if found.histories == 1 else 'histories'}{accepted})"
+    if simulated.skipped is not None:
+        return f"  (not simulated: {simulated.skipped})"
+    accepted = f"; accepted: {', '.join(simulated.accepted)}" if simulated.accepted else ""
+    return f"  ({simulated.histories} {'history' if simulated.histories == 1 else 'histories'}{accepted})"
 
 
 def _place_data(position: Position) -> dict[str, Json]:
@@ -242,13 +246,14 @@ def _show_coverage(session: Session, least: float | None) -> bool:
 
     enough = True
     for topology, (plan, reached) in session.reached.items():
-        found = coverage(plan, reached)
-        short = least is not None and found.percent < least
+        covered = coverage(plan, reached)
+        short = least is not None and covered.percent < least
         enough = enough and not short
         _print_styled(
-            f"\n{_relative(topology)}: {found.reached} of {found.steps} steps reached ({found.percent:.0f} %)", "bold"
+            f"\n{_relative(topology)}: {covered.reached} of {covered.steps} steps reached ({covered.percent:.0f} %)",
+            "bold",
         )
-        for gap in found.gaps:
+        for gap in covered.gaps:
             _print_styled(f"  {gap}", "yellow")
         if short:
             _print_styled(f"  less than the {least:g} % required", "red")

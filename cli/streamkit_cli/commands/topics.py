@@ -73,11 +73,11 @@ def _rows(plan: Plan, existing: dict[str, TopicInfo]) -> list[dict[str, Json]]:
     from streamkit.runtime.execution.dead_letters import dead_letter_topics
 
     letters = set(dead_letter_topics(plan))
-    found = [(topic.name, _kind(topic, letters), topic.partitions) for topic in plan.external_topics.values()]
-    found += [(plan.internal_name(name), topic.kind, topic.partitions) for name, topic in plan.internal_topics.items()]
-    known = {name for name, _, _ in found}
+    topics = [(topic.name, _kind(topic, letters), topic.partitions) for topic in plan.external_topics.values()]
+    topics += [(plan.internal_name(name), topic.kind, topic.partitions) for name, topic in plan.internal_topics.items()]
+    known = {name for name, _, _ in topics}
     changelogs = {plan.changelog_name(store): None for store in plan.stores}
-    found += [(name, "changelog", None) for name in changelogs if name is not None and name not in known]
+    topics += [(name, "changelog", None) for name in changelogs if name is not None and name not in known]
     return [
         {
             "topic": name,
@@ -85,5 +85,5 @@ def _rows(plan: Plan, existing: dict[str, TopicInfo]) -> list[dict[str, Json]]:
             "partitions": existing[name].partitions if name in existing else None,
             "declared": declared,
         }
-        for name, kind, declared in found
+        for name, kind, declared in topics
     ]

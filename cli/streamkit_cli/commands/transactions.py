@@ -64,8 +64,8 @@ def transactions(
         raise UsageError("--assume needs --end")
     plan = load_plan(file, settings, env_file)
     with opened(plan, creates=False) as transport:
-        found = lost_transactions(plan, transport, end=end, assume=None if assume is None else assume is Assumed.commit)
-    rows = [_row(each) for each in found]
+        lost = lost_transactions(plan, transport, end=end, assume=None if assume is None else assume is Assumed.commit)
+    rows = [_row(transaction) for transaction in lost]
     if form is Format.json:
         print(json.dumps(rows, indent=2))
     elif rows:
@@ -73,25 +73,25 @@ def transactions(
         print(table(names, [_shown(row) for row in rows], numbers=(1, 2, 3, 4)))
     else:
         print(f"{plan.application}: no lost transactions")
-    return _result(found, end)
+    return _result(lost, end)
 
 
-def _result(found: list[LostTransaction], end: bool) -> int:
-    left = [each for each in found if not each.ended]
+def _result(lost: list[LostTransaction], end: bool) -> int:
+    left = [transaction for transaction in lost if not transaction.ended]
     if not left:
         return 0
-    for each in left:
-        if each.outcome.committed is None:
-            topic, partition = each.transaction.partition
-            print_message(f"{topic}-{partition}: the outcome is unknown: {each.outcome.reason}")
+    for transaction in left:
+        if transaction.outcome.committed is None:
+            topic, partition = transaction.transaction.partition
+            print_message(f"{topic}-{partition}: the outcome is unknown: {transaction.outcome.reason}")
     advice = "--end --assume commit or abort ends them: an abort loses records that were committed"
     what = "1 lost transaction remains" if len(left) == 1 else f"{len(left)} lost transactions remain"
     print_message(f"{what}; {advice if end else '--end ends them'}")
     return FAILED
 
 
-def _row(found: LostTransaction) -> dict[str, Json]:
-    transaction, outcome = found.transaction, found.outcome
+def _row(lost: LostTransaction) -> dict[str, Json]:
+    transaction, outcome = lost.transaction, lost.outcome
     words = {True: "commit", False: "abort", None: "unknown"}
     return {
         "topic": transaction.partition.topic,
@@ -102,7 +102,7 @@ def _row(found: LostTransaction) -> dict[str, Json]:
         "transactional_id": transaction.transactional_id or None,
         "outcome": words[outcome.committed],
         "reason": outcome.reason,
-        "ended": found.ended,
+        "ended": lost.ended,
     }
 
 
@@ -133,27 +133,27 @@ def lost_transactions(
     `end`: end those whose outcome is known. `assume`: end the others too, True: with a commit.
     """
     with closing(transport.admin()) as admin:
-        return [_handled(admin, each, end, assume) for each in _found(plan, admin)]
+        return [_handled(admin, transaction, end, assume) for transaction in _found(plan, admin)]
 
 
 def _found(plan: Plan, admin: Admin) -> list[OpenTransaction]:
     known = admin.topics(plan.topic_names())
     places = [TopicPartition(name, number) for name, info in known.items() for number in range(info.partitions)]
-    first = [each for each in admin.open_transactions(places, plan.application) if each.hanging]
+    first = [transaction for transaction in admin.open_transactions(places, plan.application) if transaction.hanging]
     if not first:
         return []
     # One that ended between the requests of the first look is not there any more.
-    again = [each for each in admin.open_transactions(places, plan.application) if each.hanging]
+    again = [transaction for transaction in admin.open_transactions(places, plan.application) if transaction.hanging]
     return sorted(
-        (each for each in again if any(each.is_same(other) for other in first)),
-        key=lambda each: (each.partition, each.start),
+        (transaction for transaction in again if any(transaction.is_same(other) for other in first)),
+        key=lambda transaction: (transaction.partition, transaction.start),
     )
 
 
-def _handled(admin: Admin, found: OpenTransaction, end: bool, assume: bool | None) -> LostTransaction:
-    outcome = admin.outcome_of(found)
+def _handled(admin: Admin, transaction: OpenTransaction, end: bool, assume: bool | None) -> LostTransaction:
+    outcome = admin.outcome_of(transaction)
     committed = assume if outcome.committed is None else outcome.committed
     if not end or committed is None or outcome.alive:
-        return LostTransaction(found, outcome)
-    admin.end_transaction(found, committed)
-    return LostTransaction(found, outcome, True)
+        return LostTransaction(transaction, outcome)
+    admin.end_transaction(transaction, committed)
+    return LostTransaction(transaction, outcome, True)

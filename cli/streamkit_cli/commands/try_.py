@@ -177,16 +177,16 @@ def explain(
     plan = load_plan(file, settings, env_file)
     with opened(plan, creates=False) as transport:
         dead = find_letter(plan, transport, letter)
-        found = explain(plan, transport, dead)
-    record, fails = _record(plan, dead), found.failure is not None or any(map(_fails, found.visits))
+        explanation = explain(plan, transport, dead)
+    record, fails = _record(plan, dead), explanation.failure is not None or any(map(_fails, explanation.visits))
     if form is Format.text:
         print(f"{_name(dead)}: {dead.error}{f' at {dead.step}' if dead.step else ''}: {dead.message}\n{STATE}\n")
     write = trace_writer(
         plan, form, {} if form is Format.text else {"dead_letter": _letter_facts(dead), "state": STATE, "fails": fails}
     )
-    write(f"{dead.topic}-{dead.partition}@{dead.offset}", record, found.visits, found.output)
+    write(f"{dead.topic}-{dead.partition}@{dead.offset}", record, explanation.visits, explanation.output)
     if form is Format.text:
-        end = f", and ends the application: {found.failure}" if found.failure else "."
+        end = f", and ends the application: {explanation.failure}" if explanation.failure else "."
         print(f"It fails again{end}" if fails else "It does not fail now.")
 
 
@@ -267,8 +267,8 @@ class TraceText:
         number, step = self._place(visit)
         yield f"{number:>5} {indent}{step}{self._verdict(visit)}"
         yield from (f"{'':>5} {indent}    {line}" for line in self._details(visit))
-        for each in visit.visits:
-            yield from self._visit(each, depth + 1)
+        for child in visit.visits:
+            yield from self._visit(child, depth + 1)
 
     def _place(self, visit: Visit) -> tuple[str, str]:
         """Return the number and the text of the line of the file that a visit's node comes from.
@@ -332,17 +332,17 @@ class TraceJson:
         """Write the object of an input record."""
         steps = [self._visit(visit) for visit in visits]
         # An input line may contain NaN and infinities, which JSON does not have: they become text, as in keys and values.
-        given = json.loads(json.dumps(record), parse_constant=str)
+        input_record = json.loads(json.dumps(record), parse_constant=str)
         sys.stdout.write(
-            json_line({**self._facts, "place": place, "record": given, "steps": steps, "output": list(output)})
+            json_line({**self._facts, "place": place, "record": input_record, "steps": steps, "output": list(output)})
         )
 
     def _visit(self, visit: Visit) -> dict[str, Json]:
         node, origin = visit.node, getattr(visit.node, "origin", None)
-        found: dict[str, Json] = {"node": node.name if node is not None else None}
+        facts: dict[str, Json] = {"node": node.name if node is not None else None}
         if origin is not None:
             position = origin.position
-            found.update(
+            facts.update(
                 pipeline=origin.pipeline,
                 step=origin.step,
                 file=position.file,
@@ -350,9 +350,9 @@ class TraceJson:
                 column=position.column,
             )
         if isinstance(node, SinkNode):
-            found["topic"] = self._plan.internal_name(node.topic) if node.topic is not None else None
+            facts["topic"] = self._plan.internal_name(node.topic) if node.topic is not None else None
         return {
-            **found,
+            **facts,
             "cause": visit.cause,
             "in": None if visit.record is None else _data(visit.record),
             "result": visit.result,
@@ -363,7 +363,7 @@ class TraceJson:
                 {"store": row.store, "key": row.key, "before": row.before, "after": row.after} for row in visit.rows
             ],
             "not_compared": visit.unread,
-            "steps": [self._visit(each) for each in visit.visits],
+            "steps": [self._visit(child) for child in visit.visits],
         }
 
 
