@@ -96,7 +96,7 @@ NONE, TRUE = literal(None), literal(True)
 
 def attribute(owner: Code, *names: str) -> Code:
     """Return `owner.name.name …`."""
-    return Code(".".join((owner.at(ATOM), *(symbol(each).source for each in names))))
+    return Code(".".join((owner.at(ATOM), *(symbol(name).source for name in names))))
 
 
 def item(owner: Code, index: Code | int | str) -> Code:
@@ -165,7 +165,7 @@ def names_of(targets: tuple[Code, ...]) -> str:
 
 
 def _listed(items: tuple[Code, ...]) -> str:
-    return ", ".join(each.source if isinstance(each, Starred) else each.at(CONDITION) for each in items)
+    return ", ".join(item.source if isinstance(item, Starred) else item.at(CONDITION) for item in items)
 
 
 # -- Operators -----------------------------------------------------------------------------------------------------

@@ -91,10 +91,15 @@ def _extras_of_uv(receipt: Path) -> list[str]:
     import tomllib
 
     wanted = tomllib.loads(receipt.read_text(encoding="utf-8")).get("tool", {}).get("requirements", [])
-    return [extra for each in wanted if each.get("name") == DISTRIBUTION for extra in each.get("extras", ())]
+    return [
+        extra
+        for requirement in wanted
+        if requirement.get("name") == DISTRIBUTION
+        for extra in requirement.get("extras", ())
+    ]
 
 
 def _extras_of_pipx(file: Path) -> list[str]:
     package = json.loads(file.read_text(encoding="utf-8")).get("main_package", {}).get("package_or_url") or ""
-    found = _EXTRAS.search(package.partition(" @ ")[0])
-    return [each.strip() for each in found[1].split(",")] if found else []
+    match = _EXTRAS.search(package.partition(" @ ")[0])
+    return [extra.strip() for extra in match[1].split(",")] if match else []

@@ -93,9 +93,9 @@ def option_time(option: str, text: str, *words: str) -> int:
             return time.time_ns() // 1_000_000 - parse(text[1:])
         # The length first: the interpreter refuses to read a number of thousands of digits.
         is_number = text.isascii() and text.isdigit() and len(text) <= 100
-        found = int(text) if is_number else instant(text)
-        if found <= LONGEST:
-            return found
+        moment = int(text) if is_number else instant(text)
+        if moment <= LONGEST:
+            return moment
         raise ConfigError("is too late")
     except (SerdeError, ConfigError):
         raise UsageError(f"{option} {text}: expected {', '.join([*words, OPTION_TIME_FORMS])}") from None

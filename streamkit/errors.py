@@ -85,11 +85,11 @@ class TakenTracebacks:
         self._taken: list[tuple[BaseException, TracebackType | None]] = []
         chain: list[BaseException | None] = [error]
         while chain:
-            each = chain.pop()
-            if each is not None and all(each is not other for other, _ in self._taken):
-                self._taken.append((each, each.__traceback__))
-                each.__traceback__ = None
-                chain += (each.__cause__, each.__context__)
+            link = chain.pop()
+            if link is not None and all(link is not other for other, _ in self._taken):
+                self._taken.append((link, link.__traceback__))
+                link.__traceback__ = None
+                chain += (link.__cause__, link.__context__)
 
     def restore(self) -> None:
         """Put the tracebacks back, replacing any that the exceptions have collected since."""

@@ -26,5 +26,5 @@ def native(name: str, in_python: Function) -> Function:
         module = import_module("streamkit._native")
     except ImportError:
         return in_python
-    found: Function = getattr(module, name, in_python)
-    return found
+    function: Function = getattr(module, name, in_python)
+    return function

@@ -109,21 +109,21 @@ class Samples:
 
     def at(self, node: str, now: int) -> Sample:
         """Return the sample to which a node's latencies of this time (ms) are added."""
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = NodeLatency(node, (Sample(now),), Sample(now))
-        elif now - found.samples[-1].start >= SAMPLE_MS:
-            samples = (*found.samples, Sample(now))
+        latency = self._known.get(node)
+        if latency is None:
+            latency = self._known[node] = NodeLatency(node, (Sample(now),), Sample(now))
+        elif now - latency.samples[-1].start >= SAMPLE_MS:
+            samples = (*latency.samples, Sample(now))
             for sample in samples[:-SAMPLES]:
-                found.earlier.merge(sample)
-            found = self._known[node] = NodeLatency(node, samples[-SAMPLES:], found.earlier)
-        return found.samples[-1]
+                latency.earlier.merge(sample)
+            latency = self._known[node] = NodeLatency(node, samples[-SAMPLES:], latency.earlier)
+        return latency.samples[-1]
 
     def view(self) -> tuple[NodeLatency, ...]:
         """Return copies of all latencies, which do not change any more."""
         return tuple(
-            NodeLatency(each.node, tuple(sample.copy() for sample in each.samples), each.earlier.copy())
-            for each in self._known.values()
+            NodeLatency(latency.node, tuple(sample.copy() for sample in latency.samples), latency.earlier.copy())
+            for latency in self._known.values()
         )
 
 
@@ -183,16 +183,16 @@ class TaskLatency:
         """Keep the latencies of one round until they are read; in large rounds, only the latencies of a sample."""
         if len(times) >= LARGE:
             times = times[::STEP]
-        found = self._unsorted.get(node)
-        if found is None:
-            found = self._unsorted[node] = _Unsorted(now)
+        unsorted = self._unsorted.get(node)
+        if unsorted is None:
+            unsorted = self._unsorted[node] = _Unsorted(now)
         is_part = len(times) < count
-        is_full = len(found.latencies) > _MOST_WAITING or now - found.now > _MOST_WAITING_MS
-        if found.latencies and (is_full or is_part != found.is_part):
-            self._sort(node, found)
-        found.latencies += [now - time for time in times]
-        found.count += count
-        found.is_part, found.now = is_part, now
+        is_full = len(unsorted.latencies) > _MOST_WAITING or now - unsorted.now > _MOST_WAITING_MS
+        if unsorted.latencies and (is_full or is_part != unsorted.is_part):
+            self._sort(node, unsorted)
+        unsorted.latencies += [now - time for time in times]
+        unsorted.count += count
+        unsorted.is_part, unsorted.now = is_part, now
 
     def _sort(self, node: str, waiting: _Unsorted) -> None:
         """Add the latencies that wait to the last sample."""
@@ -240,9 +240,9 @@ def _places(topics: Sequence[str], topic: str, count: int) -> Iterator[int]:
 
 def figures_of(latencies: Iterable[NodeLatency], now: int) -> tuple[LatencyFigures, ...]:
     """Return the figures of nodes that a record has reached within the last two samples before `now` (ms)."""
-    found = []
-    for each in latencies:
-        samples = [sample for sample in each.samples if now - sample.start < SAMPLES * SAMPLE_MS and sample.count]
+    figures = []
+    for latency in latencies:
+        samples = [sample for sample in latency.samples if now - sample.start < SAMPLES * SAMPLE_MS and sample.count]
         if not samples:
             continue
         lowest, highest = min(sample.lowest for sample in samples), max(sample.highest for sample in samples)
@@ -250,20 +250,20 @@ def figures_of(latencies: Iterable[NodeLatency], now: int) -> tuple[LatencyFigur
         buckets = [sum(column) for column in zip(*(sample.buckets for sample in samples), strict=True)]
         p50, p99 = (min(max(quantile(buckets, share, highest), lowest), highest) for share in (0.5, 0.99))
         average = sum(sample.total for sample in samples) / count
-        found.append(LatencyFigures(each.node, count, lowest, highest, average, p50, p99))
-    return tuple(found)
+        figures.append(LatencyFigures(latency.node, count, lowest, highest, average, p50, p99))
+    return tuple(figures)
 
 
 def histograms_of(latencies: Iterable[NodeLatency]) -> tuple[LatencyHistogram, ...]:
     """Return the histograms of all latencies."""
-    found = []
-    for each in latencies:
-        samples = (each.earlier, *each.samples)
+    histograms = []
+    for latency in latencies:
+        samples = (latency.earlier, *latency.samples)
         reached = list(accumulate(sum(column) for column in zip(*(sample.buckets for sample in samples), strict=True)))
         cumulative = tuple(reached[BOUNDS.index(bound)] for bound in COARSE)
         totals = sum(sample.count for sample in samples), sum(sample.total for sample in samples)
-        found.append(LatencyHistogram(each.node, *totals, cumulative))
-    return tuple(found)
+        histograms.append(LatencyHistogram(latency.node, *totals, cumulative))
+    return tuple(histograms)
 
 
 def quantile(buckets: list[int], share: float, highest: int) -> float:

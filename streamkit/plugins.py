@@ -30,22 +30,22 @@ def load(group: str) -> dict[str, object]:
     """
     from importlib.metadata import entry_points
 
-    found: dict[str, object] = {}
+    objects: dict[str, object] = {}
     for point in entry_points(group=group):
         package = point.dist.name if point.dist is not None else point.value
-        if point.name in found:
+        if point.name in objects:
             log.warning("The plugin %s of %s is left out: another package has that name", point.name, package)
             continue
         if not point.attr:
             log.warning(_NO_OBJECT, point.name, package, point.value)
             continue
         try:
-            found[point.name] = point.load()
+            objects[point.name] = point.load()
         except Exception as error:  # code of a plugin, which may raise any error
             log.warning(
                 "The plugin %s of %s can't be imported: %s: %s", point.name, package, type(error).__name__, error
             )
-    return found
+    return objects
 
 
 @cache
@@ -108,12 +108,12 @@ class WithPlugins(Mapping[str, T]):
         """The items of plugins, without those whose names streamkit has itself."""
         if self._added is None:
             self._added = {}
-            for name, found in load(self._group).items():
+            for name, loaded in load(self._group).items():
                 if name in self._own:
                     log.warning(_IS_OWN, name)
                     continue
                 try:
-                    self._added[name] = self._make(name, found)
+                    self._added[name] = self._make(name, loaded)
                 except Exception as error:  # code of a plugin, which may raise any error
                     log.warning("The plugin %s can't be used: %s: %s", name, type(error).__name__, error)
         return self._added

@@ -19,11 +19,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches  # for mistakes only: importing it takes milliseconds
 
     names = list(known)
-    lowered = [each.lower() for each in names]
+    lowered = [word.lower() for word in names]
     for written in (name.lower().replace("-", "_"), name.lower()):
-        found = get_close_matches(written, lowered, n=1, cutoff=0.6)
-        if found:
-            same = [each for each, low in zip(names, lowered, strict=True) if low == found[0]]
+        close = get_close_matches(written, lowered, n=1, cutoff=0.6)
+        if close:
+            same = [word for word, low in zip(names, lowered, strict=True) if low == close[0]]
             return get_close_matches(name, same, n=1, cutoff=0)[0]
     return None
 
@@ -51,7 +51,7 @@ def is_misspelt(name: str, given: Iterable[str], known: Iterable[str]) -> bool:
     True
     """
     names = list(known)
-    return any(nearest(each, names) == name for each in given if each not in names)
+    return any(nearest(written, names) == name for written in given if written not in names)
 
 
 def listed(known: Iterable[str]) -> str:

@@ -114,10 +114,10 @@ class TaskMetrics:
             raise StreamkitError(
                 f"the name of a metric {name!r} must be made of letters, digits and _, and not begin with a digit"
             )
-        found = self._metrics.setdefault((group, node, name), kind())
-        if not isinstance(found, kind):
-            raise StreamkitError(f"the metric {name!r} is already a {found.kind}, not a {kind.kind}")
-        return found
+        metric = self._metrics.setdefault((group, node, name), kind())
+        if not isinstance(metric, kind):
+            raise StreamkitError(f"the metric {name!r} is already a {metric.kind}, not a {kind.kind}")
+        return metric
 
     def view(self) -> tuple[MetricValue, ...]:
         """Return the values of all metrics; any thread may call it."""

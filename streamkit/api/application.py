@@ -70,14 +70,14 @@ class Store:
 
     def _page(self, query: Query) -> list[StoredRow]:
         query = replace(query, committed=self._committed)
-        return [each.row for each in self._stores.read(self._name, query).rows]
+        return [stored.row for stored in self._stores.read(self._name, query).rows]
 
     def _pages(self, query: Query) -> Iterator[tuple[Key, Value]]:
         query = replace(query, committed=self._committed)
         while True:
             rows = self._stores.read(self._name, query).rows
-            for each in rows:
-                yield each.row.key, each.row.value
+            for stored in rows:
+                yield stored.row.key, stored.row.value
             if len(rows) < query.limit:
                 return
             query = replace(query, after=(rows[-1].place, rows[-1].partition))

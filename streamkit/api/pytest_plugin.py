@@ -43,12 +43,14 @@ class TestFile(pytest.File):
 
         plans = Plans(os.environ, {})
         try:
-            found = load(self.path, plans)
+            case_file = load(self.path, plans)
         except StreamkitError as error:
             raise self.CollectError(str(error)) from error
         session = Session(plans)
-        for case in found.cases:
-            yield TestCase.from_parent(self, name=case.name, case=case, run=partial(session.outcome_of, found, case))
+        for case in case_file.cases:
+            yield TestCase.from_parent(
+                self, name=case.name, case=case, run=partial(session.outcome_of, case_file, case)
+            )
 
 
 class TestCase(pytest.Item):

@@ -170,9 +170,9 @@ class TopologyCalls:
     def _source(self, kind: str, topic: object, options: Mapping[str, object]) -> Call:
         return self._recorded.recorder.record(kind, None, () if topic is None else (topic,), options)
 
-    def _entry(self, section: str, name: str, options: Mapping[str, object]) -> str:
-        given = {plain_name(each): value for each, value in options.items() if value is not None}
-        self._recorded.entries.append(Entry(section, name, given, calling_place()))
+    def _entry(self, section: str, name: str, arguments: Mapping[str, object]) -> str:
+        options = {plain_name(option): value for option, value in arguments.items() if value is not None}
+        self._recorded.entries.append(Entry(section, name, options, calling_place()))
         return name
 
 
@@ -189,17 +189,17 @@ def load(
     Mistakes in the topology raise nothing here: `problems` lists them. Raises UsageError for a file that can't be read,
     ConfigError for a setting.
     """
-    found = Topology("", settings=settings, environment=environment)
-    found._recorded.head = {}
+    topology = Topology("", settings=settings, environment=environment)
+    topology._recorded.head = {}
     if isinstance(source, str) and "\n" in source:
-        found._recorded.text = source, "<text>"
+        topology._recorded.text = source, "<text>"
     else:
         try:
-            found._recorded.text = read_text(source), os.fspath(source)
+            topology._recorded.text = read_text(source), os.fspath(source)
         except TopologyError as error:
-            found._unreadable = error.problems
-    found._make()
-    return found
+            topology._unreadable = error.problems
+    topology._make()
+    return topology
 
 
 class Topology(TopologyCalls):
@@ -362,14 +362,14 @@ class Topology(TopologyCalls):
     def _check_pickles(self) -> None:
         """Raise TopologyError with the place of each function that can't be sent to the workers of Spark."""
         model = self._make()[0]
-        found = []
+        problems = []
         for site in model.calls if model is not None else ():
             try:
                 pickle.dumps(site.ref.target)
             except ConfigError as error:
-                found.append(Problem(site.ref.position or Position("", 1, 1), f"{site.what}: {error}"))
-        if found:
-            raise TopologyError(found)
+                problems.append(Problem(site.ref.position or Position("", 1, 1), f"{site.what}: {error}"))
+        if problems:
+            raise TopologyError(problems)
 
     def _repr_html_(self) -> str:
         """Return the drawing, which notebooks show; for a topology with mistakes, these."""
@@ -391,8 +391,8 @@ def _each(
     inputs: Mapping[str, str | Path | Sequence[str | Path] | None],
 ) -> Iterator[tuple[str, str | Path | None]]:
     """Yield the topic and the path of each input."""
-    for topic, found in inputs.items():
-        for path in [found] if found is None or isinstance(found, str | Path) else found:
+    for topic, paths in inputs.items():
+        for path in [paths] if paths is None or isinstance(paths, str | Path) else paths:
             yield topic, path
 
 

@@ -140,7 +140,7 @@ class TriedRecords(list[dict[str, Json]]):
             return "no records"
         cut = [
             header,
-            *([each if len(each) <= _LONGEST else f"{each[: _LONGEST - 1]}…" for each in row] for row in rows),
+            *([cell if len(cell) <= _LONGEST else f"{cell[: _LONGEST - 1]}…" for cell in row] for row in rows),
         ]
         widths = [max(map(len, column)) for column in zip(*cut, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cut]
@@ -171,9 +171,11 @@ def try_records(plan: Plan, records: str | Path | Iterable[Mapping[str, Json]]) 
                 lines = Path(records).read_text(encoding="utf-8").splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"{records}: {getattr(error, 'strerror', None) or error}") from error
-            found = list(run_lines(driver, lines, str(records)))
+            output = list(run_lines(driver, lines, str(records)))
         else:
-            found = [
-                each for number, record in enumerate(records, 1) for each in pipe_at(driver, record, f"record {number}")
+            output = [
+                written
+                for number, record in enumerate(records, 1)
+                for written in pipe_at(driver, record, f"record {number}")
             ]
-        return TriedRecords(found, driver.stores())
+        return TriedRecords(output, driver.stores())

@@ -436,12 +436,12 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
     if expression is None or isinstance(expression, str):
         return None
     keys, values = node.topic_serdes.get(topic, (node.key_serde, node.value_serde))
-    extract, found, error = gen.var("extract"), symbol("found"), symbol("e")
+    extract, times, error = gen.var("extract"), symbol("found"), symbol("e")
     columns = {"timestamp": "t", "headers": "h", "topic": "topic", "partition": "partition", "offset": "o"}
     bindings = {name: symbol(variable) for name, variable in columns.items()}
     with gen.function(extract, *COLUMNS):
         gen.assign(symbol("topic"), literal(topic))
-        gen.assign(found, list_of())
+        gen.assign(times, list_of())
         with gen.each(tuple(map(symbol, ("kb", "vb", "t", "h", "o"))), call("zip", *map(symbol, COLUMNS[:5]))):
             if gen.counts:
                 gen.do(method(gen.budget(), "start"))
@@ -450,11 +450,11 @@ def emit_extractor(node: SourceNode, gen: Generator, topic: str) -> Code | None:
                     if name in expression.names:
                         bindings[name] = symbol(variable)
                         gen.assign(bindings[name], gen.decoded(serde, raw))
-                gen.do(method(found, "append", gen.expr(expression, **bindings)))
+                gen.do(method(times, "append", gen.expr(expression, **bindings)))
             with gen.rescue():
                 why = call(gen.name_of(Decoding(keys, values), "decoding"), error, KEY, VALUE)
-                gen.do(method(found, "append", why))
-        gen.returns(found)
+                gen.do(method(times, "append", why))
+        gen.returns(times)
     return extract
 
 

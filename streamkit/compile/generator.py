@@ -187,7 +187,7 @@ class Generator(RecordWriter):
 
         def write(name: Code) -> None:
             with self.with_record(record_of_parameters()), self.function(name, *signature):
-                result = self.expr(expression, **{each: symbol(name) for each, name in parameters.items()})
+                result = self.expr(expression, **{parameter: symbol(name) for parameter, name in parameters.items()})
                 # A kernel may call the function several times for one record.
                 self.returns(method(self.budget(), "item", result) if self.counts else result)
 
@@ -328,11 +328,11 @@ def _windowed_key(gen: Generator, node: ProcessorNode, key_serde: Serde, window:
     # A first pass, whose lines are discarded, finds the forms that are read.
     with gen.rehearsed():
         _forward(gen, node, seen, TIME)
-    made = call(gen.name_of(WindowedKey, "WindowedKey"), gen.decoded(key_serde, KEY, True), START, END)
-    key = Slot(serde=serde, never_none=True, shown=made)
+    windowed = call(gen.name_of(WindowedKey, "WindowedKey"), gen.decoded(key_serde, KEY, True), START, END)
+    key = Slot(serde=serde, never_none=True, shown=windowed)
     if seen.var_used[0]:
         key.var = WINDOWED
-        gen.assign(WINDOWED, made)
+        gen.assign(WINDOWED, windowed)
     if seen.raw_used[0] or not seen.var_used[0]:
         key.raw = TOPIC_KEY
         gen.assign(TOPIC_KEY, binary(KEY, "+", tail))
@@ -355,23 +355,23 @@ def emit_sink(node: SinkNode, gen: Generator) -> None:
     """Write the encoding of the current record and the output of its row."""
     with gen.guard(node):
         topic = _topic(node, gen)
-        given = None if node.partition is None else _given_partition(node, gen, topic)
+        declared = None if node.partition is None else _given_partition(node, gen, topic)
     with gen.guard(node, "unencodable"):
         if node.route is None:
             key, value = gen.bytes_of(gen.record.key, node.key_serde), _value(node, gen)
         else:
             key, value = _routed_record(node, gen, topic)
-        where = given or _partition(node, gen, key, topic)
+        where = declared or _partition(node, gen, key, topic)
     row = (topic, key, value, gen.record.time, gen.headers())
     if node.partition is None or node.value_kind in ("subscription", "response"):
         gen.do(call("out", tuple_of(*row, where)))
         return
     with gen.when(compare(call("type", where), "is", symbol("tuple"))):
-        each = gen.var("partition")
+        one = gen.var("partition")
         with gen.when(negated(where)):
             gen.drop(DropReason.NO_PARTITION)
-        with gen.each((each,), where):
-            gen.do(call("out", tuple_of(*row, each)))
+        with gen.each((one,), where):
+            gen.do(call("out", tuple_of(*row, one)))
     with gen.otherwise():
         gen.do(call("out", tuple_of(*row, where)))
 
@@ -409,18 +409,18 @@ def _value(node: SinkNode, gen: Generator) -> Code:
 
 def _routed_record(node: SinkNode, gen: Generator, topic: Code) -> tuple[Code, Code]:
     """Return the variables of key and value; a registry's serdes write by the subject of each record's topic."""
-    found: list[Code] = []
+    variables: list[Code] = []
     by_topic: list[tuple[int, Code, Serde]] = []
     for slot, serde in ((gen.record.key, node.key_serde), (gen.record.value, node.value_serde)):
         if serde.by_topic:
-            by_topic.append((len(found), gen.object_of(slot), serde))
-            found.append(gen.var("b"))
+            by_topic.append((len(variables), gen.object_of(slot), serde))
+            variables.append(gen.var("b"))
         else:
-            found.append(gen.bytes_of(slot, serde))
+            variables.append(gen.bytes_of(slot, serde))
     for index, variable, serde in by_topic:
         encode = gen.name_of(RoutedEncoder(serde, index == 0), "encode")
-        gen.assign(found[index], unless_none(variable, call(encode, topic, variable)))
-    return found[0], found[1]
+        gen.assign(variables[index], unless_none(variable, call(encode, topic, variable)))
+    return variables[0], variables[1]
 
 
 class RoutedEncoder:
@@ -450,13 +450,13 @@ def _topic(node: SinkNode, gen: Generator) -> Code:
 
 def _given_partition(node: SinkNode, gen: Generator, topic: Code) -> Code:
     """Return the variable of the partition from the sink's own expression."""
-    count, found = gen.var("count"), gen.var("partition")
+    count, partition = gen.var("count"), gen.var("partition")
     gen.assign(count, call("rt.partitions", topic))
     assert node.partition is not None
-    given = gen.expr(node.partition, partitions=count)
+    computed = gen.expr(node.partition, partitions=count)
     check = joining_partition if node.value_kind in ("subscription", "response") else checked_partition
-    gen.assign(found, call(gen.name_of(check, "checked"), given, count))
-    return found
+    gen.assign(partition, call(gen.name_of(check, "checked"), computed, count))
+    return partition
 
 
 def _partition(node: SinkNode, gen: Generator, key: Code, topic: Code) -> Code:
@@ -467,10 +467,10 @@ def _partition(node: SinkNode, gen: Generator, key: Code, topic: Code) -> Code:
     if tail == 0 or (node.internal and node.value_kind != "subscription"):
         # Repartition topics are partitioned by all bytes of a windowed key (BaseRepartitionNode).
         return NONE
-    found = gen.var("partition")
+    chosen = gen.var("partition")
     inner = sliced(key, stop=-tail)
-    gen.assign(found, unless_none(key, call(gen.name_of(partition, "partition"), inner, partitions)))
-    return found
+    gen.assign(chosen, unless_none(key, call(gen.name_of(partition, "partition"), inner, partitions)))
+    return chosen
 
 
 def windowed_tail(serde: Serde) -> int:
@@ -490,27 +490,29 @@ def routed(topic: object) -> str:
     return topic
 
 
-def checked_partition(found: object, count: int) -> int | tuple[int | None, ...] | None:
+def checked_partition(partition: object, count: int) -> int | tuple[int | None, ...] | None:
     """Return a partition that an expression gave, None for the key's, or a tuple of several in ascending order.
 
     Raises StreamkitError for anything but a number from 0 to count - 1 or a list of them (StreamPartitioner.partitions).
     """
-    if type(found) is int and 0 <= found < count:
-        return found
-    if found is None:
+    if type(partition) is int and 0 <= partition < count:
+        return partition
+    if partition is None:
         return None
-    if isinstance(found, (list, tuple, set, frozenset)) and all(
-        type(each) is int and 0 <= each < count for each in found
+    if isinstance(partition, (list, tuple, set, frozenset)) and all(
+        type(number) is int and 0 <= number < count for number in partition
     ):
-        return tuple(sorted(set(found)))
-    raise StreamkitError(f"partition gave {found!r}; expected a number from 0 to {count - 1}, a list of them, or None")
+        return tuple(sorted(set(partition)))
+    raise StreamkitError(
+        f"partition gave {partition!r}; expected a number from 0 to {count - 1}, a list of them, or None"
+    )
 
 
-def joining_partition(found: object, count: int) -> int | None:
+def joining_partition(computed: object, count: int) -> int | None:
     """Return the one partition that an expression of a foreign-key join gave, or None. Raises StreamkitError for several."""
-    partition = checked_partition(found, count)
+    partition = checked_partition(computed, count)
     if not isinstance(partition, tuple):
         return partition
     if len(partition) != 1:
-        raise StreamkitError(f"a foreign-key join sends each record to one partition; its expression gave {found!r}")
+        raise StreamkitError(f"a foreign-key join sends each record to one partition; its expression gave {computed!r}")
     return partition[0]

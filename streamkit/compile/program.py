@@ -112,8 +112,8 @@ class BoundProgram:
 
     def read_position(self) -> tuple[str | None, int, int] | None:
         """Return the position of the last record that the loop of a source has read, also while earlier ones are forwarded."""
-        found = self.position()
-        if self.replays is None or self.replays.loop is None or found is None:
-            return found
+        position = self.position()
+        if self.replays is None or self.replays.loop is None or position is None:
+            return position
         *_, offset, place = self.replays.loop[:4]
         return (*place, offset)

@@ -129,12 +129,12 @@ class StatementWriter:
     def attempt(self) -> Iterator[Attempt]:
         """Write `try:` around the block, which `rescue` follows, but nothing if the block stays empty."""
         self.line("try:")
-        start, depth, found = len(self.body_lines), self._depth, Attempt()
+        start, depth, attempt = len(self.body_lines), self._depth, Attempt()
         self._depth += 1
-        yield found
+        yield attempt
         self._depth = depth
         if len(self.body_lines) == start:
-            found.empty = True
+            attempt.empty = True
             del self.body_lines[-1]
 
     def rescue(self) -> AbstractContextManager[None]:
@@ -188,14 +188,14 @@ class StatementWriter:
         self._count += 1
         return symbol(f"{prefix}_{self._count}")
 
-    def name_of(self, thing: object, prefix: str) -> Code:
+    def name_of(self, target: object, prefix: str) -> Code:
         """Return a name under which the lines can refer to an object."""
-        marker = getattr(thing, "__self__", None)
-        identity = hash((id(marker), getattr(thing, "__name__", ""))) if marker is not None else id(thing)
+        marker = getattr(target, "__self__", None)
+        identity = hash((id(marker), getattr(target, "__name__", ""))) if marker is not None else id(target)
         if identity not in self._names:
-            self._kept.append(thing)
-            self._names[identity] = made = symbol(f"_{prefix}_{len(self._names)}")
-            self.namespace[made.source] = thing
+            self._kept.append(target)
+            self._names[identity] = name = symbol(f"_{prefix}_{len(self._names)}")
+            self.namespace[name.source] = target
         return self._names[identity]
 
     def prologue(self, key: tuple[object, ...], prefix: str, value: Code) -> Code:
@@ -490,17 +490,17 @@ def _needs_context(nodes: Iterable[PlanNode]) -> bool:
     return False
 
 
-def _names_in(thing: object) -> Iterator[frozenset[str]]:
-    names = getattr(thing, "names", None)
+def _names_in(part: object) -> Iterator[frozenset[str]]:
+    names = getattr(part, "names", None)
     if isinstance(names, frozenset):
         yield names
-    elif isinstance(thing, tuple):
-        for item in thing:
+    elif isinstance(part, tuple):
+        for item in part:
             yield from _names_in(item)
-    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        for each in dataclasses.fields(thing):
-            if each.name != "origin":
-                yield from _names_in(getattr(thing, each.name))
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        for field in dataclasses.fields(part):
+            if field.name != "origin":
+                yield from _names_in(getattr(part, field.name))
 
 
 # Finds whether a node may hold records back: what follows from them must not mix with what follows from other nodes.
@@ -513,8 +513,8 @@ def mixes_order(sub_topology: SubTopology, name: str) -> bool:
     """
     nodes = sub_topology.nodes
     below = _below(sub_topology, name)
-    others = [node for each, node in nodes.items() if each not in below]
-    mine = [node for each, node in nodes.items() if each in below]
+    others = [node for other, node in nodes.items() if other not in below]
+    mine = [node for other, node in nodes.items() if other in below]
     if any(parent not in below for node in mine if node.name != name for parent in _parents(node)):
         return True
     held, rest = _stores([nodes[name]]), _stores([node for node in mine if node.name != name])
@@ -529,13 +529,13 @@ def mixes_order(sub_topology: SubTopology, name: str) -> bool:
 
 def _below(sub_topology: SubTopology, name: str) -> set[str]:
     """Return a node and all nodes that its records reach."""
-    found, pending = {name}, [name]
+    reached, pending = {name}, [name]
     while pending:
         node = sub_topology.nodes[pending.pop()]
         children = () if isinstance(node, SinkNode) else node.children
-        pending += [child for child in children if child not in found]
-        found.update(children)
-    return found
+        pending += [child for child in children if child not in reached]
+        reached.update(children)
+    return reached
 
 
 def _parents(node: PlanNode) -> tuple[str, ...]:
@@ -590,13 +590,13 @@ def counts(sub_topology: SubTopology, max_bytes: int, max_steps: int) -> bool:
     nodes = sub_topology.nodes
     reached: dict[str, Reach] = {}
     for name in _in_order(nodes):
-        node, found = nodes[name], Reach()
+        node, reach = nodes[name], Reach()
         if isinstance(node, SourceNode):
-            found.times = 1.0
+            reach.times = 1.0
         for parent in getattr(node, "parents", ()):
             if parent in reached:
-                found.add(reached[parent])
-        reached[name] = passed = _after(node, found)
+                reach.add(reached[parent])
+        reached[name] = passed = _after(node, reach)
         if passed.times > most_times or passed.more > min(MOST_BYTES, max_bytes) or passed.work > most_work:
             return True
     return False
@@ -606,7 +606,7 @@ def _after(node: PlanNode, reach: Reach) -> Reach:
     """Return the output of a node."""
     inside = [] if isinstance(node, SourceNode) else list(_growths(node))
     if isinstance(node, SourceNode):
-        inside = [each.growth for each in node.timestamps.values() if isinstance(each, Expression)]
+        inside = [extractor.growth for extractor in node.timestamps.values() if isinstance(extractor, Expression)]
     times, more, work = 1.0, 0.0, 0.0
     for growth in inside:
         times = max(times, _times(growth, reach.many))
@@ -651,21 +651,21 @@ def _growths(node: PlanNode) -> Iterator[Growth]:
     yield from _within(getattr(node, "processor", node))
 
 
-def _within(thing: object) -> Iterator[Growth]:
-    if isinstance(thing, Expression):
-        yield thing.growth
-    elif isinstance(thing, Getter):
-        yield _looked_up(thing)
-    elif isinstance(thing, tuple):
-        for each in thing:
-            yield from _within(each)
-    elif isinstance(thing, Mapping):
-        for each in thing.values():
-            yield from _within(each)
-    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        for field in dataclasses.fields(thing):
+def _within(part: object) -> Iterator[Growth]:
+    if isinstance(part, Expression):
+        yield part.growth
+    elif isinstance(part, Getter):
+        yield _looked_up(part)
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _within(item)
+    elif isinstance(part, Mapping):
+        for item in part.values():
+            yield from _within(item)
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        for field in dataclasses.fields(part):
             if field.name not in ("origin", "on_error"):
-                yield from _within(getattr(thing, field.name))
+                yield from _within(getattr(part, field.name))
 
 
 def _looked_up(getter: Getter) -> Growth:
@@ -682,7 +682,9 @@ def _looked_up(getter: Getter) -> Growth:
 
 def _in_order(nodes: Mapping[str, PlanNode]) -> list[str]:
     """Return the names of nodes, parents before their children."""
-    waiting = {name: sum(1 for each in getattr(node, "parents", ()) if each in nodes) for name, node in nodes.items()}
+    waiting = {
+        name: sum(1 for parent in getattr(node, "parents", ()) if parent in nodes) for name, node in nodes.items()
+    }
     ready = [name for name, count in waiting.items() if not count]
     ordered: list[str] = []
     while ready:

@@ -119,8 +119,8 @@ class Config(ApplicationSettings, RegistrySettings):
         """Return the value of a setting as its type, the default if it is not set. Raises ConfigError."""
         if isinstance(setting, ConsumerSetting):
             names = (f"{prefix}{setting.name}" for prefix in reversed(ROLES["main"]))
-            given = next((self._values[name] for name in names if name in self._values), "")
-            return setting.default if given == "" else cast("T", convert(setting, given))
+            written = next((self._values[name] for name in names if name in self._values), "")
+            return setting.default if written == "" else cast("T", convert(setting, written))
         return cast("T", self._values[setting.name] if setting.name in self._values else self._default(setting))
 
     def __getitem__(self, name: str) -> SettingValue:
@@ -261,7 +261,7 @@ class Config(ApplicationSettings, RegistrySettings):
         if role not in ROLES:
             raise ConfigError(f"There is no client of the role {role!r}; known are {', '.join(ROLES)}")
         kind = "consumer" if role in _CONSUMERS else role
-        found = {"bootstrap.servers": ",".join(self.bootstrap_servers), **self._client_defaults(kind)}
+        settings = {"bootstrap.servers": ",".join(self.bootstrap_servers), **self._client_defaults(kind)}
         for prefix in ROLES[role]:
             for name, value in self._values.items():
                 own, rest = split(name)
@@ -269,17 +269,17 @@ class Config(ApplicationSettings, RegistrySettings):
                     continue
                 roles = clients.roles_of(rest)
                 if kind in roles or (kind == "common" and len(roles) == 3):
-                    found.update(clients.translate(rest, as_text(name, value)))
-        found.update(self._client_requirements(kind))
+                    settings.update(clients.translate(rest, as_text(name, value)))
+        settings.update(self._client_requirements(kind))
         if kind == "producer" and self.exactly_once:
-            _clamp(found)
-        return found
+            _clamp(settings)
+        return settings
 
     @property
     def max_request_size(self) -> int | None:
         """The bytes that a record may have (`max.request.size`), if they are set."""
-        found = self.client("producer").get("message.max.bytes")
-        return None if found is None else int(found)
+        size = self.client("producer").get("message.max.bytes")
+        return None if size is None else int(size)
 
     def _client_defaults(self, kind: str) -> dict[str, str]:
         """Return the clients' settings whose defaults are Kafka Streams' own (StreamsConfig.PRODUCER_EOS_OVERRIDES)."""
@@ -339,13 +339,13 @@ def _clamp(settings: dict[str, str]) -> None:
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:
     """Return the settings of texts `NAME=value`. Raises UsageError for another form."""
-    found = {}
+    pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--set {text.split('=')[0]}: expected NAME=value")
-        found[name.strip()] = value
-    return found
+        pairs[name.strip()] = value
+    return pairs
 
 
 def _text(name: str, value: object) -> str:
@@ -388,7 +388,7 @@ def variable(name: str) -> str:
 
 def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the settings by name, and the variables that begin with STREAMKIT_ but are not settings."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     unknown = []
     for name in sorted(environment):
         if not name.startswith(PREFIX) or name in OPTIONS:
@@ -397,8 +397,8 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], li
         if setting is None:
             unknown.append(name)
         else:
-            found[setting] = environment[name]
-    return found, unknown
+            values[setting] = environment[name]
+    return values, unknown
 
 
 def _setting(name: str) -> str | None:
@@ -432,7 +432,7 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
             lines = file.read().splitlines()
     except (OSError, ValueError) as error:
         raise UsageError(f"{os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
-    found = {}
+    variables = {}
     for number, line in enumerate(lines, 1):
         line = line.strip().removeprefix("export ").strip()
         if not line or line.startswith("#"):
@@ -440,8 +440,8 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
         name, equals, value = line.partition("=")
         if not equals or not _NAME.fullmatch(name.strip()):
             raise ConfigError(f"{os.fspath(path)}:{number}:1: expected NAME=value")
-        found[name.strip()] = _unquoted(value.strip())
-    return found
+        variables[name.strip()] = _unquoted(value.strip())
+    return variables
 
 
 def _unquoted(value: str) -> str:

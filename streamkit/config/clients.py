@@ -155,9 +155,9 @@ def _bearer(options: dict[str, str]) -> dict[str, str]:
         "clientSecret": "sasl.oauthbearer.client.secret",
         "scope": "sasl.oauthbearer.scope",
     }
-    found = {own: options[name] for name, own in names.items() if name in options}
+    settings = {own: options[name] for name, own in names.items() if name in options}
     # Without credentials the token comes from a file, which sasl.oauthbearer.token.endpoint.url names.
-    return {**found, "sasl.oauthbearer.method": "oidc"} if "sasl.oauthbearer.client.id" in found else found
+    return {**settings, "sasl.oauthbearer.method": "oidc"} if "sasl.oauthbearer.client.id" in settings else settings
 
 
 _MODULES = {"PlainLoginModule": _password, "ScramLoginModule": _password, "OAuthBearerLoginModule": _bearer}
@@ -353,14 +353,14 @@ def roles_of(name: str) -> frozenset[str]:
     """Return the roles that have a setting, by its name in Java or librdkafka; none for an unknown name."""
     if name in JAVA:
         return JAVA[name].roles
-    found = set()
+    roles = set()
     if name in COMMON:
-        found |= {"consumer", "producer", "admin"}
+        roles |= {"consumer", "producer", "admin"}
     if name in CONSUMER:
-        found.add("consumer")
+        roles.add("consumer")
     if name in PRODUCER:
-        found.add("producer")
-    return frozenset(found)
+        roles.add("producer")
+    return frozenset(roles)
 
 
 def translate(name: str, text: str) -> dict[str, str]:

@@ -155,7 +155,7 @@ def _are_addresses(items: tuple[str, ...]) -> bool:
     """Return whether texts are broker addresses that Kafka's ClientUtils accepts, or the name of the embedded log."""
     if items and (items[0] == "embedded" or items[0].startswith("embedded:")):
         return True
-    return bool(items) and all(re.search(r":[0-9]{1,5}$", each, re.ASCII) for each in items)
+    return bool(items) and all(re.search(r":[0-9]{1,5}$", address, re.ASCII) for address in items)
 
 
 def _handler(setting: Setting[SettingValue], value: object) -> str:
@@ -265,13 +265,13 @@ def _client_value(name: str, value: object) -> str:
     return text
 
 
-def topic_value(name: str, value: object, given: str = "") -> str:
+def topic_value(name: str, value: object, written: str = "") -> str:
     """Return the value of a topic's setting as text.
 
-    `given`: the name as the user wrote it. Raises UnknownSettingError and ConfigError.
+    `written`: the name as the user wrote it. Raises UnknownSettingError and ConfigError.
     """
     if name not in TOPIC_SETTINGS:
         raise UnknownSettingError(
-            f"There is no setting {given or name!r} of topics{did_you_mean(name, TOPIC_SETTINGS)}"
+            f"There is no setting {written or name!r} of topics{did_you_mean(name, TOPIC_SETTINGS)}"
         )
-    return as_text(given or name, value)
+    return as_text(written or name, value)

@@ -107,8 +107,8 @@ class GraphBuilder:
         return list(seen)
 
     def _add_to_key_changer(self, node: RepartitionNode) -> None:
-        changer = node.find_upward(lambda each: each.key_changing)
-        nearest = node.find_upward(lambda each: each.key_changing or each.value_changing)
+        changer = node.find_upward(lambda ancestor: ancestor.key_changing)
+        nearest = node.find_upward(lambda ancestor: ancestor.key_changing or ancestor.value_changing)
         if changer is not None and nearest is changer:
             self.key_changers[changer][node] = None
 

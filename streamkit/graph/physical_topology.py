@@ -580,10 +580,10 @@ class Names:
         """
         return self.processor(f"{prefix}STATE-STORE-")
 
-    def named(self, given: str | None, prefix: str, suffix: str = "") -> str:
-        """Return `given` with `suffix`, or a generated name; an index is used up either way (NamedInternal)."""
+    def named(self, name: str | None, prefix: str, suffix: str = "") -> str:
+        """Return `name` with `suffix`, or a generated name; an index is used up either way (NamedInternal)."""
         generated = self.processor(prefix)
-        return generated if given is None else given + suffix
+        return generated if name is None else name + suffix
 
 
 def illegal_name(name: str) -> str | None:

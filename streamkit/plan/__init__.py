@@ -67,7 +67,10 @@ def build(
     problems = [*topology.problems, *broken_copartitions(model, topology, groups)]
     if assembler.problems:
         # A store that a failed step would have added is missing; that is not a second problem.
-        problems = [*assembler.problems, *(each for each in problems if "is not added yet" not in each.message)]
+        problems = [
+            *assembler.problems,
+            *(problem for problem in problems if "is not added yet" not in problem.message),
+        ]
     _raise_any([*absent, *problems])
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
     plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
@@ -91,4 +94,4 @@ def _fetch_schemas(model: TopologyModel, config: Config) -> list[Problem]:
 
 def _raise_any(problems: list[Problem]) -> None:
     if problems:
-        raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))
+        raise TopologyError(sorted(problems, key=lambda problem: (problem.position.line, problem.position.column)))

@@ -85,7 +85,7 @@ class Assembler:
         self._stores: dict[str, StoreDef] = {}
         self._topic_stores = {
             source.store.name
-            for source in (each.source for each in model.pipelines.values())
+            for source in (pipeline.source for pipeline in model.pipelines.values())
             if source.kind in TOPIC_STORES and source.store is not None
         }
         """Stores that a topic's records are written to; their pipeline adds them."""
@@ -357,16 +357,16 @@ _HINTS = {
 }
 
 
-def _hint(accepts: tuple[str, ...], found: str) -> str:
-    if found == "global_table":
+def _hint(accepts: tuple[str, ...], kind: str) -> str:
+    if kind == "global_table":
         return "a global table is only for joins: `with:` of a stream's join"
-    if found in ("grouped_stream", "grouped_table", "windowed_stream", "cogrouped", "windowed_cogroup"):
+    if kind in ("grouped_stream", "grouped_table", "windowed_stream", "cogrouped", "windowed_cogroup"):
         return "an aggregation (count, reduce or aggregate) is missing before it"
     if "grouped_stream" in accepts:
         return "a `group_by` or `group_by_key` is missing before it"
-    if found == "table" and "stream" in accepts:
+    if kind == "table" and "stream" in accepts:
         return "a `to_stream` is missing before it"
-    if found == "stream" and "table" in accepts:
+    if kind == "stream" and "table" in accepts:
         return "a `to_table` or an aggregation is missing before it"
     return ""
 
@@ -424,13 +424,13 @@ class TypeBook:
     def source(self, result: Upstream, entries: list[TopicSpec]) -> list[Problem]:
         """Record the types of a source, and return the problems in the timestamps of its topics."""
         problems: list[Problem] = []
-        found = []
+        types = []
         for entry in entries:
-            found.append(Types(entry.key.type, entry.value.type))
+            types.append(Types(entry.key.type, entry.value.type))
             if isinstance(entry.timestamp, Expression):
                 names = {"key": entry.key.type, "value": entry.value.type, "timestamp": INTEGER}
                 infer(entry.timestamp, names, problems)
-        self._record(result, common_types(found) if found else Types())
+        self._record(result, common_types(types) if types else Types())
         return problems
 
     def begin(self, upstream: Upstream) -> None:
@@ -465,8 +465,10 @@ class TypeBook:
         types, problems = self.of(stream), list[Problem]()
         if entry is not None:
             sides = (("key", types.key, entry.key), ("value", types.value, entry.value))
-            found = [misfit(*side) for side in sides]
-            problems += [Problem(to.position, f"topic {entry.name} {each}") for each in found if each is not None]
+            mistakes = [misfit(*side) for side in sides]
+            problems += [
+                Problem(to.position, f"topic {entry.name} {mistake}") for mistake in mistakes if mistake is not None
+            ]
         for expression in (to.route, to.partition):
             if isinstance(expression, Expression):
                 infer(expression, {"key": types.key, "value": types.value, "partitions": INTEGER}, problems)
@@ -476,7 +478,7 @@ class TypeBook:
 # Finds topics whose serde can't write the type of the records that reach them (in Java a ClassCastException at run time).
 
 
-def misfit(side: str, given: Type, serde: Serde) -> str | None:
+def misfit(side: str, type_: Type, serde: Serde) -> str | None:
     """Return why a serde fails for every value of a type; None if it takes some.
 
     side: "key" or "value".
@@ -486,22 +488,22 @@ def misfit(side: str, given: Type, serde: Serde) -> str | None:
     >>> misfit("value", INTEGER, StringSerde())
     'takes text as its value (serde string), and gets a whole number; make it text: str(value)'
     """
-    choices = given.choices if isinstance(given, OneOf) else (given,)
-    if given is NOTHING or any(_may_take(serde, each) for each in choices):
+    choices = type_.choices if isinstance(type_, OneOf) else (type_,)
+    if type_ is NOTHING or any(_may_take(serde, choice) for choice in choices):
         return None
     kind = serde.spec if isinstance(serde.spec, str) else next(iter(serde.spec))
     takes = serde.takes[0].word if serde.takes else "a windowed key"
     cure = ""
-    if all(isinstance(each, WindowedKey) for each in choices):
+    if all(isinstance(choice, WindowedKey) for choice in choices):
         cure = "; give the topic a windowed key serde, or take the key out: to_stream: {key: key.key}"
     elif kind == "string":
         cure = f"; make it text: str({side})"
-    return f"takes {takes} as its {side} (serde {kind}), and gets {given.word}{cure}"
+    return f"takes {takes} as its {side} (serde {kind}), and gets {type_.word}{cure}"
 
 
-def _may_take(serde: Serde, given: Type) -> bool:
-    if given is ANY:
+def _may_take(serde: Serde, type_: Type) -> bool:
+    if type_ is ANY:
         return True
     if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
-        return isinstance(given, WindowedKey) and _may_take(serde.inner, given.fields["key"])
-    return serde.takes is None or given in serde.takes
+        return isinstance(type_, WindowedKey) and _may_take(serde.inner, type_.fields["key"])
+    return serde.takes is None or type_ in serde.takes

@@ -47,7 +47,7 @@ def freeze(
     copartition: groups of topics, and of source nodes; used: the entries of external topics that the topology reads, and those that it writes.
     """
     sub_topologies = tuple(_sub_topology(index, nodes) for index, nodes in enumerate(topology.node_groups()))
-    connected = {name for each in sub_topologies for name in each.stores}
+    connected = {name for sub in sub_topologies for name in sub.stores}
     stores = {**topology.stores, **topology.global_stores}
     return Plan(
         application=model.application,
@@ -75,17 +75,17 @@ def freeze(
 
 def _sub_topology(index: int, written: list[WrittenNode]) -> SubTopology:
     stores: dict[str, None] = {}
-    for each in written:
+    for node in written:
         # Java registers a node's stores in the order of their HashSet.
-        stores.update(dict.fromkeys(hash_order(each.stores, copied=False)))
+        stores.update(dict.fromkeys(hash_order(node.stores, copied=False)))
     return SubTopology(
         id=index,
-        nodes={each.name: _node(each) for each in written},
-        is_global=any(each.is_global for each in written),
+        nodes={node.name: _node(node) for node in written},
+        is_global=any(node.is_global for node in written),
         stores=tuple(stores),
-        source_topics=tuple(dict.fromkeys(topic for each in written for topic in each.topics)),
+        source_topics=tuple(dict.fromkeys(topic for node in written for topic in node.topics)),
         sink_topics=tuple(
-            dict.fromkeys(each.sink.topic for each in written if each.sink is not None and each.sink.topic)
+            dict.fromkeys(node.sink.topic for node in written if node.sink is not None and node.sink.topic)
         ),
     )
 
@@ -181,7 +181,7 @@ def bind_serdes(plan: Plan, model: TopologyModel) -> Plan:
         plan,
         registry=registry,
         external_topics={name: bound.external(topic) for name, topic in plan.external_topics.items()},
-        sub_topologies=tuple(bound.sub_topology(each) for each in plan.sub_topologies),
+        sub_topologies=tuple(bound.sub_topology(sub) for sub in plan.sub_topologies),
         stores={name: bound.store(store) for name, store in plan.stores.items()},
         default_serdes=bound.pair(plan.default_serdes, None),
     )
@@ -229,7 +229,7 @@ class _Binder:
         key, value = self.pair((node.key_serde, node.value_serde), self._on_log(topic))
         if isinstance(node, SinkNode):
             return dataclasses.replace(node, key_serde=key, value_serde=value)
-        topic_serdes = {each: self.pair(serdes, self._on_log(each)) for each, serdes in node.topic_serdes.items()}
+        topic_serdes = {topic: self.pair(serdes, self._on_log(topic)) for topic, serdes in node.topic_serdes.items()}
         return dataclasses.replace(node, key_serde=key, value_serde=value, topic_serdes=topic_serdes)
 
     def _on_log(self, topic: str | None) -> str | None:
@@ -266,7 +266,7 @@ def _check_none_needed(plan: Plan, model: TopologyModel) -> None:
         if serde is not None and serde.needs_registry
     )
     if problems:
-        raise TopologyError(sorted(problems, key=lambda each: (each.position.line, each.position.column)))
+        raise TopologyError(sorted(problems, key=lambda problem: (problem.position.line, problem.position.column)))
 
 
 def _serdes(plan: Plan, model: TopologyModel) -> Iterator[tuple[Serde | None, Position]]:
@@ -275,7 +275,7 @@ def _serdes(plan: Plan, model: TopologyModel) -> Iterator[tuple[Serde | None, Po
         yield entry.key, entry.position or NOWHERE
         yield entry.value, entry.position or NOWHERE
     declared = {entry.topic for entry in model.topics.values()}
-    for node in (node for each in plan.sub_topologies for node in each.nodes.values()):
+    for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
         if declared.isdisjoint(_topics(node)):
             position = NOWHERE if node.origin is None else node.origin.position
             yield node.key_serde, position

@@ -177,7 +177,7 @@ def source_node(plan: Plan, sub: SubTopology, topic: str) -> str:
     """Return the name of the node that reads a topic, by its name on the log; an empty text if none does."""
     for name, node in sub.nodes.items():
         if isinstance(node, SourceNode):
-            if any(plan.internal_name(each) == topic for each in node.topics):
+            if any(plan.internal_name(name) == topic for name in node.topics):
                 return name
             if node.pattern is not None and re.fullmatch(node.pattern, topic):
                 return name
@@ -189,12 +189,12 @@ def internal_topics_on_log(plan: Plan) -> dict[str, str]:
 
     A source topic that is a changelog too is none of them.
     """
-    found = {topic: plan.internal_name(topic) for topic in plan.internal_topics}
+    names = {topic: plan.internal_name(topic) for topic in plan.internal_topics}
     for store, definition in plan.stores.items():
         changelog = plan.changelog_name(store) if definition.source_topic is None else None
         if changelog is not None:
-            found[f"{store}-changelog"] = changelog
-    return found
+            names[f"{store}-changelog"] = changelog
+    return names
 
 
 def find_readable(plan: Plan, name: str) -> str:

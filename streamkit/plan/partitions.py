@@ -61,7 +61,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
 
     counts: external topics by physical name; other topics too, which patterns may match. Raises InvalidTopologyError.
     """
-    sources = {each.id: source_topics(plan, each, counts) for each in plan.sub_topologies if not each.is_global}
+    sources = {sub.id: source_topics(plan, sub, counts) for sub in plan.sub_topologies if not sub.is_global}
     partitions: dict[str, int | None] = {}
     enforced: set[str] = set()
     for topics in sources.values():
@@ -116,9 +116,9 @@ def _derive(
 ) -> None:
     """Set the count of each repartition topic without one to the largest count upstream, until all have one."""
     writers: dict[str, list[int]] = {}
-    for each in plan.sub_topologies:
-        for topic in each.sink_topics:
-            writers.setdefault(plan.internal_name(topic), []).append(each.id)
+    for sub in plan.sub_topologies:
+        for topic in sub.sink_topics:
+            writers.setdefault(plan.internal_name(topic), []).append(sub.id)
     waiting = [
         topic
         for index in sub_topology_order(plan, sources)
@@ -149,7 +149,7 @@ def _derive(
 def groups_on_log(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
     """Return the groups of topics on the log, in the order in which they are enforced."""
     nodes = {
-        name: node for each in plan.sub_topologies for name, node in each.nodes.items() if isinstance(node, SourceNode)
+        name: node for sub in plan.sub_topologies for name, node in sub.nodes.items() if isinstance(node, SourceNode)
     }
     return joined_groups(
         [
@@ -191,16 +191,16 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
 
 def _check_read_only(plan: Plan, tasks: tuple[TaskId, ...], partitions: Mapping[str, int]) -> None:
     """Raise InvalidTopologyError for tasks whose read-only store has no source partition to be restored from."""
-    for each in plan.sub_topologies:
-        count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
-        for name in each.stores:
+    for sub in plan.sub_topologies:
+        count = 1 + max((partition for index, partition in tasks if index == sub.id), default=-1)
+        for name in sub.stores:
             store = plan.stores[name]
-            if each.is_global or not store.options.get("read_only") or store.source_topic is None:
+            if sub.is_global or not store.options.get("read_only") or store.source_topic is None:
                 continue
-            found = partitions[store.source_topic]
-            if found < count:
+            available = partitions[store.source_topic]
+            if available < count:
                 raise InvalidTopologyError(
-                    f"Invalid topology: store {name} is kept from topic {store.source_topic}, which has {found} "
+                    f"Invalid topology: store {name} is kept from topic {store.source_topic}, which has {available} "
                     f"partitions, but the steps that use it read topics with {count}"
                 )
 
@@ -230,9 +230,9 @@ def _changelogs(plan: Plan, tasks: tuple[TaskId, ...]) -> tuple[NewTopic, ...]:
     defaults = plan.config.topic_defaults()
     additional = plan.config.windowstore_changelog_additional_retention_ms
     replicas = plan.config.replication_factor
-    for each in plan.sub_topologies:
-        count = 1 + max((partition for index, partition in tasks if index == each.id), default=-1)
-        for store in each.stores:
+    for sub in plan.sub_topologies:
+        count = 1 + max((partition for index, partition in tasks if index == sub.id), default=-1)
+        for store in sub.stores:
             definition = plan.stores[store]
             name = plan.changelog_name(store)
             if definition.changelog_topic is not None and name is not None and count:
@@ -253,18 +253,18 @@ def sub_topology_order(plan: Plan, sources: Mapping[int, tuple[str, ...]]) -> li
 
     sources: the topics that each reads, by their names on the log; those without topics are left out.
     """
-    read = {each.id: sources[each.id] for each in plan.sub_topologies if sources.get(each.id)}
-    codes = [_topics_hash(plan, each, read[each.id]) for each in plan.sub_topologies if each.id in read]
+    read = {sub.id: sources[sub.id] for sub in plan.sub_topologies if sources.get(sub.id)}
+    codes = [_topics_hash(plan, id_, read[id_.id]) for id_ in plan.sub_topologies if id_.id in read]
     order = bucket_order(list(read), codes)
     by_id = dict(zip(read, codes, strict=True))
     # The leader adds the set of a topology to the set of all topologies, which sorts by hashes again.
     return bucket_order(order, [by_id[index] for index in order])
 
 
-def _topics_hash(plan: Plan, each: SubTopology, topics: Iterable[str]) -> int:
+def _topics_hash(plan: Plan, sub: SubTopology, topics: Iterable[str]) -> int:
     """Return TopicsInfo.hashCode()."""
     changelogs = {}
-    for store in each.stores:
+    for store in sub.stores:
         name = plan.changelog_name(store)
         if name is not None:
             changelogs[name] = _changelog_hash(name, plan.stores[store])

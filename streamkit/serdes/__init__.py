@@ -82,7 +82,7 @@ def _by_name(name: str, folder: str) -> Serde:
 
 
 def _with_arguments(spec: dict[str, Json], folder: str) -> Serde:
-    name = next((each for each in FORMS if each in spec), None)
+    name = next((form for form in FORMS if form in spec), None)
     if name is not None and spec.keys() <= {name, *FORMATS[name].options}:
         return _made(name, spec, folder)
     if len(spec) == 1 and spec.keys() <= plugins.load(plugins.SERDES).keys():

@@ -57,14 +57,14 @@ def shown(value: Value, longest: int) -> str:
     >>> shown({"a": [1, "b"]}, 80), shown(list(range(1000)), 10)
     ("{'a': [1, 'b']}", '[0, 1, 2,…')
     """
-    made: list[str] = []
+    pieces: list[str] = []
     length = 0
     for piece in _pieces(value, longest, 0):
-        made.append(piece)
+        pieces.append(piece)
         length += len(piece)
         if length > longest:
-            return "".join(made)[: longest - 1] + "…"
-    return "".join(made)
+            return "".join(pieces)[: longest - 1] + "…"
+    return "".join(pieces)
 
 
 def _pieces(value: Operand, longest: int, level: int) -> Iterator[str]:

@@ -84,7 +84,7 @@ class Registry:
     @property
     def url(self) -> str:
         """The address without credentials."""
-        return ",".join(each.rpartition("@")[2] for each in self.settings[URL])
+        return ",".join(address.rpartition("@")[2] for address in self.settings[URL])
 
     @property
     def is_dry_run(self) -> bool:
@@ -100,37 +100,37 @@ class Registry:
     def by_id(self, number: int) -> Stored:
         """Return the schema of an id."""
         if number not in self._known:
-            found = self._request(f"schema {number}", "get_schema", number)
-            self._known[number] = self._stored(number, found)
+            schema = self._request(f"schema {number}", "get_schema", number)
+            self._known[number] = self._stored(number, schema)
         return self._known[number]
 
     def of_subject(self, subject: str, version: int | None = None) -> Stored:
         """Return a version of a subject, the latest if None."""
         if version is None:
-            found = self._request(f"subject {subject}", "get_latest_version", subject)
+            registered = self._request(f"subject {subject}", "get_latest_version", subject)
         else:
             what = f"version {version} of subject {subject}"
-            found = self._request(what, "get_version", subject, version)
-        self._known[found.schema_id] = self._stored(found.schema_id, found.schema)
-        return self._known[found.schema_id]
+            registered = self._request(what, "get_version", subject, version)
+        self._known[registered.schema_id] = self._stored(registered.schema_id, registered.schema)
+        return self._known[registered.schema_id]
 
     def id_for(self, subject: str, schema: Schema) -> int:
         """Return the id under which a schema is written to a subject: registered there, or only looked up."""
         if self._dry_run_ids is not None:
             return self._dry_run_id(schema)
         normalize = bool(self.settings.get("normalize.schemas"))
-        given = self._client_schema(schema, subject)
+        client_schema = self._client_schema(schema, subject)
         if self.settings.get("auto.register.schemas", True):
             what = f"registering {schema.form} for subject {subject}"
-            return int(self._request(what, "register_schema", subject, given, normalize))
+            return int(self._request(what, "register_schema", subject, client_schema, normalize))
         what = f"this {schema.form} schema under subject {subject} (auto.register.schemas is false)"
-        return int(self._request(what, "lookup_schema", subject, given, normalize).schema_id)
+        return int(self._request(what, "lookup_schema", subject, client_schema, normalize).schema_id)
 
     def is_compatible(self, subject: str, schema: Schema) -> bool | None:
         """Return whether a schema is compatible with the latest one of a subject, by the subject's rule; None if the subject has no schema yet."""
         try:
-            given = self._client_schema(schema, subject, write=False)
-            return bool(self._request(f"subject {subject}", "test_compatibility", subject, given))
+            client_schema = self._client_schema(schema, subject, write=False)
+            return bool(self._request(f"subject {subject}", "test_compatibility", subject, client_schema))
         except RegistryError as error:
             if error.is_missing:
                 return None
@@ -164,7 +164,7 @@ class Registry:
             references[part.name] = SchemaReference(part.name, part.name, version)
         return made(schema.text)
 
-    def _part_version(self, name: str, given: Given, subject: str, write: bool) -> int:
+    def _part_version(self, name: str, client_schema: Given, subject: str, write: bool) -> int:
         """Return the version of a schema that another one refers to, under the subject of its name.
 
         It is the version with this text, since values are encoded by it. Without `write` it may not be registered yet; the
@@ -173,30 +173,32 @@ class Registry:
         registers = write and self.settings.get("auto.register.schemas", True)
         if registers:
             what = f"registering {name}, which the schema of {subject} refers to"
-            self._request(what, "register_schema", name, given)
+            self._request(what, "register_schema", name, client_schema)
         what = f"this schema under subject {name}, which the schema of {subject} refers to"
         normalize = bool(self.settings.get("normalize.schemas")) and not registers
         try:
-            return int(self._request(what, "lookup_schema", name, given, normalize).version)
+            return int(self._request(what, "lookup_schema", name, client_schema, normalize).version)
         except RegistryError as error:
             if write or not error.is_missing:
                 raise
         return int(self._request(what, "get_latest_version", name).version)
 
-    def _stored(self, number: int, found: Given) -> Stored:
+    def _stored(self, number: int, schema: Given) -> Stored:
         parts: dict[str, Part] = {}
 
         def add(references: Iterable[SchemaReference] | None) -> None:
-            for each in references or ():
-                name = each.name or ""  # a registry's reference has a name; the client allows for none
+            for reference in references or ():
+                name = reference.name or ""  # a registry's reference has a name; the client allows for none
                 if name not in parts:
-                    what = f"version {each.version} of subject {each.subject}, which schema {number} refers to"
-                    inner = self._request(what, "get_version", each.subject, each.version)
+                    what = (
+                        f"version {reference.version} of subject {reference.subject}, which schema {number} refers to"
+                    )
+                    inner = self._request(what, "get_version", reference.subject, reference.version)
                     add(inner.schema.references)
                     parts[name] = Part(name, inner.schema.schema_str)
 
-        add(found.references)
-        return Stored(number, found.schema_type or "AVRO", found.schema_str or "", tuple(parts.values()))
+        add(schema.references)
+        return Stored(number, schema.schema_type or "AVRO", schema.schema_str or "", tuple(parts.values()))
 
     def _request(self, what: str, method: str, *arguments: object) -> Any:  # of the method that is named
         """Return the result of a method of the client; `what` names its object in errors."""
@@ -384,20 +386,20 @@ def source_of(form: str, spec: dict[str, Document]) -> Source:
         if name not in known:
             hint = did_you_mean(str(name), known, f"it has {listed(known)}")
             raise SerdeError(f"serde {form} has no option {name!r}{hint}")
-    given = {"message": spec.get("message"), **target}
-    if not given.get("file") and not given.get("subject"):
+    options = {"message": spec.get("message"), **target}
+    if not options.get("file") and not options.get("subject"):
         raise SerdeError(f"serde {form} needs a schema: {{{form}: FILE}}, or {{{form}: {{subject: NAME}}}}")
-    version = given.get("version")
+    version = options.get("version")
     if version is not None and (type(version) is not int or version < 1):
         raise SerdeError(f"serde {form}: 'version' is {version!r}; expected a whole number from 1 on")
-    if version is not None and given.get("file"):
-        raise SerdeError(f"serde {form}: 'version' goes with 'subject'; the schema is that of {given['file']}")
-    references = given.get("references") or []
+    if version is not None and options.get("file"):
+        raise SerdeError(f"serde {form}: 'version' goes with 'subject'; the schema is that of {options['file']}")
+    references = options.get("references") or []
     if not isinstance(references, list) or not all(isinstance(name, str) for name in references):
         raise SerdeError(f"serde {form}: 'references' is a list of schema files, each behind those that it needs")
-    if not isinstance(given.get("registry", True), bool):
+    if not isinstance(options.get("registry", True), bool):
         raise SerdeError(f"serde {form}: 'registry' is true or false; false writes without a registry's framing")
-    return Source(**{**given, "references": tuple(references)})
+    return Source(**{**options, "references": tuple(references)})
 
 
 def read_file(form: str, name: str, folder: str) -> tuple[Path, str]:

@@ -65,14 +65,14 @@ class SchemaSerde(Serde):
         """Return the schema, from the registry if there is no file. Raises RegistryError, SerdeError."""
         if self.schema is None:
             assert self.source.subject is not None
-            found = registry.of_subject(self.source.subject, self.source.version)
-            if found.kind != self.kind.kind:
-                raise SerdeError(f"serde {self.kind.form}: subject {self.source.subject} holds {found.kind} schemas")
-            schema = self.kind(found.text, found.parts, self.source.message)
+            stored = registry.of_subject(self.source.subject, self.source.version)
+            if stored.kind != self.kind.kind:
+                raise SerdeError(f"serde {self.kind.form}: subject {self.source.subject} holds {stored.kind} schemas")
+            schema = self.kind(stored.text, stored.parts, self.source.message)
             with _CONNECTING:
                 # Another thread may have connected; its schema stays, since its id may be in a writer.
                 if self.schema is None:
-                    self.number = found.id
+                    self.number = stored.id
                     self._use(schema)
         assert self.schema is not None
         return self.schema

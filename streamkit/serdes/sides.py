@@ -63,10 +63,10 @@ def changes_side(serde: Serde, split: Callable[[bytes], tuple[bytes | None, byte
 
     def decode(data: bytes) -> dict[str, Value]:
         parts = zip(("new", "old"), split(data), strict=True)
-        return {name: None if each is None else serde.decode(each) for name, each in parts}
+        return {name: None if part is None else serde.decode(part) for name, part in parts}
 
     def to_json(parts: Operand) -> dict[str, Json]:
-        return {name: None if each is None else serde.to_json(each) for name, each in parts.items()}
+        return {name: None if part is None else serde.to_json(part) for name, part in parts.items()}
 
     return Side(guarded(decode), to_json)
 

@@ -231,5 +231,5 @@ def _parts(item: Value) -> tuple[Iterable[Value], int]:
     if isinstance(item, Enum):
         return (item.value,), 0
     if is_dataclass(item) and not isinstance(item, type):
-        return [getattr(item, each.name, None) for each in fields(item)], PART
+        return [getattr(item, field.name, None) for field in fields(item)], PART
     return (), 0

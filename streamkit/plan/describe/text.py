@@ -43,14 +43,14 @@ def _compare(one: _Described, other: _Described) -> int:
 
 def _block(sub_topology: SubTopology) -> str:
     described = _connect(sub_topology)
-    nodes = sorted(described.values(), key=lambda each: (-each.size, each.sort_name))
-    lines = "".join(f"    {_node_text(each)}\n" for each in nodes)
+    nodes = sorted(described.values(), key=lambda node: (-node.size, node.sort_name))
+    lines = "".join(f"    {_node_text(node)}\n" for node in nodes)
     return f"Sub-topology: {sub_topology.id}\n{lines}\n"
 
 
 def _global_block(sub_topology: SubTopology) -> str:
     described = _connect(sub_topology)
-    source, processor = sorted(described.values(), key=lambda each: isinstance(each.node, ProcessorNode))
+    source, processor = sorted(described.values(), key=lambda node: isinstance(node.node, ProcessorNode))
     return (
         f"Sub-topology: {sub_topology.id} for global store (will not generate tasks)\n"
         f"    {_node_text(source)}\n    {_node_text(processor)}\n"
@@ -74,7 +74,7 @@ def _add_size(node: _Described, delta: int) -> None:
     """Add `delta` once for every path upward; counted by node, since paths may be exponentially many."""
     counts = {node: 1}
     while counts:
-        lowest = max(counts, key=lambda each: each.rank)
+        lowest = max(counts, key=lambda node: node.rank)
         paths = counts.pop(lowest)
         lowest.size += delta * paths
         for parent in lowest.predecessors:
@@ -97,7 +97,7 @@ def _node_text(described: _Described) -> str:
 
 
 def _names(nodes: TreeSet[_Described]) -> str:
-    return ", ".join(each.name for each in nodes) or "none"
+    return ", ".join(node.name for node in nodes) or "none"
 
 
 # A red-black tree that behaves like java.util.TreeSet even if its elements change their order after insertion.
@@ -209,12 +209,12 @@ def describe_document(plan: Plan) -> dict[str, object]:
         "application": plan.application,
         "sub_topologies": [
             {
-                "id": each.id,
-                "global": each.is_global,
-                "nodes": [_node(node) for node in each.nodes.values()],
-                "stores": list(each.stores),
+                "id": sub.id,
+                "global": sub.is_global,
+                "nodes": [_node(node) for node in sub.nodes.values()],
+                "stores": list(sub.stores),
             }
-            for each in plan.sub_topologies
+            for sub in plan.sub_topologies
         ],
         "stores": {
             name: {"type": store.type, "changelog": plan.changelog_name(name)} for name, store in plan.stores.items()
@@ -232,10 +232,10 @@ def describe_mermaid(plan: Plan) -> str:
     """Return the topology as a Mermaid flowchart."""
     ids = _Ids("n")
     lines = ["flowchart TD"]
-    for each in plan.sub_topologies:
-        title = f"Sub-topology {each.id}" + (" (global)" if each.is_global else "")
-        lines.append(f'  subgraph s{each.id}["{title}"]')
-        lines += [f'    {ids[name]}["{_quoted(name)}"]' for name in each.nodes]
+    for sub in plan.sub_topologies:
+        title = f"Sub-topology {sub.id}" + (" (global)" if sub.is_global else "")
+        lines.append(f'  subgraph s{sub.id}["{title}"]')
+        lines += [f'    {ids[name]}["{_quoted(name)}"]' for name in sub.nodes]
         lines.append("  end")
     lines += [f'  {ids["topic " + topic]}(["{_quoted(topic)}"])' for topic in _topics(plan)]
     lines += [f'  {ids["store " + store]}[("{_quoted(store)}")]' for store in plan.stores]
@@ -248,10 +248,10 @@ def describe_dot(plan: Plan) -> str:
     """Return the topology as a Graphviz graph."""
     ids = _Ids("n")
     lines = ["digraph topology {", "  node [shape=box];"]
-    for each in plan.sub_topologies:
-        title = f"Sub-topology {each.id}" + (" (global)" if each.is_global else "")
-        lines += [f"  subgraph cluster_{each.id} {{", f'    label="{title}";']
-        lines += [f'    {ids[name]} [label="{_escaped(name)}"];' for name in each.nodes]
+    for sub in plan.sub_topologies:
+        title = f"Sub-topology {sub.id}" + (" (global)" if sub.is_global else "")
+        lines += [f"  subgraph cluster_{sub.id} {{", f'    label="{title}";']
+        lines += [f'    {ids[name]} [label="{_escaped(name)}"];' for name in sub.nodes]
         lines.append("  }")
     lines += [f'  {ids["topic " + topic]} [label="{_escaped(topic)}", shape=cds];' for topic in _topics(plan)]
     lines += [f'  {ids["store " + store]} [label="{_escaped(store)}", shape=cylinder];' for store in plan.stores]
@@ -289,8 +289,8 @@ def _topic_of(kind: str, ends: list[str]) -> list[str]:
 
 def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Yield (kind, from, to); the names of topics and stores have their kind as prefix."""
-    for each in plan.sub_topologies:
-        for name, node in each.nodes.items():
+    for sub in plan.sub_topologies:
+        for name, node in sub.nodes.items():
             if isinstance(node, SourceNode):
                 for topic in node.topics or (node.pattern or "",):
                     yield "topic", f"topic {topic}", name

@@ -85,10 +85,10 @@ class AvroSchema(Schema):
         try:
             for part in self.parts:
                 library.parse_schema(_prepared(json.loads(part.text)), named_schemas=named)
-            given = json.loads(self.text)
+            schema = json.loads(self.text)
             # Compact as Java's clients write it, so that a registry holds one schema and not two.
-            self.text = json.dumps(given, separators=(",", ":"), ensure_ascii=False)
-            self._schema = library.parse_schema(_prepared(given), named_schemas=named)
+            self.text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+            self._schema = library.parse_schema(_prepared(schema), named_schemas=named)
         except library.schema.UnknownType as error:
             reason = f"there is no type {error.name!r} in it; name the file that has it in 'references'"
             raise SerdeError(f"not an Avro schema: {reason}") from error
@@ -166,19 +166,19 @@ def _full_name(part: Part) -> str:
 def _prepared(schema: Json) -> Json:
     """Return a schema with the logical types that expressions use for values."""
     if isinstance(schema, list):
-        return [_prepared(each) for each in schema]
+        return [_prepared(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {
-        name: _prepared(each) if name in ("type", "items", "values", "fields") else each
-        for name, each in schema.items()
+    prepared = {
+        name: _prepared(part) if name in ("type", "items", "values", "fields") else part
+        for name, part in schema.items()
     }
-    logical = made.get("logicalType")
+    logical = prepared.get("logicalType")
     if logical in RAW:
-        del made["logicalType"]
-    elif logical in OWN and isinstance(made.get("type"), str):
-        made["logicalType"] = OWN[logical]
-    return made
+        del prepared["logicalType"]
+    elif logical in OWN and isinstance(prepared.get("type"), str):
+        prepared["logicalType"] = OWN[logical]
+    return prepared
 
 
 def _read_date(days: int, *_: object) -> str:
@@ -221,7 +221,7 @@ def _places(schema: Document) -> int:
 
 def _type(schema: Document, named: dict[str, Json], seen: dict[str, Record]) -> Type:
     if isinstance(schema, list):
-        return one_of(_type(each, named, seen) for each in schema)
+        return one_of(_type(choice, named, seen) for choice in schema)
     if isinstance(schema, str):
         return _SCALARS.get(schema) or (_type(named[schema], named, seen) if schema in named else ANY)
     kind = schema.get("type")
@@ -230,7 +230,7 @@ def _type(schema: Document, named: dict[str, Json], seen: dict[str, Record]) -> 
     if kind in ("record", "error"):
         if schema["name"] not in seen:
             seen[schema["name"]] = record = Record(schema["name"], {})
-            record.fields.update((each["name"], _type(each["type"], named, seen)) for each in schema["fields"])
+            record.fields.update((field["name"], _type(field["type"], named, seen)) for field in schema["fields"])
         return seen[schema["name"]]
     if kind == "array":
         return ListOf(_type(schema["items"], named, seen))

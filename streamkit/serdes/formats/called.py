@@ -35,12 +35,12 @@ class WrappedSerde(Serde):
     The object may also have `to_json` and `from_json`. Subclasses call `_wrap`.
     """
 
-    def _wrap(self, made: object, name: str) -> None:
+    def _wrap(self, serde: object, name: str) -> None:
         """Use an object's methods; `name` is for messages. Raises SerdeError if a method is missing."""
-        self._object, self._name = made, name
+        self._object, self._name = serde, name
         for write, read in _PAIRS:
-            if hasattr(made, write) and hasattr(made, read):
-                self._write, self._read = getattr(made, write), getattr(made, read)
+            if hasattr(serde, write) and hasattr(serde, read):
+                self._write, self._read = getattr(serde, write), getattr(serde, read)
                 return
         raise SerdeError(f"serde {name} needs the methods encode and decode")
 
@@ -92,18 +92,18 @@ class CalledSerde(WrappedSerde):
         """
         target, arguments = self._target, self._arguments
         module, _, attribute = target.partition(":")
-        given = tuple(Argument(name, json.dumps(value)) for name, value in (arguments or {}).items())
-        ref = _Ref(module, attribute, self.folder, given)
+        bound = tuple(Argument(name, json.dumps(value)) for name, value in (arguments or {}).items())
+        ref = _Ref(module, attribute, self.folder, bound)
         try:
-            found = load_object(ref)
-            made = load_callable(ref)() if given or isinstance(found, type) else found
+            loaded = load_object(ref)
+            serde = load_callable(ref)() if bound or isinstance(loaded, type) else loaded
         except SerdeError:
             raise
         except StreamkitError as error:
             raise SerdeError(f"serde {target}: {error}") from error
         except Exception as error:
             raise SerdeError(f"serde {target} can't be made: {type(error).__name__}: {error}") from error
-        self._wrap(made, target)
+        self._wrap(serde, target)
 
     def __getattr__(self, name: str) -> object:
         # Only for attributes that are missing, so that a loaded serde pays nothing for it.
@@ -145,10 +145,10 @@ class PluggedSerde(WrappedSerde):
         if make is None:
             raise SerdeError(f"no installed package has a serde {name!r}")
         try:
-            made = make(argument)
+            serde = make(argument)
         except Exception as error:
             raise SerdeError(f"serde {name} can't be made: {type(error).__name__}: {error}") from error
-        self._wrap(made, name)
+        self._wrap(serde, name)
 
     def __getstate__(self) -> tuple[str, Json]:
         return self._made_of

@@ -104,8 +104,8 @@ class CsvSerde(Serde):
     def _ordered(self, header: list[str], row: list[str]) -> list[str]:
         if sorted(header) != sorted(self._names) or len(row) != len(header):
             raise SerdeError(f"serde csv: the columns {', '.join(header)} in place of {', '.join(self._names)}")
-        found = dict(zip(header, row, strict=True))
-        return [found[name] for name in self._names]
+        columns = dict(zip(header, row, strict=True))
+        return [columns[name] for name in self._names]
 
     def _read(self, name: str, text: str, read: Callable[[str], Value], is_text: bool) -> Value:
         if text == self._null or (not text and not is_text):
@@ -155,15 +155,19 @@ class CsvSerde(Serde):
 
 
 def _columns(fields: Document) -> dict[str, str]:
-    found = fields if isinstance(fields, dict) else dict.fromkeys(fields or (), "string")
-    if not found or not isinstance(fields, (list, dict)) or not all(isinstance(name, str) and name for name in found):
+    columns = fields if isinstance(fields, dict) else dict.fromkeys(fields or (), "string")
+    if (
+        not columns
+        or not isinstance(fields, (list, dict))
+        or not all(isinstance(name, str) and name for name in columns)
+    ):
         raise SerdeError("serde csv needs its columns: {csv: {fields: [NAME, …]}} or {csv: {fields: {NAME: TYPE}}}")
-    if isinstance(fields, list) and len(fields) != len(found):
+    if isinstance(fields, list) and len(fields) != len(columns):
         raise SerdeError("serde csv: a column stands twice in 'fields'")
-    for name, kind in found.items():
+    for name, kind in columns.items():
         if kind not in _KINDS:
             raise SerdeError(f"serde csv: column {name} has the type {kind!r}; there are {', '.join(_KINDS)}")
-    return dict(found)
+    return dict(columns)
 
 
 def _text(options: dict[str, Json], name: str, default: str | None) -> str | None:

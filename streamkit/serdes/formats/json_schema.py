@@ -104,7 +104,7 @@ class _Types:
             return self._referred(schema["$ref"]) if len(schema) == 1 else ANY
         kind = schema.get("type")
         if isinstance(kind, list):
-            return one_of(self.of({**schema, "type": each}, name) for each in kind)
+            return one_of(self.of({**schema, "type": choice}, name) for choice in kind)
         if kind == "array":
             return ListOf(self.of(schema.get("items"), name)) if "prefixItems" not in schema else ANY
         if kind != "object":
@@ -113,7 +113,7 @@ class _Types:
         others = schema.get("additionalProperties", True)
         if not properties and isinstance(others, dict):
             return MapOf(self.of(others, name))
-        fields = {each: self.of(inner, each) for each, inner in properties.items()}
+        fields = {field: self.of(inner, field) for field, inner in properties.items()}
         return Record(name, fields, closed=others is False)
 
     def _referred(self, reference: str) -> Type:
@@ -126,10 +126,10 @@ class _Types:
 def _local(reference: str, root: Json) -> Json:
     if not reference.startswith("#/"):
         return None
-    found = root
+    schema = root
     for step in reference[2:].split("/"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
+        schema = schema.get(step) if isinstance(schema, dict) else None
+    return schema
 
 
 def make_json_schema(spec: dict[str, Json], folder: str) -> Serde:

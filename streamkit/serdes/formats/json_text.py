@@ -76,10 +76,10 @@ def from_text(data: bytes) -> Json:
     try:
         if has_big_number(data):
             # orjson turns whole numbers beyond 64 bits into floats.
-            found: Json = json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+            value: Json = json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
         else:
-            found = _loads(data)
-        return found
+            value = _loads(data)
+        return value
     except (ValueError, RecursionError) as error:
         raise _not_json(error, data) from error
 
@@ -147,14 +147,14 @@ def java_double(number: float) -> str:
 
 def _written(value: Value, most: int | None) -> bytes:
     """Return the text of a value, joined from pieces: the slow way, for values that orjson writes differently than Java."""
-    data, made = bytearray(), []
+    data, waiting = bytearray(), []
     for piece in _pieces(value):
-        made.append(piece)
-        if len(made) >= _PIECES:
-            data += "".join(made).encode("utf-8", JAVA)
-            made.clear()
+        waiting.append(piece)
+        if len(waiting) >= _PIECES:
+            data += "".join(waiting).encode("utf-8", JAVA)
+            waiting.clear()
             check_size(data, most)
-    data += "".join(made).encode("utf-8", JAVA)
+    data += "".join(waiting).encode("utf-8", JAVA)
     return check_size(bytes(data), most)
 
 

@@ -222,8 +222,8 @@ class NumberSerde(Serde):
     def json_column(self, column: Sequence[bytes | None]) -> list[Json]:
         if None in column or set(map(len, column)) != {self._size}:  # type: ignore[arg-type]
             return super().json_column(column)
-        found = list(struct.unpack(f">{len(column)}{self._code[1:]}", b"".join(column)))  # type: ignore[arg-type]
-        return list(map(self.to_json, found)) if self._floating else found
+        numbers = list(struct.unpack(f">{len(column)}{self._code[1:]}", b"".join(column)))  # type: ignore[arg-type]
+        return list(map(self.to_json, numbers)) if self._floating else numbers
 
     def from_json(self, data: Json) -> Value:
         if data is None:

@@ -65,28 +65,28 @@ class ProtobufSchema(Schema):
         messages = self._file.message_types_by_name
         wanted = self.message or next(iter(messages), "")
         inside = wanted.removeprefix(f"{self._file.package}.") if self._file.package else wanted
-        found: Descriptor | None = None
+        message: Descriptor | None = None
         for step in inside.split("."):
-            found = (messages if found is None else found.nested_types_by_name).get(step)
-            if found is None:
+            message = (messages if message is None else message.nested_types_by_name).get(step)
+            if message is None:
                 raise SerdeError(f"there is no message {wanted!r}; it has: {', '.join(messages) or 'none'}")
-        return found
+        return message
 
     @classmethod
     def read_parts(cls, path: Path, text: str, references: list[str], folder: str) -> tuple[Part, ...]:
         """Return the imported files that are beside the schema file."""
-        found: dict[str, Part] = {}
+        parts: dict[str, Part] = {}
 
         def add(source: str) -> None:
             for name in _IMPORT.findall(source):
                 # The compiler reports missing files, because it can distinguish an import from a comment.
-                if name not in found and not name.startswith(_BUNDLED) and (path.parent / name).is_file():
+                if name not in parts and not name.startswith(_BUNDLED) and (path.parent / name).is_file():
                     imported = read_file(cls.form, name, str(path.parent))[1]
                     add(imported)
-                    found[name] = Part(name, imported)
+                    parts[name] = Part(name, imported)
 
         add(text)
-        return tuple(found.values())
+        return tuple(parts.values())
 
     def needed_by(self, text: str) -> list[str]:
         imported = _IMPORT.findall(text)
@@ -137,10 +137,10 @@ class ProtobufSchema(Schema):
     def message_at(self, path: list[int]) -> str:
         """Return the full name of the message at a path of indices. Raises SerdeError if there is none."""
         try:
-            found = list(self._file.message_types_by_name.values())[path[0]]
+            message = list(self._file.message_types_by_name.values())[path[0]]
             for index in path[1:]:
-                found = found.nested_types[index]
-            return str(found.full_name)
+                message = message.nested_types[index]
+            return str(message.full_name)
         except IndexError as error:
             raise SerdeError(f"the writer's schema has no message at {path}") from error
 
@@ -148,12 +148,12 @@ class ProtobufSchema(Schema):
     def lead(self) -> bytes:
         """The path of the message's type: zigzag numbers, their count first; the first message is a single 0."""
         path: list[int] = []
-        found: Descriptor | None = self._class.DESCRIPTOR
-        while found is not None:
-            outer = found.containing_type
+        message: Descriptor | None = self._class.DESCRIPTOR
+        while message is not None:
+            outer = message.containing_type
             siblings = self._file.message_types_by_name.values() if outer is None else outer.nested_types
-            path.insert(0, [each.full_name for each in siblings].index(found.full_name))
-            found = outer
+            path.insert(0, [sibling.full_name for sibling in siblings].index(message.full_name))
+            message = outer
         return b"\0" if path == [0] else b"".join(_varint(number << 1) for number in (len(path), *path))
 
 
@@ -256,19 +256,19 @@ def _fill(message: Message, value: Value) -> None:
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"]
             keys = field.message_type.fields_by_name["key"]
-            for key, each in item.items():
+            for key, mapped in item.items():
                 if inner.message_type is not None:
-                    _fill(target[_scalar(keys, key)], each)
+                    _fill(target[_scalar(keys, key)], mapped)
                 else:
-                    target[_scalar(keys, key)] = _scalar(inner, each)
+                    target[_scalar(keys, key)] = _scalar(inner, mapped)
         elif field.is_repeated:
             if not isinstance(item, (list, tuple)):
                 raise _unfit(field, "a list", item)
-            for each in item:
+            for element in item:
                 if field.message_type is not None:
-                    _fill(target.add(), each)
+                    _fill(target.add(), element)
                 else:
-                    target.append(_scalar(field, each))
+                    target.append(_scalar(field, element))
         elif field.message_type is not None:
             target.SetInParent()
             _fill(target, item)
@@ -341,11 +341,11 @@ def _type(message: Descriptor, seen: dict[str, Record]) -> Type:
         seen[message.full_name] = record = Record(message.full_name, {})
         for field in message.fields:
             if _is_map(field):
-                made: Type = MapOf(_field_type(field.message_type.fields_by_name["value"], seen))
+                field_type: Type = MapOf(_field_type(field.message_type.fields_by_name["value"], seen))
             else:
-                made = _field_type(field, seen)
-                made = ListOf(made) if field.is_repeated else made
-            record.fields[field.name] = made
+                field_type = _field_type(field, seen)
+                field_type = ListOf(field_type) if field.is_repeated else field_type
+            record.fields[field.name] = field_type
     return seen[message.full_name]
 
 

@@ -127,7 +127,7 @@ MOST_LINES = 60
 def node_steps(plan: Plan) -> dict[str, dict[str, object]]:
     """Return the step of each node, by the id that the node has in drawings; the lines are absent if the file is."""
     texts: dict[str, list[str]] = {}
-    found: dict[str, dict[str, object]] = {}
+    steps: dict[str, dict[str, object]] = {}
     for sub in plan.sub_topologies:
         for name, node in sub.nodes.items():
             origin = node.origin
@@ -136,14 +136,14 @@ def node_steps(plan: Plan) -> dict[str, dict[str, object]]:
             place = origin.position
             if place.file not in texts:
                 texts[place.file] = _lines(place.file)
-            found[f"{sub.id} {name}"] = {
+            steps[f"{sub.id} {name}"] = {
                 "pipeline": origin.pipeline,
                 "step": origin.step,
                 "file": place.file,
                 "line": place.line,
                 "yaml": "\n".join(block(texts[place.file], place.line)),
             }
-    return found
+    return steps
 
 
 def block(lines: Sequence[str], number: int) -> list[str]:

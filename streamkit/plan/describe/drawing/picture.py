@@ -203,8 +203,8 @@ def _order(graph: _Graph) -> None:
 
 def _mean_place(graph: _Graph, item: _Item, neighbours: Sequence[_Item], places: dict[_Item, int], own: int) -> float:
     """Return the mean place of an item's neighbours in the layer that `places` has; `own` if it has none there."""
-    found = [places[each] + graph.share(each, item) for each in neighbours if each in places]
-    return sum(found) / len(found) if found else own
+    near = [places[neighbour] + graph.share(neighbour, item) for neighbour in neighbours if neighbour in places]
+    return sum(near) / len(near) if near else own
 
 
 def _crossings(graph: _Graph) -> int:
@@ -214,9 +214,9 @@ def _crossings(graph: _Graph) -> int:
         flat: list[float] = []
         for node in upper:
             near = [
-                (graph.share(node, each), places[each], graph.share(each, node))
-                for each in graph.below.get(node, ())
-                if each in places
+                (graph.share(node, child), places[child], graph.share(child, node))
+                for child in graph.below.get(node, ())
+                if child in places
             ]
             flat += [place + share for _, place, share in sorted(near)]
         count += sum(first > second for at, first in enumerate(flat) for second in flat[at + 1 :])
@@ -239,8 +239,8 @@ def _across(graph: _Graph, gap: float) -> dict[_Item, float]:
             for node in layer:
                 near = linked.get(node, ())
                 ends = [
-                    places[each] + graph.ends.get((each, node), 0.0) - graph.ends.get((node, each), 0.0)
-                    for each in near
+                    places[neighbour] + graph.ends.get((neighbour, node), 0.0) - graph.ends.get((node, neighbour), 0.0)
+                    for neighbour in near
                 ]
                 wanted.append(sum(ends) / len(ends) if ends else places[node])
             widths = [graph.sizes[node].width for node in layer]
@@ -472,7 +472,7 @@ def pictures_of(plan: Plan) -> tuple[Picture, ...]:
     drawing = Drawing.of(plan)
     styles = [Style(True), *(Style(False, character) for character in _LARGE_CHARACTERS)]
     parts: dict[Style, list[list[Picture]]] = {}
-    found = []
+    pictures = []
     for frame in (LANDSCAPE, PORTRAIT):
         sizes: dict[float, Picture] = {}
         for style in styles:
@@ -486,8 +486,8 @@ def pictures_of(plan: Plan) -> tuple[Picture, ...]:
                 break
         else:
             best = sizes[max(sizes)]
-        found.append(best)
-    return tuple(dict.fromkeys(found))
+        pictures.append(best)
+    return tuple(dict.fromkeys(pictures))
 
 
 def _best(candidates: Iterable[list[Picture]], frame: Size) -> Picture:
@@ -517,7 +517,7 @@ def _rows(parts: list[Picture], width: float) -> list[list[Picture]]:
     """Put each part into the first row that has room for it."""
     rows: list[list[Picture]] = []
     for part in parts:
-        fitting = (row for row in rows if sum(each.width + _BETWEEN for each in row) + part.width <= width + 0.01)
+        fitting = (row for row in rows if sum(picture.width + _BETWEEN for picture in row) + part.width <= width + 0.01)
         row = next(fitting, None)
         if row is None:
             rows.append(row := [])
@@ -527,7 +527,7 @@ def _rows(parts: list[Picture], width: float) -> list[list[Picture]]:
 
 def _size(rows: list[list[Picture]]) -> Size:
     return Size(
-        max((sum(each.width + _BETWEEN for each in row) for row in rows), default=_BETWEEN) - _BETWEEN,
+        max((sum(picture.width + _BETWEEN for picture in row) for row in rows), default=_BETWEEN) - _BETWEEN,
         max(0.0, sum(max(part.height for part in row) + _ROW_GAP for row in rows) - _ROW_GAP),
     )
 
@@ -571,10 +571,10 @@ def _connected(names: list[str], links: Iterable[tuple[str, str]]) -> list[list[
     for count, name in enumerate(names):
         waiting = [name] if name not in group else []
         while waiting:
-            each = waiting.pop()
-            if each not in group:
-                group[each] = count
-                waiting += near[each]
+            member = waiting.pop()
+            if member not in group:
+                group[member] = count
+                waiting += near[member]
     return [
         [name for name in names if group[name] == number] for number in dict.fromkeys(group[name] for name in names)
     ]
@@ -631,12 +631,12 @@ def _lay_out(
     if not right:
         return lay_out(sizes, edges, gap=gap, layer_gap=layer_gap, last=last, ends=ends)
     turned = {name: Size(size.height, size.width) for name, size in sizes.items()}
-    found = lay_out(turned, edges, gap=gap, layer_gap=layer_gap, last=last, ends=ends)
+    layout = lay_out(turned, edges, gap=gap, layer_gap=layer_gap, last=last, ends=ends)
     return Layout(
-        found.height,
-        found.width,
-        {name: (y, x) for name, (x, y) in found.centres.items()},
-        {edge: [(y, x) for x, y in points] for edge, points in found.bends.items()},
+        layout.height,
+        layout.width,
+        {name: (y, x) for name, (x, y) in layout.centres.items()},
+        {edge: [(y, x) for x, y in points] for edge, points in layout.bends.items()},
     )
 
 
