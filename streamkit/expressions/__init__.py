@@ -65,15 +65,15 @@ def parse(
     names = tuple(names)
     # Not the functions of installed packages: these are only searched for if a name is unknown, and are links.
     key = text, names, frozenset(library.functions.own)
-    found = _CHECKED.get(key)
-    if found is None:
-        found = _checked(Source(text, position, locate), names, library)
-        if not found.links:  # the functions that it calls may differ next time
+    expression = _CHECKED.get(key)
+    if expression is None:
+        expression = _checked(Source(text, position, locate), names, library)
+        if not expression.links:  # the functions that it calls may differ next time
             if len(_CHECKED) >= _MOST_CHECKED:
                 _CHECKED.clear()
-            _CHECKED[key] = _placed(found, None, None)
-        return found
-    return _placed(found, position, locate)
+            _CHECKED[key] = _placed(expression, None, None)
+        return expression
+    return _placed(expression, position, locate)
 
 
 _CHECKED: dict[tuple[str, tuple[str, ...], frozenset[str]], Expression] = {}
@@ -153,7 +153,7 @@ def called(ref: CallableRef, arguments: Iterable[str], position: Position | None
     """Return the expression of `{call: module:callable}`: the callable, with these record names as its arguments."""
     arguments = tuple(arguments)
     name = f"_x_c_{_mark('call', reference_key(ref))}"
-    sources = ["(\0headers\0 or [])" if each == "headers" else f"\0{each}\0" for each in arguments]
+    sources = ["(\0headers\0 or [])" if argument == "headers" else f"\0{argument}\0" for argument in arguments]
     template = f"{name}({', '.join(sources)})"
     links = (Link(name, call=ref),)
     return Expression(f"{ref.module}:{ref.attribute}", position, frozenset(arguments), template, ATOM, links=links)

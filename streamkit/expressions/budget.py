@@ -292,9 +292,9 @@ class Budget:
         return self._size_of_container(value)
 
     def _size_of_container(self, value: Operand) -> int:
-        if _measured is not None and (found := _measured(value, self._known)):
-            self.steps -= found[1]
-            return found[0]
+        if _measured is not None and (measured := _measured(value, self._known)):
+            self.steps -= measured[1]
+            return measured[0]
         known = self._known.get(id(value))
         if known is not None:
             return known[1]

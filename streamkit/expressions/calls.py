@@ -109,7 +109,7 @@ def load_callable(ref: CallableRef) -> Callable[..., Value]:
         return loaded
 
     try:
-        return bound(loaded, {each.name: each.value for each in ref.arguments})
+        return bound(loaded, {argument.name: argument.value for argument in ref.arguments})
     except Misfit as error:
         raise _wrong(ref, str(error)) from None
 
@@ -171,8 +171,8 @@ def module_exists(folder: str, name: str) -> bool:
         if whole in sys.modules:
             places = getattr(sys.modules[whole], "__path__", None)
             continue
-        finders = [find for each in sys.meta_path if (find := getattr(each, "find_spec", None)) is not None]
-        spec = next((found for find in finders if (found := find(whole, places)) is not None), None)
+        finders = [find for finder in sys.meta_path if (find := getattr(finder, "find_spec", None)) is not None]
+        spec = next((located for find in finders if (located := find(whole, places)) is not None), None)
         if spec is None:
             return False
         # A package may create its modules when it is imported.
@@ -259,7 +259,7 @@ class Signature:
 
     def of_kind(self, kind: str) -> list[Parameter]:
         """Return the parameters of a kind."""
-        return [each for each in self.parameters if each.kind == kind]
+        return [parameter for parameter in self.parameters if parameter.kind == kind]
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def bound(function: Callable[..., Value], arguments: Mapping[str, Value]) -> Cal
         return partial(function, **arguments)
     for misfit in misfits(signature, arguments, Usage()):
         raise misfit
-    annotations = {each.name: each.annotation for each in signature.parameters}
+    annotations = {parameter.name: parameter.annotation for parameter in signature.parameters}
     return partial(function, **{name: converted(value, annotations.get(name, "")) for name, value in arguments.items()})
 
 
@@ -301,25 +301,25 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
     taken = [] if passed is None else positional[: len(passed)]
     name = signature.name
     if passed is not None and len(taken) < len(passed) and not signature.of_kind(ANY_POSITIONAL):
-        takes = ", ".join(each.name for each in positional) or "nothing"
+        takes = ", ".join(parameter.name for parameter in positional) or "nothing"
         yield Misfit(f"{name} takes {takes}, and gets {_count(passed)}: {', '.join(passed)}")
     rest = positional[len(taken) :]
     if usage.context and not signature.is_class and rest and rest[0].name not in arguments:
         rest = rest[1:]
     free = [*rest, *signature.of_kind(KEYWORD)]
-    known = {each.name: each for each in free}
+    known = {parameter.name: parameter for parameter in free}
     for argument, value in arguments.items():
         parameter = known.get(argument)
         if parameter is not None:
             mistake = _mistake(value, parameter.annotation)
             if mistake:
                 yield Misfit(f"{argument!r} of {name} must be {mistake}", argument)
-        elif any(each.name == argument for each in taken):
+        elif any(parameter.name == argument for parameter in taken):
             yield Misfit(f"{argument!r} of {name} is what the step passes; it can't be set by 'with'", argument)
         elif not signature.of_kind(ANY_KEYWORD):
             takes = f"it takes: {', '.join(known)}" if known else "it takes none"
             yield Misfit(f"{name} has no argument {argument!r}{did_you_mean(argument, known, takes)}", argument)
-    missing = [each.name for each in free if each.required and each.name not in arguments]
+    missing = [parameter.name for parameter in free if parameter.required and parameter.name not in arguments]
     if missing and (usage.passed is not None or (usage.makes and signature.is_class)):
         yield Misfit(f"{name} needs {' and '.join(map(repr, missing))}; write with: {{{missing[0]}: …}}")
 
@@ -379,8 +379,8 @@ def signature_of(function: Callable[..., Value]) -> Signature | None:
     except (TypeError, ValueError):
         return None
     parameters = tuple(
-        Parameter(each.name, _KINDS[each.kind], each.default is each.empty, _annotation(each))
-        for each in signature.parameters.values()
+        Parameter(parameter.name, _KINDS[parameter.kind], parameter.default is parameter.empty, _annotation(parameter))
+        for parameter in signature.parameters.values()
     )
     return Signature(getattr(function, "__name__", str(function)), parameters, inspect.isclass(function))
 
@@ -418,7 +418,9 @@ def source_signature(folder: str, module: str, attribute: str) -> Signature | No
         return Signature(attribute, _parameters(node.args))
     if not isinstance(node, ast.ClassDef) or node.keywords:
         return None
-    inits = [each for each in node.body if isinstance(each, _FunctionNode) and each.name == "__init__"]
+    inits = [
+        statement for statement in node.body if isinstance(statement, _FunctionNode) and statement.name == "__init__"
+    ]
     if len(inits) == 1 and not inits[0].decorator_list:
         return Signature(attribute, _parameters(inits[0].args)[1:], is_class=True)
     return Signature(attribute, (), is_class=True) if not inits and not node.bases else None
@@ -431,7 +433,11 @@ def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -
         if isinstance(node, ast.AsyncFunctionDef) and node.name == attribute:
             return attribute
         if isinstance(node, ast.ClassDef) and node.name == attribute:
-            named = [each for each in node.body if isinstance(each, ast.AsyncFunctionDef) and each.name == method]
+            named = [
+                statement
+                for statement in node.body
+                if isinstance(statement, ast.AsyncFunctionDef) and statement.name == method
+            ]
             return f"{attribute}.{method}" if named else None
     return None
 
@@ -451,10 +457,12 @@ def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
 def place_in_source(folder: str, module: str, attribute: str) -> Position | None:
     """Return the place of a function or a class in a module beside the file; the beginning of a module that does not define it."""
     for file, tree in _sources(folder, module):
-        found: ast.AST = tree
+        node: ast.AST = tree
         for name in attribute.split("."):
-            found = next((each for each in getattr(found, "body", ()) if getattr(each, "name", None) == name), found)
-        return Position(file, getattr(found, "lineno", 1), getattr(found, "col_offset", 0) + 1)
+            node = next(
+                (statement for statement in getattr(node, "body", ()) if getattr(statement, "name", None) == name), node
+            )
+        return Position(file, getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1)
     return None
 
 
@@ -498,12 +506,12 @@ def _top_names(tree: ast.Module) -> set[str] | None:
 def _parameters(arguments: ast.arguments) -> tuple[Parameter, ...]:
     positional = [*arguments.posonlyargs, *arguments.args]
     without = len(positional) - len(arguments.defaults)
-    listed = [_parameter(each, POSITIONAL, at < without) for at, each in enumerate(positional)]
+    listed = [_parameter(argument, POSITIONAL, at < without) for at, argument in enumerate(positional)]
     if arguments.vararg is not None:
         listed.append(_parameter(arguments.vararg, ANY_POSITIONAL, False))
     listed += [
-        _parameter(each, KEYWORD, default is None)
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        _parameter(argument, KEYWORD, default is None)
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     if arguments.kwarg is not None:
         listed.append(_parameter(arguments.kwarg, ANY_KEYWORD, False))

@@ -26,9 +26,9 @@ _BITS = 8
 
 
 def _long(budget: Budget, *operands: Value) -> None:
-    for each in operands:
-        if isinstance(each, int) and not -_BIG < each < _BIG:
-            budget.spend(each.bit_length() // _BITS)
+    for operand in operands:
+        if isinstance(operand, int) and not -_BIG < operand < _BIG:
+            budget.spend(operand.bit_length() // _BITS)
 
 
 def _number(budget: Budget, result: Value) -> Value:
@@ -122,10 +122,10 @@ _BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.ite
 
 def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
     size = 0 if item.__class__ in _SMALL else budget.size(item) // SLOT
-    for each in budget.loop(items):
-        if size and each.__class__ not in _SMALL:
-            budget.spend(min(size, budget.size(each) // SLOT))
-        yield each
+    for current in budget.loop(items):
+        if size and current.__class__ not in _SMALL:
+            budget.spend(min(size, budget.size(current) // SLOT))
+        yield current
 
 
 # -- Functions --
@@ -214,10 +214,10 @@ def make_sorted(budget: Budget, items: Value, *, key: Value = None, reverse: Ope
 def _keys(budget: Budget, items: list[Value], key: Operand) -> list[Operand]:
     if key is None:
         return items
-    found = []
+    compared = []
     for item in budget.loop(items):
-        found.append(key(item) if key in _CHEAP_KEYS else key(budget.weigh(item)))
-    return found
+        compared.append(key(item) if key in _CHEAP_KEYS else key(budget.weigh(item)))
+    return compared
 
 
 _CHEAP_KEYS: frozenset[Value] = frozenset((len, bool, abs))
@@ -237,8 +237,8 @@ def _extreme(
 
 def make_list(budget: Budget, items: Value = ()) -> list[Operand]:
     """`list(…)`."""
-    made = list(helpers.collected(_bounded(budget, items), "a list"))
-    return budget.item(made) if items.__class__ in _HOLDS else budget.items(made)
+    items_ = list(helpers.collected(_bounded(budget, items), "a list"))
+    return budget.item(items_) if items.__class__ in _HOLDS else budget.items(items_)
 
 
 def make_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
@@ -294,12 +294,12 @@ def re_match(budget: Budget, pattern: Operand, subject: Operand) -> bool:
 def re_split(budget: Budget, pattern: Operand, subject: Operand) -> list[str]:
     """`re_split(…)`."""
     budget.search(pattern, subject)
-    found = []
+    pieces = []
     steps = _PIECE if regex.is_literal(pattern) else _MATCHED
     for piece in regex.pieces(pattern, subject):
         budget.spend(steps)
-        found.append(piece)
-    return budget.items(found)
+        pieces.append(piece)
+    return budget.items(pieces)
 
 
 def header(budget: Budget, headers: Operand, name: Operand) -> str | None:
@@ -327,7 +327,9 @@ def call_method(budget: Budget, name: str, receiver: Value, *arguments: Value, *
     if receiver.__class__ in _TEXTS:
         _charge_text(budget, name, receiver, [*arguments, *named.values()])
     elif name in _HASHING:
-        arguments = tuple([each if isinstance(each, (set, dict)) else _hashable(budget, each) for each in arguments])
+        arguments = tuple(
+            [argument if isinstance(argument, (set, dict)) else _hashable(budget, argument) for argument in arguments]
+        )
         budget.spend(1 + sum(map(_count, (receiver, *arguments))))
     elif name in ("count", "index") and isinstance(receiver, (list, tuple)):
         size = sum(map(budget.size, arguments)) // SLOT
@@ -352,13 +354,13 @@ def _count(value: Value) -> int:
 
 def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[Value]) -> None:
     size, longest = len(receiver), 0
-    for each in arguments:
-        if each.__class__ in _TEXTS:
-            longest = max(longest, len(each))
-        elif each.__class__ not in _SMALL:
-            if not hasattr(each, "__len__"):
+    for argument in arguments:
+        if argument.__class__ in _TEXTS:
+            longest = max(longest, len(argument))
+        elif argument.__class__ not in _SMALL:
+            if not hasattr(argument, "__len__"):
                 continue
-            inner = budget.size(each)
+            inner = budget.size(argument)
             budget.spend(inner // SLOT)
             longest = max(longest, inner if name in ("startswith", "endswith") else 0)
     if name in _PRODUCTS:

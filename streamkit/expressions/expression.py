@@ -143,7 +143,7 @@ class Expression:
         >>> parse("value.a + 1", ("value",)).function(["value"])({"a": 2})
         3
         """
-        bindings = {each: symbol(f"_n_{each}") for each in parameters}
+        bindings = {name: symbol(f"_n_{name}") for name in parameters}
         header = ", ".join(bound.source for bound in bindings.values())
         body = self.code(bindings).at(CONDITION)
         scope: dict[str, object] = {"__builtins__": {}, **self.globals()}

@@ -35,20 +35,20 @@ from streamkit.record import Key, Operand, Value, WindowedKey
 
 def get(value: Value, path: Value, default: Value = None) -> Value:
     """Return the part of a value at a path, or the default if a part is absent or None."""
-    found = value
-    for part in path.split(".") if isinstance(path, str) else _parts(path):
-        if isinstance(found, dict):
-            found = found.get(part)
-        elif isinstance(found, (list, tuple)):
-            at = _place(part)
-            found = found[at] if at is not None and at < len(found) else None
-        elif isinstance(found, WindowedKey) and part in ("key", "start", "end"):
-            found = getattr(found, part)
+    part = value
+    for step in path.split(".") if isinstance(path, str) else _parts(path):
+        if isinstance(part, dict):
+            part = part.get(step)
+        elif isinstance(part, (list, tuple)):
+            at = _place(step)
+            part = part[at] if at is not None and at < len(part) else None
+        elif isinstance(part, WindowedKey) and step in ("key", "start", "end"):
+            part = getattr(part, step)
         else:
-            found = None
-        if found is None:
+            part = None
+        if part is None:
             return default
-    return found
+    return part
 
 
 def _parts(path: Value) -> list[Value]:
@@ -133,9 +133,9 @@ def xxhash64(value: Value, seed: Value = 0) -> int:
 
 def uuid5(namespace: Value, name: Value) -> str:
     """Return the UUID of version 5 of a name."""
-    from uuid import uuid5 as made
+    from uuid import uuid5 as computed
 
-    return str(made(_namespace(namespace), need_text(name, "uuid5")))
+    return str(computed(_namespace(namespace), need_text(name, "uuid5")))
 
 
 @lru_cache(maxsize=256)
@@ -225,8 +225,8 @@ def _rounded(number: Value, decimals: Operand, mode: Operand, name: str) -> Deci
 
 def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> int | float:
     """Return a number rounded to so many decimals by a mode; a whole number stays one."""
-    found = _rounded(number, decimals, mode, "round_to")
-    return int(found) if type(number) is int else float(found)
+    rounded = _rounded(number, decimals, mode, "round_to")
+    return int(rounded) if type(number) is int else float(rounded)
 
 
 def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mode: Value = "half_even") -> str:
@@ -297,14 +297,14 @@ _UNBOUNDED = float("inf")
 
 def re_search(pattern: Value, text: Value) -> str | None:
     """Return the first match in a text, or None."""
-    found = regex.compiled(pattern).search(need_text(text, "re_search"))
-    return None if found is None else found[0]
+    match = regex.compiled(pattern).search(need_text(text, "re_search"))
+    return None if match is None else match[0]
 
 
 def re_groups(pattern: Value, text: Value) -> list[str | None] | None:
     """Return the groups of the first match in a text, or None."""
-    found = regex.compiled(pattern).search(need_text(text, "re_groups"))
-    return None if found is None else list(found.groups())
+    match = regex.compiled(pattern).search(need_text(text, "re_groups"))
+    return None if match is None else list(match.groups())
 
 
 def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
@@ -329,19 +329,19 @@ def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, V
 def _substituted(pattern: Value, replacement: Operand, text: Operand, spend: Callable[[int], None]) -> str:
     expression = regex.compiled(pattern)
     template = _template(need_text(replacement, "re_sub"), expression.groups)
-    made: list[str] = []
+    pieces: list[str] = []
     size = end = 0
-    for found in expression.finditer(need_text(text, "re_sub")):
+    for match in expression.finditer(need_text(text, "re_sub")):
         # Each part of the replacement is looked up and counted at each match.
         spend(_MATCH + _PART * len(template))
-        made.append(text[end : found.start()])
-        made += [part if isinstance(part, str) else found[part] or "" for part in template]
-        size += sum(map(len, made[-len(template) - 1 :]))
+        pieces.append(text[end : match.start()])
+        pieces += [part if isinstance(part, str) else match[part] or "" for part in template]
+        size += sum(map(len, pieces[-len(template) - 1 :]))
         if size > MAX_BYTES:
             raise size_error("text made by re_sub()", size)
-        end = found.end()
-    made.append(text[end:])
-    return "".join(made)
+        end = match.end()
+    pieces.append(text[end:])
+    return "".join(pieces)
 
 
 def _template(replacement: str, groups: int) -> list[str | int]:

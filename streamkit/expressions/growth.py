@@ -64,8 +64,8 @@ class Reader:
         method = getattr(self, f"on_{type(node).__name__}", None)
         if method is None:
             return {(): inf}
-        found: Form = method(node)
-        return found
+        form: Form = method(node)
+        return form
 
     def read(self, node: ast.AST) -> Form:
         """Return the form of a part that has only one item in memory at a time."""
@@ -94,10 +94,10 @@ class Reader:
         return self._field(self.of(node.value), node.attr)
 
     def _field(self, owner: Form, name: str) -> Form:
-        found = below(owner, name)
+        field = below(owner, name)
         if self._certain:
-            self._read.update(found)
-        return found
+            self._read.update(field)
+        return field
 
     def on_Subscript(self, node: ast.Subscript) -> Form:
         owner, index = self.of(node.value), node.slice
@@ -171,18 +171,18 @@ class Reader:
     def _product(self, node: ast.BinOp, left: Form, right: Form) -> Form:
         for one, other in ((node.left, right), (node.right, left)):
             if isinstance(one, ast.Constant) and type(one.value) is int and one.value <= 8:
-                made = scaled(other, max(one.value, 1))
-                self.add_work(made, 1 / 16)
-                return made
+                product = scaled(other, max(one.value, 1))
+                self.add_work(product, 1 / 16)
+                return product
         return {(): MAX_BYTES}
 
     def _format(self, node: ast.BinOp, left: Form, right: Form) -> Form:
         self.add_work({(): CALL})
         text = node.left.value if isinstance(node.left, ast.Constant) else None
         if isinstance(text, str) and not any(character in "0123456789*(" for character in text):
-            made = total(HEADER, left, scaled(right, 2))
-            self.add_work(made, 1 / 16)
-            return made
+            text_form = total(HEADER, left, scaled(right, 2))
+            self.add_work(text_form, 1 / 16)
+            return text_form
         return {(): MAX_BYTES}
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> Form:
@@ -198,9 +198,9 @@ class Reader:
     def of_conditional(self, nodes: Iterable[ast.AST]) -> list[Form]:
         """Return the forms of parts that may not be evaluated."""
         certain, self._certain = self._certain, False
-        found = [self.of(node) for node in nodes]
+        forms = [self.of(node) for node in nodes]
         self._certain = certain
-        return found
+        return forms
 
     def on_IfExp(self, node: ast.IfExp) -> Form:
         if id(node) in self._numeric:
@@ -209,10 +209,10 @@ class Reader:
         return most(*self.of_conditional((node.body, node.orelse)))
 
     def on_Compare(self, node: ast.Compare) -> Form:
-        operands = [self.of(each) for each in (node.left, *node.comparators)]
+        operands = [self.of(operand) for operand in (node.left, *node.comparators)]
         for operator, left, right in zip(node.ops, operands, operands[1:], strict=False):
             if isinstance(operator, (ast.In, ast.NotIn)):
-                self.add_work(total(right, scaled({path: each for path, each in left.items() if path}, 1 / 8)))
+                self.add_work(total(right, scaled({path: size for path, size in left.items() if path}, 1 / 8)))
             elif not isinstance(operator, (ast.Is, ast.IsNot)) and _varies(left) and _varies(right):
                 # A comparison reads no more than the smaller one has.
                 self.add_work(self._nearer(left, right), 1 / 4)
@@ -225,33 +225,33 @@ class Reader:
     # -- Containers --
 
     def on_List(self, node: ast.List | ast.Tuple) -> Form:
-        return total(HEADER, *[self.of(each) for each in node.elts])
+        return total(HEADER, *[self.of(element) for element in node.elts])
 
     on_Tuple = on_List
 
     def on_Set(self, node: ast.Set) -> Form:
-        parts = [self.of(each) for each in node.elts]
-        for each, form in zip(node.elts, parts, strict=True):
-            self.add_hash_work(each, form)
+        parts = [self.of(element) for element in node.elts]
+        for element, form in zip(node.elts, parts, strict=True):
+            self.add_hash_work(element, form)
         return total(SET, *parts)
 
     def on_Starred(self, node: ast.Starred) -> Form:
-        made = self.of(node.value)
-        self.add_work(made, 1 / 4)
-        return made
+        form = self.of(node.value)
+        self.add_work(form, 1 / 4)
+        return form
 
     def on_Dict(self, node: ast.Dict) -> Form:
         parts: list[Form] = [{(): OBJECT + ENTRY * len(node.keys)}]
         for key, value in zip(node.keys, node.values, strict=True):
-            made = self.of(value)
+            form = self.of(value)
             if key is None:
-                self.add_work(made, 1 / 4)
-                parts.append(made)
+                self.add_work(form, 1 / 4)
+                parts.append(form)
             elif isinstance(key, ast.Constant):
                 length = len(key.value) if isinstance(key.value, (str, bytes)) else 1
-                parts += [{(): length / 16}, made]
+                parts += [{(): length / 16}, form]
             else:
-                parts += [self.of(key), made]
+                parts += [self.of(key), form]
                 self.add_hash_work(key, parts[-2])
         return total(*parts)
 
@@ -269,7 +269,7 @@ class Reader:
 
     def _loop(self, clauses: list[ast.comprehension], results: list[ast.expr], entry: Form | None = None) -> Form:
         if not clauses:
-            return total(entry or {}, *[self.of(each) for each in results])
+            return total(entry or {}, *[self.of(result) for result in results])
         first, rest = clauses[0], clauses[1:]
         items = self.read(first.iter)
 
@@ -278,9 +278,9 @@ class Reader:
                 self.of(test)
             if rest or first.ifs:
                 certain, self._certain = self._certain, self._certain and not first.ifs
-                made = self._loop(rest, results, entry)
+                inside = self._loop(rest, results, entry)
                 self._certain = certain
-                return made
+                return inside
             return self._loop(rest, results, entry)
 
         return self.repeated(items, {first.target: None}, body)
@@ -293,12 +293,12 @@ class Reader:
         self.scope, self.work, self._read, self._certain = dict(outer), {}, set(), True
         for target in targets:
             self.bind(target, {(root,): 1.0})
-        made = body()
+        result = body()
         fields = sum(1 for path in self._read if path[:1] == (root,))
         inner, self.work = self.work, work
         self.scope, self._read, self._certain, self._item = outer, read, certain, item
         self.add_work(each_of(inner, items, root, fields))
-        return each_of(made, items, root, fields)
+        return each_of(result, items, root, fields)
 
     def bind(self, target: ast.AST, form: Form) -> None:
         """Bind a loop's names; several names are separate parts of the item."""
@@ -372,38 +372,38 @@ def call(reader: Reader, node: ast.Call) -> Form:
     if name in ("sorted", "min", "max"):
         return _ordered(reader, node, name)
     of = reader.read if name in _READING else reader.of
-    arguments = [of(each) for each in node.args] + [reader.of(each.value) for each in node.keywords]
-    given = total(*arguments)
+    arguments = [of(keyword) for keyword in node.args] + [reader.of(keyword.value) for keyword in node.keywords]
+    inputs = total(*arguments)
     if name in LIBRARY:
         return _from_library(reader, node, arguments)
     if is_number(node):
         if name == "re_match":
             _add_search(reader, node, arguments)
         elif name not in ("len", "now"):
-            reader.add_work(given)
-        return NUMBER if name in ("len", "now") else total(NUMBER, scaled(given, 1 / 16))
+            reader.add_work(inputs)
+        return NUMBER if name in ("len", "now") else total(NUMBER, scaled(inputs, 1 / 16))
     if name == "range":
         return {(): _range(node)}
     if name == "sum":
-        reader.add_work(given)
-        return given
+        reader.add_work(inputs)
+        return inputs
     if name == "str":
-        reader.add_work(given, 1 / 2)
-        return total(HEADER, scaled(given, 1.0 if len(node.args) == 1 and is_text(node.args[0]) else 2.0))
-    reader.add_work(given)
+        reader.add_work(inputs, 1 / 2)
+        return total(HEADER, scaled(inputs, 1.0 if len(node.args) == 1 and is_text(node.args[0]) else 2.0))
+    reader.add_work(inputs)
     if name in _LISTS:
-        made = scaled(given, 1.0 if node.args and is_container(node.args[0]) else PIECES)
+        items = scaled(inputs, 1.0 if node.args and is_container(node.args[0]) else PIECES)
         if name in ("zip", "enumerate"):
-            return made if reader.is_read(node) else scaled(made, PAIR)
-        return total(SET if name == "set" else EMPTY if name == "dict" else HEADER, made)
+            return items if reader.is_read(node) else scaled(items, PAIR)
+        return total(SET if name == "set" else EMPTY if name == "dict" else HEADER, items)
     if name == "re_split":
-        if not any(isinstance(each, ast.Constant) and is_literal(str(each.value)) for each in node.args[:1]):
+        if not any(isinstance(pattern, ast.Constant) and is_literal(str(pattern.value)) for pattern in node.args[:1]):
             # A match takes microseconds, and each character may be one.
             reader.add_work({(): inf})
         reader.add_work({(): CALL})
-        return total(HEADER, scaled(given, PIECES))
+        return total(HEADER, scaled(inputs, PIECES))
     if name in ("merge", "header"):
-        return given
+        return inputs
     return {(): inf}
 
 
@@ -411,20 +411,20 @@ def _from_library(reader: Reader, node: ast.Call, arguments: list[Form]) -> Form
     function = LIBRARY[node.func.id]  # type: ignore[attr-defined]
     if function.name == "get" and len(node.args) > 1:
         path = node.args[1]
-        found = arguments[0]
+        part = arguments[0]
         if isinstance(path, ast.Constant) and isinstance(path.value, str):
-            for part in path.value.split("."):
-                found = below(found, f"#{part}" if part.isdigit() else part)
-        return most(found, *arguments[2:])
-    given = total(*arguments)
+            for name in path.value.split("."):
+                part = below(part, f"#{name}" if name.isdigit() else name)
+        return most(part, *arguments[2:])
+    inputs = total(*arguments)
     if function.name == "re_search":
         _add_search(reader, node, arguments)
     else:
-        reader.add_work(total({(): CALL}, scaled(given, WORK)))
+        reader.add_work(total({(): CALL}, scaled(inputs, WORK)))
     if function.factor == inf:
         return {(): inf}
     constant: Form = {(): function.constant + _NUMBER / 8}
-    return total(constant, scaled(given, function.factor)) if function.factor else constant
+    return total(constant, scaled(inputs, function.factor)) if function.factor else constant
 
 
 def _add_search(reader: Reader, node: ast.Call, arguments: list[Form]) -> None:
@@ -438,37 +438,39 @@ def _add_search(reader: Reader, node: ast.Call, arguments: list[Form]) -> None:
 
 
 def _range(node: ast.Call) -> float:
-    found = [each.value for each in node.args if isinstance(each, ast.Constant) and type(each.value) is int]
-    if len(found) != len(node.args) or not found:
+    bounds = [
+        argument.value for argument in node.args if isinstance(argument, ast.Constant) and type(argument.value) is int
+    ]
+    if len(bounds) != len(node.args) or not bounds:
         return _NUMBER * MAX_RANGE
     try:
-        return _NUMBER * len(range(*found)) + 1.0
+        return _NUMBER * len(range(*bounds)) + 1.0
     except (TypeError, ValueError, OverflowError):
         return _NUMBER * MAX_RANGE
 
 
 def _ordered(reader: Reader, node: ast.Call, name: str) -> Form:
     """`sorted`, `min` and `max`, which compare items or their keys."""
-    items = [reader.of(each) for each in node.args]
-    given = total(*items)
-    reader.add_work(given, 16.0 if name == "sorted" else 1.0)
+    items = [reader.of(argument) for argument in node.args]
+    inputs = total(*items)
+    reader.add_work(inputs, 16.0 if name == "sorted" else 1.0)
     for keyword in node.keywords:
         if isinstance(keyword.value, ast.Lambda):
             key = keyword.value
-            made = reader.repeated(
-                given, {ast.Name(each.arg): None for each in key.args.args}, partial(reader.of, key.body)
+            keys = reader.repeated(
+                inputs, {ast.Name(argument.arg): None for argument in key.args.args}, partial(reader.of, key.body)
             )
-            reader.add_work(made, 16.0 if name == "sorted" else 1.0)
+            reader.add_work(keys, 16.0 if name == "sorted" else 1.0)
         elif not isinstance(keyword.value, ast.Name) or keyword.value.id in reader.scope:
-            given = total(given, reader.of(keyword.value))
+            inputs = total(inputs, reader.of(keyword.value))
     if name == "sorted":
-        return given if is_container(node.args[0]) else scaled(given, 2.0)
-    return most(*items) if len(items) > 1 else given
+        return inputs if is_container(node.args[0]) else scaled(inputs, 2.0)
+    return most(*items) if len(items) > 1 else inputs
 
 
 def _function(reader: Reader, node: ast.Call, function: Function) -> Form:
-    arguments = [reader.of(each) for each in node.args]
-    named = {each.arg: reader.of(each.value) for each in node.keywords}
+    arguments = [reader.of(argument) for argument in node.args]
+    named = {keyword.arg: reader.of(keyword.value) for keyword in node.keywords}
     if function.expr is None:
         # The result of Python code counts as an input.
         return {(f"{function.name}()",): 1.0}
@@ -479,29 +481,31 @@ def _function(reader: Reader, node: ast.Call, function: Function) -> Form:
         body = ast.parse(f"({function.expr}\n)", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {(): inf}
-    made = reader.of(body)
+    result = reader.of(body)
     reader.scope = outer
-    return made
+    return result
 
 
 def _method(reader: Reader, node: ast.Call, function: ast.Attribute) -> Form:
     owner, name = reader.of(function.value), function.attr
-    arguments = [reader.of(each) for each in node.args] + [reader.of(each.value) for each in node.keywords]
+    arguments = [reader.of(argument) for argument in node.args] + [
+        reader.of(argument.value) for argument in node.keywords
+    ]
     first = node.args[0] if node.args else None
     if name == "get":
         known = isinstance(first, ast.Constant) and type(first.value) is str
         if first is not None:
             reader.add_hash_work(first, arguments[0])
-        found = below(owner, first.value) if known else owner  # type: ignore[union-attr]
-        return most(found, *arguments[1:])
-    given = total(*arguments)
+        field = below(owner, first.value) if known else owner  # type: ignore[union-attr]
+        return most(field, *arguments[1:])
+    inputs = total(*arguments)
     if name in _BACKWARD and any(arguments):
         longest = len(first.value) if isinstance(first, ast.Constant) and isinstance(first.value, (str, bytes)) else 0
-        if not longest and factor_of(given):
+        if not longest and factor_of(inputs):
             reader.add_work({(): inf})
         reader.add_work(owner, max(longest, 1) / 8)
     else:
-        reader.add_work(total(owner, given), 1 / 4)
+        reader.add_work(total(owner, inputs), 1 / 4)
     if is_number(node):
         return ONE
     if name in _SAME:
@@ -509,16 +513,16 @@ def _method(reader: Reader, node: ast.Call, function: ast.Attribute) -> Form:
     if name in _PARTS:
         return total(HEADER, scaled(owner, PIECES))
     if name in _SETS:
-        return total(SET, owner, given)
-    return _text(node, name, owner, given)
+        return total(SET, owner, inputs)
+    return _text(node, name, owner, inputs)
 
 
-def _text(node: ast.Call, name: str, owner: Form, given: Form) -> Form:
+def _text(node: ast.Call, name: str, owner: Form, inputs: Form) -> Form:
     """Return the form of methods whose results may be much larger than their text."""
-    literals = [each.value for each in node.args if isinstance(each, ast.Constant)]
+    literals = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
     known = len(literals) == len(node.args)
     if name == "join" and not any(owner):
-        return total(scaled(given, 1.0 + owner.get((), 0.0)), ONE)
+        return total(scaled(inputs, 1.0 + owner.get((), 0.0)), ONE)
     if name == "replace" and known and len(literals) >= 2:
         old, new = literals[0], literals[1]
         if isinstance(old, (str, bytes)) and isinstance(new, (str, bytes)) and old:
@@ -530,7 +534,7 @@ def _text(node: ast.Call, name: str, owner: Form, given: Form) -> Form:
     if name in ("hex", "as_integer_ratio", "conjugate", "fromhex", "from_bytes"):
         return scaled(owner, 3.0) if name == "hex" else ONE
     if name in ("maketrans", "fromkeys"):
-        return total({(): OBJECT + ENTRY}, owner, scaled(given, ENTRY))
+        return total({(): OBJECT + ENTRY}, owner, scaled(inputs, ENTRY))
     return _MUCH
 
 
@@ -579,7 +583,7 @@ def most(*forms: Form) -> Form:
 
 def scaled(form: Form, factor: float) -> Form:
     """Return a form times a factor."""
-    return {path: each * factor for path, each in form.items()} if factor != 1.0 else form
+    return {path: size * factor for path, size in form.items()} if factor != 1.0 else form
 
 
 def below(form: Form, part: str) -> Form:

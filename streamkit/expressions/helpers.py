@@ -174,12 +174,12 @@ def levels(value: Value) -> int:
     >>> levels([1, 2]), levels([[1], [2, (3,)]])
     (1, 3)
     """
-    found = 0
+    depth = 0
     level: list[Operand] = [value] if value.__class__ in _ORDERED else []
     while level:
-        found += 1
-        level = list({id(part): part for each in level for part in each if part.__class__ in _ORDERED}.values())
-    return max(found, 1)
+        depth += 1
+        level = list({id(part): part for sequence in level for part in sequence if part.__class__ in _ORDERED}.values())
+    return max(depth, 1)
 
 
 def levels_of_keys(keys: list[Value]) -> int:
@@ -189,10 +189,10 @@ def levels_of_keys(keys: list[Value]) -> int:
 
 def sortable_levels(keys: list[Value]) -> int:
     """Return the levels of keys that are sorted. Raises LimitError beyond MAX_LEVELS."""
-    found = levels_of_keys(keys)
-    if found > MAX_LEVELS:
-        raise LimitError(f"sorted() compares lists of {found} levels; at most {MAX_LEVELS} are allowed")
-    return found
+    depth = levels_of_keys(keys)
+    if depth > MAX_LEVELS:
+        raise LimitError(f"sorted() compares lists of {depth} levels; at most {MAX_LEVELS} are allowed")
+    return depth
 
 
 _ORDERED = frozenset((list, tuple))
@@ -200,8 +200,8 @@ _ORDERED = frozenset((list, tuple))
 
 def listed(items: Iterable[Value], what: str) -> list[Operand]:
     """Return the items as a list. Raises LimitError if it is too long."""
-    found = collected(items, what)
-    return found if isinstance(found, list) else list(found)
+    sequence = collected(items, what)
+    return sequence if isinstance(sequence, list) else list(sequence)
 
 
 # -- built-in functions --
@@ -351,11 +351,11 @@ def header(headers: Iterable[tuple[str, bytes | None]], name: str) -> str | None
     >>> header([("a", b"1"), ("a", b"2")], "a")
     '2'
     """
-    found = None
+    latest = None
     for key, value in headers:
         if key == name:
-            found = value
-    return None if found is None else found.decode("utf-8", "replace")
+            latest = value
+    return None if latest is None else latest.decode("utf-8", "replace")
 
 
 def codec(encoding: Operand, errors: Value) -> tuple[str, str]:
@@ -451,15 +451,15 @@ def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
     """
     if len(members) <= MAX_EQUAL_HASHES:
         if budget is not None:
-            for each in members:
-                budget.key(each)
+            for member in members:
+                budget.key(member)
         return members
     kinds = set(map(type, members))
     if kinds <= _SALTED:
         return members
     if budget is not None and tuple in kinds:
-        for each in members:
-            budget.key(each)
+        for member in members:
+            budget.key(member)
     integers: list[Operand] = members
     if kinds == {int} and min(integers) > -_PRIME and max(integers) < _PRIME:
         # Small integers are their own hashes; -1 has that of -2.
@@ -470,14 +470,14 @@ def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
     hashes = Counter(map(hash, members))
     most = max(hashes.values())
     if most > MAX_EQUAL_HASHES:
-        suspects = {found for found, count in hashes.items() if count > MAX_EQUAL_HASHES}
+        suspects = {hash_ for hash_, count in hashes.items() if count > MAX_EQUAL_HASHES}
         different: dict[int, list[Value]] = {}
-        for each in members:
-            found = hash(each)
-            if found in suspects:
-                same = different.setdefault(found, [])
-                if not any(other is each or other == each for other in same):
-                    same.append(each)
+        for member in members:
+            hash_ = hash(member)
+            if hash_ in suspects:
+                same = different.setdefault(hash_, [])
+                if not any(other is member or other == member for other in same):
+                    same.append(member)
                     if len(same) > MAX_EQUAL_HASHES:
                         raise LimitError(
                             f"more than {MAX_EQUAL_HASHES} keys or members with equal hashes, such as {same[0]!r:.40}"

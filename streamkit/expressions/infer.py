@@ -60,9 +60,9 @@ def infer(expression: Expression, names: Mapping[str, Type], problems: list[Prob
     if tree is None:  # a Python callable, whose text is its name
         return ANY
     reader = _TypeReader(source, names, tested)
-    found = reader.of(tree)
+    type_ = reader.of(tree)
     problems.extend(reader.problems)
-    return found
+    return type_
 
 
 @lru_cache(maxsize=20_000)
@@ -74,11 +74,11 @@ def _tree(text: str) -> tuple[ast.expr | None, set[object]]:
 
 def _tested_names(tree: ast.AST) -> set[object]:
     """Return the names that the expression itself tests for, as in `"user" in value`; these fields may be absent."""
-    found: set[object] = set()
+    names: set[object] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and any(isinstance(each, (ast.In, ast.NotIn)) for each in node.ops):
-            found.update(part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
-    return found
+        if isinstance(node, ast.Compare) and any(isinstance(operator, (ast.In, ast.NotIn)) for operator in node.ops):
+            names.update(part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return names
 
 
 class _TypeReader:
@@ -94,8 +94,8 @@ class _TypeReader:
         """Return the type of a part."""
         method = getattr(self, f"on_{type(node).__name__}", None)
         if method is not None:
-            found: Type = method(node)
-            return found
+            type_: Type = method(node)
+            return type_
         for child in ast.iter_child_nodes(node):
             self.of(child)
         return ANY
@@ -108,9 +108,9 @@ class _TypeReader:
 
     def field(self, owner: Type, name: str, place: ast.AST) -> Type:
         """Return the type of a field, and report one that no value has."""
-        found = member(owner, name)
-        if found is not None or name in self.tested_names:
-            return found or ANY
+        type_ = member(owner, name)
+        if type_ is not None or name in self.tested_names:
+            return type_ or ANY
         known = field_names(owner)
         hint = did_you_mean(name, known, f"it has {', '.join(known)}" if known else "")
         self.problems.append(Problem(self.source.place(place), f"{owner.word} has no field {name!r}{hint}"))
@@ -143,7 +143,7 @@ class _TypeReader:
         if not isinstance(node.func, ast.Name):
             return ANY
         name = node.func.id
-        if name == "merge" and arguments and not any(isinstance(each, ast.Starred) for each in node.args):
+        if name == "merge" and arguments and not any(isinstance(argument, ast.Starred) for argument in node.args):
             return _merged(arguments)
         if name == "get" and name not in self.scope:
             return _got(arguments, node.args)
@@ -155,7 +155,7 @@ class _TypeReader:
 
     def on_Lambda(self, node: ast.Lambda) -> Type:
         outer = self.scope
-        self.scope = {**outer, **{each.arg: ANY for each in node.args.args}}
+        self.scope = {**outer, **{argument.arg: ANY for argument in node.args.args}}
         self.of(node.body)
         self.scope = outer
         return ANY
@@ -172,13 +172,13 @@ class _TypeReader:
     def on_Dict(self, node: ast.Dict) -> Type:
         parts: list[Type] = []
         for key, value in zip(node.keys, node.values, strict=True):
-            found = self.of(value)
+            type_ = self.of(value)
             if key is None:
-                parts.append(found)
+                parts.append(type_)
                 continue
             self.of(key)
             is_field = isinstance(key, ast.Constant) and isinstance(key.value, str)
-            parts.append(Record("the object", {key.value: found}) if is_field else ANY)  # type: ignore[attr-defined]
+            parts.append(Record("the object", {key.value: type_}) if is_field else ANY)  # type: ignore[attr-defined]
         return _merged(parts) if parts else ANY
 
     def on_List(self, node: ast.List | ast.Set) -> Type:
@@ -203,30 +203,30 @@ class _TypeReader:
 
     def on_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Type:
         outer = self._enter(node.generators)
-        found = ListOf(self.of(node.elt))
+        type_ = ListOf(self.of(node.elt))
         self.scope = outer
-        return found
+        return type_
 
     on_SetComp = on_GeneratorExp = on_ListComp
 
     def on_DictComp(self, node: ast.DictComp) -> Type:
         outer = self._enter(node.generators)
         self.of(node.key)
-        found = MapOf(self.of(node.value))
+        type_ = MapOf(self.of(node.value))
         self.scope = outer
-        return found
+        return type_
 
     def _enter(self, generators: list[ast.comprehension]) -> dict[str, Type]:
         """Bind the loops' names, and return the scope around them."""
         outer = self.scope
-        for each in generators:
-            one = item(self.of(each.iter))
+        for generator in generators:
+            one = item(self.of(generator.iter))
             self.scope = dict(self.scope)
-            if isinstance(each.target, ast.Name):
-                self.scope[each.target.id] = one
+            if isinstance(generator.target, ast.Name):
+                self.scope[generator.target.id] = one
             else:
-                self.scope.update((part.id, ANY) for part in ast.walk(each.target) if isinstance(part, ast.Name))
-            self.all_of(each.ifs)
+                self.scope.update((part.id, ANY) for part in ast.walk(generator.target) if isinstance(part, ast.Name))
+            self.all_of(generator.ifs)
         return outer
 
 
@@ -245,11 +245,11 @@ def _got(arguments: list[Type], nodes: list[ast.expr]) -> Type:
     path = nodes[1] if len(nodes) > 1 else None
     if not (isinstance(path, ast.Constant) and isinstance(path.value, str)):
         return ANY
-    found = arguments[0]
+    type_ = arguments[0]
     for part in path.value.split("."):
-        inside = item(found) if isinstance(found, ListOf) and part.isdigit() else member(found, part)
-        found = inside or ANY
-    return one_of([found, *arguments[2:]])
+        inside = item(type_) if isinstance(type_, ListOf) and part.isdigit() else member(type_, part)
+        type_ = inside or ANY
+    return one_of([type_, *arguments[2:]])
 
 
 def _merged(parts: list[Type]) -> Type:

@@ -104,9 +104,9 @@ def pieces(pattern: str, text: str) -> Iterator[str]:
         return
     groups = range(1, expression.groups + 1)
     end = 0
-    for found in expression.finditer(text):
-        yield text[end : found.start()]
+    for match in expression.finditer(text):
+        yield text[end : match.start()]
         for group in groups:
-            yield found[group]
-        end = found.end()
+            yield match[group]
+        end = match.end()
     yield text[end:]

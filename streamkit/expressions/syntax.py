@@ -267,4 +267,4 @@ def foreign_operator(text: str) -> tuple[int, str] | None:
 
 def _is_inside_brackets(before: str) -> bool:
     bare = re.sub(_TEXT, "", before)
-    return sum(bare.count(each) for each in "([{") > sum(bare.count(each) for each in ")]}")
+    return sum(bare.count(bracket) for bracket in "([{") > sum(bare.count(bracket) for bracket in ")]}")

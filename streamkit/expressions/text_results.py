@@ -41,11 +41,11 @@ def text_results(expression: Expression) -> list[TextResult]:
     tree = None if expression.called is not None else source.parse([])
     if tree is None:  # Python code may give any text
         return [TextResult(_ANY, source.position)]
-    found = []
+    results = []
     for node in _results(tree):
         literal = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-        found += [TextResult(each, source.place(node), literal) for each in _patterns(node)]
-    return found
+        results += [TextResult(pattern, source.place(node), literal) for pattern in _patterns(node)]
+    return results
 
 
 def _results(node: ast.expr) -> Iterator[ast.expr]:
@@ -61,8 +61,8 @@ def _results(node: ast.expr) -> Iterator[ast.expr]:
         of = [*node.func.value.values, *node.args[1:]] if node.func.attr == "get" and not node.keywords else None
     if of is None:
         yield node
-    for each in of or ():
-        yield from _results(each)
+    for branch in of or ():
+        yield from _results(branch)
 
 
 def _patterns(node: ast.expr) -> list[str]:
@@ -71,10 +71,10 @@ def _patterns(node: ast.expr) -> list[str]:
         return [escape(node.value)] if isinstance(node.value, str) else []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         left, right = (
-            [each for part in _results(side) for each in _patterns(part)] for side in (node.left, node.right)
+            [pattern for part in _results(side) for pattern in _patterns(part)] for side in (node.left, node.right)
         )
         return [one + other for one in left for other in right] if len(left) * len(right) <= _MOST else [_ANY]
     if isinstance(node, ast.JoinedStr):
-        parts = (each.value if isinstance(each, ast.Constant) else None for each in node.values)
+        parts = (part.value if isinstance(part, ast.Constant) else None for part in node.values)
         return ["".join(escape(str(part)) if part is not None else _ANY for part in parts)]
     return [_ANY]

@@ -86,10 +86,10 @@ class TimeFormat:
         match = self.pattern.fullmatch(text)
         if match is None:
             return None
-        found = match.groupdict()
+        fields = match.groupdict()
         try:
-            time = _day(found) + _time_of_day(found)
-            offset = found.get("z")
+            time = _day(fields) + _time_of_day(fields)
+            offset = fields.get("z")
             aware = time.replace(tzinfo=zone if offset is None else _offset(offset))
             return (aware - _EPOCH) // timedelta(milliseconds=1)
         except (ValueError, OverflowError):
@@ -122,7 +122,7 @@ def time_format(format: str) -> TimeFormat:
             directives.append(directive)
             parts.append(_WRITTEN[directive])
         else:
-            known = " ".join(f"%{each}" for each in _PATTERNS)
+            known = " ".join(f"%{letter}" for letter in _PATTERNS)
             raise ValueError(f"the format {format!r} has {'%' + directive!r}; there are: {known} %%")
     return TimeFormat(tuple(parts), tuple(directives), re.compile(pattern))
 
@@ -148,21 +148,21 @@ def _zone(name: str) -> tzinfo | None:
 @lru_cache(maxsize=256)
 def format_with_day(format: str) -> TimeFormat:
     """Return a format that can be read. Raises ValueError for one without a day, or with half of a time of day."""
-    made = time_format(format)
-    found = set(made.directives)
-    if not found & {"Y", "y"} or not ("j" in found or ("d" in found and found & {"m", "b", "B"})):
+    format_ = time_format(format)
+    directives = set(format_.directives)
+    if not directives & {"Y", "y"} or not ("j" in directives or ("d" in directives and directives & {"m", "b", "B"})):
         raise ValueError(f"the format {format!r} has no day: it needs %Y or %y, and %d with %m, %b or %B, or %j")
-    if ("I" in found) != ("p" in found):
+    if ("I" in directives) != ("p" in directives):
         raise ValueError(f"the format {format!r} needs %I and %p together; %H are hours of 24")
-    if len(found) < len(made.directives):
+    if len(directives) < len(format_.directives):
         raise ValueError(f"the format {format!r} has a directive twice")
     for group in _ONE_OF:
-        same = [f"%{each}" for each in group if each in found]
+        same = [f"%{directive}" for directive in group if directive in directives]
         if len(same) > 1:
             raise ValueError(
                 f"the format {format!r} has {' and '.join(same)}, which give the same part of a time: take one"
             )
-    return made
+    return format_
 
 
 def zone_of(name: Operand) -> tzinfo:
@@ -206,42 +206,42 @@ def _need(value: Value, what: str) -> None:
         raise ValueError(f"a {what} is text, not {value!r}")
 
 
-def _day(found: dict[str, str | None]) -> datetime:
-    year = found.get("Y")
+def _day(fields: dict[str, str | None]) -> datetime:
+    year = fields.get("Y")
     if year is None:
-        short = int(found.get("y") or 0)
+        short = int(fields.get("y") or 0)
         number = short + (1900 if short >= 69 else 2000)
     else:
         number = int(year)
-    of_year = found.get("j")
+    of_year = fields.get("j")
     if of_year is not None:
         day = datetime(number, 1, 1) + timedelta(days=int(of_year) - 1)
         if day.year != number:
             raise ValueError
         return day
-    return datetime(number, _month(found), int(found.get("d") or 0))
+    return datetime(number, _month(fields), int(fields.get("d") or 0))
 
 
-def _month(found: dict[str, str | None]) -> int:
-    month = found.get("m")
+def _month(fields: dict[str, str | None]) -> int:
+    month = fields.get("m")
     if month is not None:
         return int(month)
-    name = found.get("b") or found.get("B") or ""
+    name = fields.get("b") or fields.get("B") or ""
     return _SHORT_MONTHS.index(name[:3].capitalize()) + 1
 
 
-def _time_of_day(found: dict[str, str | None]) -> timedelta:
-    hours = int(found.get("H") or 0)
-    half = found.get("p")
-    if half is not None and found.get("I") is not None:
-        of_twelve = int(found["I"] or 0)
+def _time_of_day(fields: dict[str, str | None]) -> timedelta:
+    hours = int(fields.get("H") or 0)
+    half = fields.get("p")
+    if half is not None and fields.get("I") is not None:
+        of_twelve = int(fields["I"] or 0)
         if not 1 <= of_twelve <= 12:
             raise ValueError
         hours = of_twelve % 12 + (12 if half.upper() == "PM" else 0)
-    minutes, seconds = int(found.get("M") or 0), int(found.get("S") or 0)
+    minutes, seconds = int(fields.get("M") or 0), int(fields.get("S") or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
         raise ValueError
-    milliseconds = int((found.get("f") or "").ljust(3, "0")[:3])
+    milliseconds = int((fields.get("f") or "").ljust(3, "0")[:3])
     return timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
 
 
@@ -275,17 +275,17 @@ _PARTS: dict[str, Callable[[datetime], int]] = {
 
 def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
     try:
-        found = _EPOCH + timedelta(milliseconds=need_integer(time, name))
-        return found if zone == "UTC" else found.astimezone(zone_of(zone))
+        moment = _EPOCH + timedelta(milliseconds=need_integer(time, name))
+        return moment if zone == "UTC" else moment.astimezone(zone_of(zone))
     except OverflowError:
         raise ValueError(f"{name}() takes times of the years 1 to 9999") from None
 
 
 def parse_time(text: Value, default: Value = _ABSENT) -> Value:
     """Return the time of an ISO 8601 text. Raises ValueError for other text without a default."""
-    found = durations.iso_time(text) if isinstance(text, str) else None
-    if found is not None:
-        return found
+    time = durations.iso_time(text) if isinstance(text, str) else None
+    if time is not None:
+        return time
     if default is not _ABSENT:
         return default
     raise ValueError(f"parse_time() takes an ISO 8601 time such as 2025-01-31T08:00:00Z, not {str(text)[:40]!r}")
@@ -305,9 +305,9 @@ def strftime(time: Value, format: Value, zone: Value = "UTC") -> str:
 def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _ABSENT) -> Value:
     """Return the time of a text of a format. Raises ValueError for other text without a default."""
     wanted = format_with_day(need_text(format, "strptime"))
-    found = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
-    if found is not None:
-        return found
+    time = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
+    if time is not None:
+        return time
     if default is not _ABSENT:
         return default
     raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")

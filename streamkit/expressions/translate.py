@@ -110,8 +110,8 @@ class Core:
         """Visit a part whose result is kept: an iterator or a view becomes a list."""
         piece = self.visit(node)
         if piece.flags & LAZY:
-            made = Piece(self.helper("_x_list", piece.source), ATOM, "list", piece.flags & ~LAZY, piece.refs)
-            return self.fold(node, made)
+            listed = Piece(self.helper("_x_list", piece.source), ATOM, "list", piece.flags & ~LAZY, piece.refs)
+            return self.fold(node, listed)
         return piece
 
     def visit(self, node: ast.AST) -> Piece:
@@ -408,7 +408,7 @@ class Calls(Core):
             return self.refuse(node, "a lambda takes plain parameters only, without defaults")
         outer, bound = self.scope, set[str]()
         self.scope = dict(outer)
-        names = [self.bind(ast.copy_location(ast.Name(each.arg), each), bound) for each in plain]
+        names = [self.bind(ast.copy_location(ast.Name(argument.arg), argument), bound) for argument in plain]
         self.depth += 1
         body = self.value(node.body)
         self.depth -= 1
@@ -430,14 +430,18 @@ class Calls(Core):
                 self.expect_number(argument.elt if loop else argument)  # type: ignore[attr-defined]
         pieces, sources = self._arguments(node, name)
         least, most = _COUNTS.get(name, (0, len(node.args)))
-        if not least <= len(node.args) <= most and not any(isinstance(each, ast.Starred) for each in node.args):
+        if not least <= len(node.args) <= most and not any(isinstance(argument, ast.Starred) for argument in node.args):
             expected = (
                 f"{least} argument{'s' if least > 1 else ''}" if least == most else f"{least} to {most} arguments"
             )
             return self.refuse(node, f"{name}() takes {expected}, {len(node.args)} given")
         if name in ("header", "re_match", "re_split"):
             wanted = 1 if name == "header" else 2
-            if len(pieces) != wanted or node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
+            if (
+                len(pieces) != wanted
+                or node.keywords
+                or any(isinstance(argument, ast.Starred) for argument in node.args)
+            ):
                 return self.refuse(node, f"{name}() takes {wanted} argument{'s' if wanted > 1 else ''}")
         if name == "header":
             if "headers" not in self.names:
@@ -457,13 +461,13 @@ class Calls(Core):
             flags |= WORK
         if name == "round" and len(pieces) == 1:
             kind = "int"
-        made = Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs)
-        return self._checked(node, made)
+        result = Piece(self.helper(f"_x_{name}", *sources), ATOM, kind, flags, refs)
+        return self._checked(node, result)
 
     def _from_library(self, node: ast.Call, function: LibraryFunction) -> Piece:
         pieces, sources = self._arguments(node, function.name)
         most = len(function.parameters)
-        starred = any(isinstance(each, ast.Starred) for each in node.args)
+        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
         if node.keywords or starred or not most - function.optional <= len(pieces) <= most:
             return self.refuse(node, f"{function.signature} takes {function.takes}, by position")
         for at, check in function.checks.items():
@@ -473,15 +477,15 @@ class Calls(Core):
                 except (ValueError, TypeError) as error:
                     return self.refuse(node.args[at], str(error))
         flags, refs = flags_of(pieces) | WORK | PRODUCES, refs_of(pieces)
-        made = Piece(self.helper(f"_x_{function.name}", *sources), ATOM, function.kind, flags, refs)
-        return self.fold(node, made)
+        result = Piece(self.helper(f"_x_{function.name}", *sources), ATOM, function.kind, flags, refs)
+        return self.fold(node, result)
 
-    def _checked(self, node: ast.Call, made: Piece) -> Piece:
+    def _checked(self, node: ast.Call, result: Piece) -> Piece:
         """Fold a constant call; a constant iterator is evaluated, but not replaced."""
-        if made.flags & LAZY and made.constant:
-            tried = self.fold(node, Piece(made.source, ATOM, None, made.flags & ~LAZY))
-            return made if not tried.flags & IMPURE else tried
-        return self.fold(node, made)
+        if result.flags & LAZY and result.constant:
+            tried = self.fold(node, Piece(result.source, ATOM, None, result.flags & ~LAZY))
+            return result if not tried.flags & IMPURE else tried
+        return self.fold(node, result)
 
     def _check_pattern(self, node: ast.expr, piece: Piece) -> None:
         if not piece.constant:
@@ -519,8 +523,8 @@ class Calls(Core):
             self.uses_budget = True
             ordered.append(BUDGET)
         flags |= function.flags | LOOPS
-        made = Piece(f"{function.name}({', '.join(ordered)})", ATOM, function.kind, flags, refs | set(hidden))
-        return self.fold(node, made)
+        result = Piece(f"{function.name}({', '.join(ordered)})", ATOM, function.kind, flags, refs | set(hidden))
+        return self.fold(node, result)
 
     def _in_order(self, node: ast.Call, params: tuple[str, ...], sources: list[str]) -> list[str] | None:
         """Return the arguments of a function of the file by position, or None after adding a problem."""
@@ -529,18 +533,18 @@ class Calls(Core):
             if isinstance(argument, ast.Starred):
                 self.refuse(argument, "'*' is not allowed in a call of a function of the file")
                 return None
-        given = len(node.args)
+        count = len(node.args)
         named = {
             keyword.arg: source.partition("=")[2]
-            for keyword, source in zip(node.keywords, sources[given:], strict=True)
+            for keyword, source in zip(node.keywords, sources[count:], strict=True)
         }
-        missing = [param for param in params[given:] if param not in named]
-        unknown = [keyword for keyword in named if keyword not in params[given:]]
-        if given > len(params) or missing or unknown:
+        missing = [param for param in params[count:] if param not in named]
+        unknown = [keyword for keyword in named if keyword not in params[count:]]
+        if count > len(params) or missing or unknown:
             shown = ", ".join(params)
-            self.refuse(node, f"{name}({shown}) takes {len(params)} arguments, {given + len(named)} given")
+            self.refuse(node, f"{name}({shown}) takes {len(params)} arguments, {count + len(named)} given")
             return None
-        return [*sources[:given], *[named[param] for param in params[given:]]]
+        return [*sources[:count], *[named[param] for param in params[count:]]]
 
     # -- methods --
 
@@ -557,14 +561,14 @@ class Calls(Core):
         if kind is None and receiver.kind == "str" and name in ("lower", "upper", "strip", "replace", "join", "title"):
             kind = "str"
         if name in GUARDED:
-            made = Piece(self.helper(f"_x_m_{name}", receiver.source, *sources), ATOM, kind, flags | PRODUCES, refs)
-            return self.fold(node, made)
-        made = Piece(self.method_call(receiver, name, sources), ATOM, kind, flags, refs)
+            result = Piece(self.helper(f"_x_m_{name}", receiver.source, *sources), ATOM, kind, flags | PRODUCES, refs)
+            return self.fold(node, result)
+        result = Piece(self.method_call(receiver, name, sources), ATOM, kind, flags, refs)
         if name in VIEWS:
-            made.kind = "view"
-            made.flags |= LAZY
-            return made
-        return self.fold(node, made)
+            result.kind = "view"
+            result.flags |= LAZY
+            return result
+        return self.fold(node, result)
 
     def method_call(self, receiver: Piece, name: str, sources: list[str]) -> str:
         """Return the source of a method call whose result is not larger than its arguments."""
@@ -634,7 +638,7 @@ class Loops(Core):
         finally:
             self.depth -= len(clauses)
             self.scope, self.product = outer_scope, outer_product
-        operations = sum(self.operations(each) for each in (*results, *node.generators[-1].ifs))
+        operations = sum(self.operations(part) for part in (*results, *node.generators[-1].ifs))
         form = opening, closing, kind
         return self.fold(node, self._written(clauses, elements, bound, form, results[0], operations))
 
@@ -743,11 +747,11 @@ class Translator(Calls, Loops):
             inline = None if text is None or inline is None else [*inline, text]
         flags = flags_of(parts) | WORK
         if inline is not None:
-            made = Piece(" ".join(inline) or "''", ATOM, "str", flags, refs_of(parts))
+            result = Piece(" ".join(inline) or "''", ATOM, "str", flags, refs_of(parts))
         else:
             call = self.helper("_x_text", *[part.at(CONDITION) for part in parts])
-            made = Piece(call, ATOM, "str", flags | PRODUCES, refs_of(parts))
-        return self.fold(node, made)
+            result = Piece(call, ATOM, "str", flags | PRODUCES, refs_of(parts))
+        return self.fold(node, result)
 
     def _placeholder(self, part: ast.FormattedValue) -> tuple[Piece, str | None]:
         piece = self.value(part.value)
@@ -781,8 +785,8 @@ class Translator(Calls, Loops):
                 left, right = self._hashed(left), self._hashed(right)
             source = f"{left.at(precedence)} {sign} {right.at(precedence + 1)}"
             flags |= 0 if kind in NUMBERS else WORK
-            made = Piece(source, precedence, kind, flags, refs)
-            return self.fold(node, self.combined(node, made, left, right))
+            result = Piece(source, precedence, kind, flags, refs)
+            return self.fold(node, self.combined(node, result, left, right))
         helper = _HELPED.get(type(node.op))
         if helper is None:
             return self.refuse(node, "operator '@' is not allowed")
@@ -791,8 +795,8 @@ class Translator(Calls, Loops):
             source = f"{left.at(MULTIPLY)} {sign} {right.at(UNARY)}"
             return self.fold(node, Piece(source, MULTIPLY, kind, flags, refs))
         if helper == "_x_mul" and id(node) in self.numeric:
-            made = Piece(self.helper("_x_times", left.source, right.source), ATOM, "number", flags, refs)
-            return self.fold(node, made)
+            result = Piece(self.helper("_x_times", left.source, right.source), ATOM, "number", flags, refs)
+            return self.fold(node, result)
         call = self.helper(helper, left.source, right.source)
         if (
             isinstance(node.op, ast.Mod)
@@ -803,14 +807,14 @@ class Translator(Calls, Loops):
             # The remainder of an integer is frequent, and faster without the call.
             sign = f"{left.source} % {right.at(UNARY)}"
             self.helpers.add("_x_Int")
-            made = Piece(
+            result = Piece(
                 f"{sign} if {left.source}.__class__ is _x_Int else {call}", CONDITION, kind, flags | WORK, refs
             )
-            return self.fold(node, made)
-        made = Piece(call, ATOM, kind, flags, refs)
+            return self.fold(node, result)
+        result = Piece(call, ATOM, kind, flags, refs)
         if kind not in NUMBERS:
-            made.flags |= PRODUCES
-        return self.fold(node, made)
+            result.flags |= PRODUCES
+        return self.fold(node, result)
 
     def _hashed(self, operand: Piece) -> Piece:
         """Return the other operand of a view, which accepts any items, as a set with checked hashes."""
@@ -818,9 +822,9 @@ class Translator(Calls, Loops):
             return operand
         return Piece(self.helper("_x_set", operand.source), ATOM, "set", operand.flags, operand.refs)
 
-    def combined(self, node: ast.BinOp, made: Piece, left: Piece, right: Piece) -> Piece:
+    def combined(self, node: ast.BinOp, result: Piece, left: Piece, right: Piece) -> Piece:
         """Return the piece of an operation that is the same in Python as in the file."""
-        return made
+        return result
 
     def _only_float(self, left: Piece, right: Piece, operator: ast.operator) -> bool:
         # A product with a float is a float or an error; '%' makes text only of text on the left.
@@ -840,12 +844,12 @@ class Translator(Calls, Loops):
             self.expect_number(node.operand)
         operand = self.value(node.operand)
         if isinstance(node.op, ast.Not):
-            made = Piece(f"not {operand.at(NOT)}", NOT, "bool", flags_of([operand]), operand.refs)
+            result = Piece(f"not {operand.at(NOT)}", NOT, "bool", flags_of([operand]), operand.refs)
         else:
             sign = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~"}[type(node.op)]
             kind = operand.kind if operand.kind in ("int", "float") else "number"
-            made = Piece(f"{sign}{operand.at(UNARY)}", UNARY, kind, flags_of([operand]), operand.refs)
-        return self.fold(node, made)
+            result = Piece(f"{sign}{operand.at(UNARY)}", UNARY, kind, flags_of([operand]), operand.refs)
+        return self.fold(node, result)
 
     def on_BoolOp(self, node: ast.BoolOp) -> Piece:
         pieces = [self.value(part) for part in node.values]
@@ -965,8 +969,8 @@ class Translator(Calls, Loops):
             inside, used, kind = index.at(CONDITION), [owner, index], None
             if owner.kind in NUMBERS or (owner.kind in ("str", "list", "bytes", "tuple") and index.kind == "str"):
                 return self.refuse(node, f"a value of type {owner.kind} has no field {inside}")
-        made = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used) | work, refs_of(used))
-        return self.fold(node, made)
+        result = Piece(f"{owner.at(ATOM)}[{inside}]", ATOM, kind, flags_of(used) | work, refs_of(used))
+        return self.fold(node, result)
 
 
 def _is_variable(source: str) -> bool:
@@ -1071,12 +1075,12 @@ class CountedTranslator(Translator):
             return self._placeholder(part)[0]
         return self.visit(part)
 
-    def combined(self, node: ast.BinOp, made: Piece, left: Piece, right: Piece) -> Piece:
+    def combined(self, node: ast.BinOp, result: Piece, left: Piece, right: Piece) -> Piece:
         if isinstance(node.op, ast.FloorDiv):
-            return Piece(self.helper("_x_div", left.source, right.source), ATOM, made.kind, made.flags, made.refs)
-        if made.kind in NUMBERS or isinstance(node.op, (ast.Div, ast.RShift)):
-            return made
-        return self.charged(made)
+            return Piece(self.helper("_x_div", left.source, right.source), ATOM, result.kind, result.flags, result.refs)
+        if result.kind in NUMBERS or isinstance(node.op, (ast.Div, ast.RShift)):
+            return result
+        return self.charged(result)
 
     def comparison(self, node: ast.Compare, pieces: list[Piece]) -> tuple[str, int]:
         if len(pieces) > 2:
@@ -1084,8 +1088,8 @@ class CountedTranslator(Translator):
             return super().comparison(node, pieces)
         operator, (left, right) = node.ops[0], pieces
         if isinstance(operator, (ast.In, ast.NotIn)):
-            found = self.helper("_x_in", left.at(CONDITION), right.at(CONDITION))
-            return (f"not {found}", NOT) if isinstance(operator, ast.NotIn) else (found, ATOM)
+            test = self.helper("_x_in", left.at(CONDITION), right.at(CONDITION))
+            return (f"not {test}", NOT) if isinstance(operator, ast.NotIn) else (test, ATOM)
         short = any(piece.is_literal and len(str(piece.literal)) < _SHORT for piece in pieces)
         if short or isinstance(operator, (ast.Is, ast.IsNot)) or left.kind in NUMBERS or right.kind in NUMBERS:
             return super().comparison(node, pieces)
@@ -1120,13 +1124,13 @@ class CountedTranslator(Translator):
         self._once.update(id(operand) for operator, operand in members if isinstance(operator, (ast.In, ast.NotIn)))
         return super().on_Compare(node)
 
-    def _display(self, node: ast.AST, made: Piece) -> Piece:
+    def _display(self, node: ast.AST, result: Piece) -> Piece:
         once = not self.depth or id(node) in self._once
-        return made if made.constant and once else self.charged(made)
+        return result if result.constant and once else self.charged(result)
 
     def on_Subscript(self, node: ast.Subscript) -> Piece:
-        made = super().on_Subscript(node)
-        return self.charged(made) if isinstance(node.slice, ast.Slice) and not made.constant else made
+        result = super().on_Subscript(node)
+        return self.charged(result) if isinstance(node.slice, ast.Slice) and not result.constant else result
 
     def element(self, piece: Piece) -> Piece:
         return piece if piece.kind in ("float", "bool") or piece.flags & CHARGED else self.charged(piece)
@@ -1321,7 +1325,7 @@ class Library(Mapping[str, Linked]):
         source = Source(function.expr or "", function.expr_position or function.position, function.locate)
         linked = _translated(function, source, self, self._problems)
         linked.problems = tuple(dict.fromkeys(self._problems[before:]))
-        self._problems[before:] = [each for each in linked.problems if each not in self._problems[:before]]
+        self._problems[before:] = [problem for problem in linked.problems if problem not in self._problems[:before]]
         return linked
 
     def _check_params(self, function: Function) -> None:
@@ -1336,7 +1340,7 @@ class Library(Mapping[str, Linked]):
 
 def reference_key(call: CallableRef) -> str:
     """Return a text that identifies a callable with its arguments."""
-    arguments = "".join(f":{each.name}={each.data}" for each in call.arguments)
+    arguments = "".join(f":{argument.name}={argument.data}" for argument in call.arguments)
     return f"{call.folder}:{call.module}:{call.attribute}{arguments}"
 
 

@@ -89,27 +89,27 @@ def one_of(types: Iterable[Type]) -> Type:
     (True, True, 'text or bytes')
     """
     flat: dict[int, Type] = {}
-    for each in types:
-        for choice in each.choices if isinstance(each, OneOf) else (each,):
+    for type_ in types:
+        for choice in type_.choices if isinstance(type_, OneOf) else (type_,):
             flat[id(choice)] = choice
     if id(ANY) in flat:
         return ANY
     flat.pop(id(NOTHING), None)
-    found = tuple(flat.values())
-    return OneOf(found) if len(found) > 1 else found[0] if found else ANY
+    distinct = tuple(flat.values())
+    return OneOf(distinct) if len(distinct) > 1 else distinct[0] if distinct else ANY
 
 
 def field_names(owner: Type) -> list[str]:
     """Return every field that a value of a type may have by name."""
     choices = owner.choices if isinstance(owner, OneOf) else (owner,)
-    return list(dict.fromkeys(name for each in choices if isinstance(each, Record) for name in each.fields))
+    return list(dict.fromkeys(name for choice in choices if isinstance(choice, Record) for name in choice.fields))
 
 
 def member(owner: Type, name: str) -> Type | None:
     """Return the type of a field, or None if no value of the owner's type has it."""
     if isinstance(owner, OneOf):
-        found = [each for each in (member(choice, name) for choice in owner.choices) if each is not None]
-        return one_of(found) if found else None
+        fields = [field for field in (member(choice, name) for choice in owner.choices) if field is not None]
+        return one_of(fields) if fields else None
     if isinstance(owner, Record):
         return owner.fields.get(name, None if owner.closed else ANY)
     if isinstance(owner, MapOf):
