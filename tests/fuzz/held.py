@@ -40,7 +40,7 @@ def _topology(dice: random.Random, kind: str, two: bool) -> dict[str, Any]:
     persistent = kind in ("sliding", "session") or dice.random() < 0.75
     store = {"name": "s", "persistent": persistent}
     windowed = kind in WINDOWS
-    text = dice.random() < 0.5 and kind != "on_close"
+    text = dice.random() < 0.5
     add = (
         "aggregate + value"
         if kind in ("sliding", "session")
@@ -72,7 +72,10 @@ def _topology(dice: random.Random, kind: str, two: bool) -> dict[str, Any]:
     return {
         "streamkit": 1,
         "application": "held",
-        "config": {"statestore.cache.max.bytes": dice.choice(SIZES)},
+        "config": {
+            "statestore.cache.max.bytes": dice.choice(SIZES),
+            **({"dsl.store.format": "HEADERS"} if dice.random() < 0.5 else {}),
+        },
         "topics": {
             "a": {"value": "string"},
             "longer-topic": {"value": "string"},

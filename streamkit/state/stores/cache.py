@@ -34,11 +34,17 @@ _LARGE = 1 << 20
 _MAX_NOTED = 10_000
 """The highest number of keys in `_noted`."""
 
+_INDEX = b"\xff"
+"""The first byte of the keys of index entries: the keys beside them begin with a time, whose first byte is lower."""
+
 CacheEntry: TypeAlias = list[Any]
 """An entry, by VALUE, TIME, …: a list of fixed places, which lists have no type for, that generated code changes in place."""
 
 CachedRow = tuple[bytes, int, Value]
 """(key, timestamp, value) of an entry; the value of a deletion is None."""
+
+_Update = tuple[int, bytes, Value, int, RecordContext, "bytes | None", int, CacheEntry]
+"""A dirty entry in a flush: PUT, its key, VALUE, TIME, CONTEXT, DATA, TOPIC and the entry."""
 
 Apply = Callable[[bytes, Value, int, RecordContext, "bytes | None"], None]
 """(key, value, timestamp, context, encoded value): write one dirty entry through and forward it."""
@@ -123,6 +129,8 @@ class Cache:
         self._stamps = array("q")
         self._noted: dict[bytes, tuple[int, list[bytes]]] = {}
         self._suffix = 0
+        self.indexed = False
+        """Whether `put_index` was called."""
 
     def put(self, key: bytes, value: Value, timestamp: int, context: RecordContext, data: bytes | None) -> None:
         """Set a dirty entry; `data` is the encoded value, or None if value is None. May evict entries, which flushes the cache."""
@@ -165,6 +173,24 @@ class Cache:
             entry[SIZE] += more
             self.size += more
             self.budget.used += more
+        if self.budget.used > self.budget.max_bytes:
+            self._evict()
+
+    def put_index(self, key: bytes) -> None:
+        """Set the dirty entry of Java's index by key for an entry, without value, topic and headers; may evict entries.
+
+        (TimeOrderedCachingWindowStore.put)
+        """
+        self.indexed = True
+        row, stamp = _INDEX + key, self.tick()
+        entry = self.entries.get(row)
+        if entry is None:
+            self._insert(row, [None, 0, None, stamp, stamp, b"", self._base + len(key), 0])
+            self.dirty.append(row)
+        else:
+            if not entry[PUT]:
+                self.dirty.append(row)
+            entry[PUT] = entry[USED] = stamp
         if self.budget.used > self.budget.max_bytes:
             self._evict()
 
@@ -283,7 +309,7 @@ class Cache:
         self.dirty.clear()
         apply, current = self._apply, self._topic
         topic_before, size_before = current.size, self.size
-        for _, key, value, timestamp, context, data, topic, _ in work:
+        for _, key, value, timestamp, context, data, topic, _ in self._by_index(work) if self.indexed else work:
             # Stores below count the sizes of their entries with the topic of the update's record.
             current.size = topic
             apply(key, value, timestamp, context, data)
@@ -294,6 +320,27 @@ class Cache:
                 continue
             if entry[VALUE] is None and entry[DATA] is None and not entry[PUT] and entries.get(key) is entry:
                 self.budget.used -= self._take(key)[SIZE]
+
+    def _by_index(self, work: list[_Update]) -> Iterator[_Update]:
+        """Yield each update once: at its own turn, or at that of its index entry, if that comes first.
+
+        An index entry writes the entry beside it again, even if that is clean, and uses it, unless it has left the cache
+        (TimeOrderedCachingWindowStore.putAndMaybeForward).
+        """
+        done: set[bytes] = set()
+        for update in work:
+            key = update[1]
+            if key[:1] == _INDEX:
+                key = key[1:]
+                entry = None if key in done else self.entries.get(key)
+                if entry is None:
+                    continue
+                entry[USED] = self.tick()
+                update = (0, key, entry[VALUE], entry[TIME], entry[CONTEXT], entry[DATA], entry[TOPIC], entry)
+            elif key in done:
+                continue
+            done.add(key)
+            yield update
 
     def clear(self) -> None:
         """Drop all entries, dirty or not."""

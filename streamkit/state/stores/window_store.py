@@ -16,6 +16,9 @@ from streamkit.state.stores.cache import DATA, TIME, USED, VALUE, CacheBudget, C
 from streamkit.state.stores.changelogged import CachedMapStore, window_key_side
 from streamkit.state.stores.key_rows import KeyedOrder
 
+_AFTER_STARTS = b"\x80"
+"""Follows all starts: entries of the cache's index come after them."""
+
 Row = tuple[bytes, int, Value, int]
 """The fields of a Window."""
 
@@ -59,6 +62,9 @@ class WindowStore(CachedMapStore):
         )
         if self.time_ordered and definition.persistent:
             self._segments.margin = 1
+        # Java has an index by key for all such stores with headers, for others if the windows slide, which have no cache
+        # (RocksDbIndexedTimeOrderedWindowBytesStoreSupplier).
+        self._cached_index = self.time_ordered and self.keeps_headers
         self._latest_cached = -1
         self._cached_order: KeyedOrder | None = None
         if self.cache is not None and not self.time_ordered:
@@ -92,7 +98,10 @@ class WindowStore(CachedMapStore):
             return self._write(key, start, pack_long(start), data, timestamp, context)
         if start > self._latest_cached:
             self._latest_cached = start
-        self._cache_put(self.cache_key(key, start), value, timestamp, context)
+        row = self.cache_key(key, start)
+        self._cache_put(row, value, timestamp, context)
+        if self._cached_index:
+            self.cache.put_index(row)
         return True
 
     def _write(
@@ -253,7 +262,7 @@ class WindowStore(CachedMapStore):
         assert self.cache is not None
         if not self.time_ordered:
             return list(self.cache.entries)
-        end = pack_long(high + 1) if high < MAX_LONG else None
+        end = pack_long(high + 1) if high < MAX_LONG else _AFTER_STARTS
         return list(self.cache.order.keys(pack_long(low), end, include_high=False)) if low <= high else []
 
     def _stored_all(self, low: int, high: int) -> Iterator[tuple[tuple[bytes, int], bytes]]:
