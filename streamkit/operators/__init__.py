@@ -86,8 +86,8 @@ def _made(name: str, entry: object) -> StepDeclaration:
         raise TypeError(f"expected an Operator or a ComposedStep, not {type(step).__name__}")
     if step.name != name:
         raise TypeError(f"the entry point is named {name}, but the step {step.name}")
-    kinds = {each.kind for each in get_args(Upstream)}
-    wrong = next((each for each in step.accepts if each not in kinds), None)
+    kinds = {upstream.kind for upstream in get_args(Upstream)}
+    wrong = next((kind for kind in step.accepts if kind not in kinds), None)
     if wrong is not None or not step.accepts:
         raise TypeError(
             f"'accepts' has {wrong!r}{did_you_mean(wrong or '', kinds, f'known are {listed(sorted(kinds))}')}"

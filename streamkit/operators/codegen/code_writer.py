@@ -150,7 +150,7 @@ class CodeWriter(Statements, Protocol):
     def index(self, node: Node) -> Code:
         """Return the index of a node in Program.nodes."""
 
-    def name_of(self, thing: object, prefix: str) -> Code:
+    def name_of(self, target: object, prefix: str) -> Code:
         """Return the name of an object in the code."""
 
     def kernel(self, module: str, name: str) -> Code:
@@ -252,9 +252,9 @@ class Slot:
         return is_not_none(self._variable())
 
     def _variable(self) -> Code:
-        found = self.raw or self.var
-        assert found is not None
-        return found
+        variable = self.raw or self.var
+        assert variable is not None
+        return variable
 
 
 @dataclass

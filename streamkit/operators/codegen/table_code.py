@@ -121,8 +121,8 @@ def lookup_function(gen: CodeWriter, getter: Getter) -> Code:
     if isinstance(getter, StoreGetter):
         store = gen.store(getter.store)
         lookup = {"window": WindowLookup, "session": SessionLookup}.get(gen.stores[getter.store].type)
-        found = attribute(store, "get") if lookup is None else call(gen.name_of(lookup, lookup.__name__), store)
-        return gen.prologue(("get", getter.store), "get", found)
+        get = attribute(store, "get") if lookup is None else call(gen.name_of(lookup, lookup.__name__), store)
+        return gen.prologue(("get", getter.store), "get", get)
     return gen.deferred_function(("lookup", id(getter)), "get", lambda name: _write_lookup(gen, name, getter))
 
 
@@ -146,12 +146,12 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
             _join_lookup(gen, getter)
             return
         if isinstance(getter, SuppressGetter):
-            found, value = symbol("held"), symbol("value")
-            gen.unpack((found, value), method(gen.store(getter.buffer), "prior", KEY))
+            held, value = symbol("held"), symbol("value")
+            gen.unpack((held, value), method(gen.store(getter.buffer), "prior", KEY))
             time = literal(-1)
             if gen.stores[getter.buffer].keeps_headers:
                 time = method(gen.store(getter.buffer), "prior_time", KEY)
-            with gen.when(found):
+            with gen.when(held):
                 gen.returns(unless_none(value, tuple_of(value, time)))
             gen.returns(call(lookup_function(gen, getter.parent), KEY))
             return
@@ -159,9 +159,9 @@ def _write_lookup(gen: CodeWriter, name: Code, getter: Getter) -> None:
             node, row = gen.node(getter.node), _row(gen, getter)
             transformer = emit_transformer(gen, node, getter.call, (), ("transform", id(getter)))
             with gen.with_record(row):
-                found = call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of")))
+                held = call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of")))
                 headers = _kept_headers(gen, getter)
-                gen.returns(method(transformer, "look_up", gen.object_of(row.key), found, *headers))
+                gen.returns(method(transformer, "look_up", gen.object_of(row.key), held, *headers))
             return
         assert isinstance(getter, FilterGetter | MapValuesGetter)
         gen.assign(FOUND, call(lookup_function(gen, getter.parent), KEY, starred(symbol("as_of"))))
@@ -224,8 +224,8 @@ def emit_transformer(
     index = gen.index(node)
     connected = connected_stores(gen, stores)
     context = call(gen.kernel("processor_calls", "TransformContext"), RT, index, connected)
-    made = call(gen.kernel("processor_calls", "Transformer"), gen.name_of(load_callable(target), "user"), context)
-    transformer = gen.instance(key, "p", made)
+    created = call(gen.kernel("processor_calls", "Transformer"), gen.name_of(load_callable(target), "user"), context)
+    transformer = gen.instance(key, "p", created)
     gen.on_lifecycle("init", node, call("initialise", index, attribute(transformer, "init")))
     gen.on_lifecycle("close", node, method(transformer, "close"))
     return transformer
@@ -272,14 +272,14 @@ def emit_process_call(node: Node, gen: CodeWriter, instance: Code, key_serde: Se
         )
 
 
-def emit_joined(node: Node, gen: CodeWriter, found: Code, left: bool, value: Expression, **more: Code) -> None:
-    """Write the join of a stream's record with the result of a lookup, `found`: (value, timestamp) or None.
+def emit_joined(node: Node, gen: CodeWriter, result: Code, left: bool, value: Expression, **more: Code) -> None:
+    """Write the join of a stream's record with the result of a lookup, `result`: (value, timestamp) or None.
 
     `left`: whether a record without a match is forwarded, with None as the right side. `more`: other names in `value`.
     """
     right, joined = gen.var("right"), gen.var("v")
     with gen.guard(node):
-        gen.assign(right, found)
+        gen.assign(right, result)
         with gen.when(is_not_none(right)):
             gen.assign(right, item(right, 0))
     if not left:
@@ -367,8 +367,8 @@ class BatchProcessor(Processor):
         # Not if other nodes write to the same topics or stores: the order of records must not depend on batches.
         size = 0 if gen.mixes_order(node) else self.call.size
         batches = call(gen.kernel(MODULE, "Batches"), literal(size), literal(self.call.form))
-        made = call(gen.kernel(MODULE, self.kernel), target, context, batches, gen.replays(), emit_steps(gen, node))
-        emit_holding_step(gen, node, made)
+        step = call(gen.kernel(MODULE, self.kernel), target, context, batches, gen.replays(), emit_steps(gen, node))
+        emit_holding_step(gen, node, step)
 
 
 def refuse_batch(step: Step, option: str) -> None:
@@ -391,12 +391,12 @@ def emit_steps(gen: CodeWriter, node: Node) -> Code:
     return tuple_of(gen.index(node), gen.forward_function(node, False), symbol("fail"))
 
 
-def emit_holding_step(gen: CodeWriter, node: Node, made: Code, by: Expression | None = None) -> None:
-    """Write the call that passes the current record to a step that holds it back. made: the piece that creates the step.
+def emit_holding_step(gen: CodeWriter, node: Node, created: Code, by: Expression | None = None) -> None:
+    """Write the call that passes the current record to a step that holds it back. created: the code that creates the step.
 
     by: the expression for the function's argument, by default key and value.
     """
-    step = gen.instance(("holding", node.name), "p", made)
+    step = gen.instance(("holding", node.name), "p", created)
     gen.on_lifecycle("init", node, call("initialise", gen.index(node), attribute(step, "init")))
     gen.on_lifecycle("close", node, method(step, "close"))
     with gen.guard(node):

@@ -206,7 +206,7 @@ class Types:
 
 def common_types(types: list[Types]) -> Types:
     """Return the union of several key types, and of their value types."""
-    return Types(one_of(each.key for each in types), one_of(each.value for each in types))
+    return Types(one_of(pair.key for pair in types), one_of(pair.value for pair in types))
 
 
 class TypeInference:
@@ -274,8 +274,8 @@ class TypeInference:
 
 
 def _either(type_: Type, result: Upstream, side: str) -> Type:
-    given = getattr(getattr(result, side, None), "type", ANY)
-    return type_ if given is ANY else one_of([type_, given])
+    upstream_type = getattr(getattr(result, side, None), "type", ANY)
+    return type_ if upstream_type is ANY else one_of([type_, upstream_type])
 
 
 def _is_headers(value: tuple[object, ...]) -> bool:

@@ -50,10 +50,10 @@ def with_type(options: StoreOptions | None, in_memory: bool) -> StoreOptions:
 
     In Java, versions and a segment interval need a store supplier, and no such supplier is in memory.
     """
-    found = options or StoreOptions()
-    if found.persistent is not None or found.versioned is not None or found.segment_interval is not None:
-        return found
-    return dataclasses.replace(found, persistent=not in_memory)
+    chosen = options or StoreOptions()
+    if chosen.persistent is not None or chosen.versioned is not None or chosen.segment_interval is not None:
+        return chosen
+    return dataclasses.replace(chosen, persistent=not in_memory)
 
 
 def materialize_if_named(

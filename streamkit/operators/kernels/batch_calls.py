@@ -53,17 +53,17 @@ class BatchFunction(UserCode):
     def results(self, records: Sequence[HeldRecord]) -> Sequence[Value | Failed]:
         """Return the results of records. All of them are failures if the call fails or the number of results is wrong."""
         try:
-            found = results_of(self._called(records))
-            if len(found) != len(records):
+            results = results_of(self._called(records))
+            if len(results) != len(records):
                 raise StreamkitError(
-                    f"{self.name} returned {len(found)} results for {len(records)} records; expected one for each, in "
+                    f"{self.name} returned {len(results)} results for {len(records)} records; expected one for each, in "
                     "their order"
                 )
         except Exception as error:
             return [Failed(error)] * len(records)
-        if any(isinstance(each, Exception) for each in found):
-            return [Failed(each) if isinstance(each, Exception) else each for each in found]
-        return found
+        if any(isinstance(result, Exception) for result in results):
+            return [Failed(result) if isinstance(result, Exception) else result for result in results]
+        return results
 
     def _called(self, records: Sequence[HeldRecord]) -> Value:
         values = [record.value for record in records]
@@ -87,15 +87,15 @@ class BatchProcess(BatchFunction):
         self._arguments = (context,) if self.takes_more_than(passed) else ()
 
     def _called(self, records: Sequence[HeldRecord]) -> Value:
-        given = [Record(each.key, each.value, each.timestamp, _headers(each.context)) for each in records]
-        more = () if self._columns is None else (self._columns([each.value for each in records]),)
+        passed = [Record(held.key, held.value, held.timestamp, _headers(held.context)) for held in records]
+        more = () if self._columns is None else (self._columns([held.value for held in records]),)
         last = records[-1]
         context = self._context
         assert isinstance(context, BatchContext)
         with context.at(last.context, last.timestamp, None):
             context.calling = True
             try:
-                return self._function(given, *more, *self._arguments)
+                return self._function(passed, *more, *self._arguments)
             finally:
                 context.calling = False
 
@@ -196,32 +196,32 @@ def maker(form: str) -> Callable[[list[Value]], Columns]:
         raise StreamkitError(f"'as: {form}' needs {library}: {install_command('columns')}") from error
 
 
-def results_of(found: Value) -> list[Value]:
+def results_of(answer: Value) -> list[Value]:
     """Return a function's results as a list, one for each record. Raises StreamkitError if they are neither a list nor columns.
 
     >>> results_of({"a": [1, 2], "b": [3, 4]})
     [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
     """
-    if isinstance(found, list):
-        return found
-    if inspect.iscoroutine(found):
-        found.close()
+    if isinstance(answer, list):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
         raise StreamkitError("a function over batches can't be async; `enrich` takes async functions")
     for method in ("to_pylist", "tolist"):
-        convert = getattr(found, method, None)
+        convert = getattr(answer, method, None)
         if callable(convert):
-            made = convert()
-            return made if isinstance(made, list) else [made]
-    if hasattr(found, "columns") and hasattr(found, "to_dict"):  # a DataFrame
-        return list(found.to_dict("records"))
-    if isinstance(found, Mapping):
-        columns = [results_of(column) for column in found.values()]
+            rows = convert()
+            return rows if isinstance(rows, list) else [rows]
+    if hasattr(answer, "columns") and hasattr(answer, "to_dict"):  # a DataFrame
+        return list(answer.to_dict("records"))
+    if isinstance(answer, Mapping):
+        columns = [results_of(column) for column in answer.values()]
         if len({len(column) for column in columns}) > 1:
             raise StreamkitError("the columns that a function over batches returned have different lengths")
-        return [dict(zip(found, row, strict=True)) for row in zip(*columns, strict=True)]
-    if isinstance(found, Iterable) and not isinstance(found, (str, bytes)):
-        return list(found)
-    raise StreamkitError(f"a function over batches returns a list or columns, not {type(found).__name__}")
+        return [dict(zip(answer, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes)):
+        return list(answer)
+    raise StreamkitError(f"a function over batches returns a list or columns, not {type(answer).__name__}")
 
 
 def _fields(values: list[Operand]) -> dict[str, list[Value]] | None:
@@ -236,8 +236,8 @@ def _fields(values: list[Operand]) -> dict[str, list[Value]] | None:
         return None
     if not all(value is None or isinstance(value, dict) for value in values):
         return None
-    found = dict.fromkeys(name for value in values if value is not None for name in value)
-    return {name: [None if value is None else value.get(name) for value in values] for name in found}
+    fields = dict.fromkeys(name for value in values if value is not None for name in value)
+    return {name: [None if value is None else value.get(name) for value in values] for name in fields}
 
 
 def _numpy() -> Callable[[list[Value]], Columns]:
@@ -248,28 +248,28 @@ def _numpy() -> Callable[[list[Value]], Columns]:
             return numpy.array([numpy.nan if value is None else value for value in values])
         return numpy.array(values)
 
-    def made(values: list[Value]) -> Columns:
+    def columns(values: list[Value]) -> Columns:
         fields = _fields(values)
-        return column(values) if fields is None else {name: column(each) for name, each in fields.items()}
+        return column(values) if fields is None else {name: column(field) for name, field in fields.items()}
 
-    return made
+    return columns
 
 
 def _pandas() -> Callable[[list[Value]], Columns]:
     import pandas
 
-    def made(values: list[Value]) -> Columns:
+    def columns(values: list[Value]) -> Columns:
         fields = _fields(values)
         return pandas.Series(values) if fields is None else pandas.DataFrame(fields)
 
-    return made
+    return columns
 
 
 def _arrow() -> Callable[[list[Value]], Columns]:
     import pyarrow
 
-    def made(values: list[Value]) -> Columns:
+    def columns(values: list[Value]) -> Columns:
         fields = _fields(values)
         return pyarrow.array(values) if fields is None else pyarrow.RecordBatch.from_pydict(fields)
 
-    return made
+    return columns

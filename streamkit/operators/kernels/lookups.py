@@ -81,14 +81,14 @@ class LookupCache:
 
     def get(self, key: Hashable) -> tuple[Value] | None:
         """Return a valid result in a tuple."""
-        found = self._rows.get(key)
-        if found is None:
+        row = self._rows.get(key)
+        if row is None:
             return None
-        if self._ttl is not None and time.monotonic() - found[1] >= self._ttl:
+        if self._ttl is not None and time.monotonic() - row[1] >= self._ttl:
             del self._rows[key]
             return None
         self._rows.move_to_end(key)
-        return (found[0],)
+        return (row[0],)
 
     def put(self, key: Hashable, result: Value) -> None:
         """Add a result."""
@@ -184,27 +184,27 @@ class Lookup(UserCode):
         if isinstance(answer, Failed):
             return [answer] * count
         try:
-            found = results_of(answer)
-            if len(found) != count:
-                message = f"{self.name} returned {len(found)} results for {count} arguments; expected one for each, in their order"
+            results = results_of(answer)
+            if len(results) != count:
+                message = f"{self.name} returned {len(results)} results for {count} arguments; expected one for each, in their order"
                 raise StreamkitError(message)
         except Exception as error:
             # This includes exceptions that a generator raises.
             return [Failed(error)] * count
-        return [Failed(each) if isinstance(each, Exception) else each for each in found]
+        return [Failed(result) if isinstance(result, Exception) else result for result in results]
 
     async def _answer(self, argument: Value) -> Value | Failed:
         """Return the result of a call, after retries, or its failure."""
         retries = self._options.retries
         for attempt in range(retries + 1):
-            found = await self._attempt(argument)
-            if not isinstance(found, Failed) or not isinstance(found.error, RetriableError) or attempt == retries:
+            answer = await self._attempt(argument)
+            if not isinstance(answer, Failed) or not isinstance(answer.error, RetriableError) or attempt == retries:
                 break
             self._retries.add(1)
             await asyncio.sleep(backoff_before(attempt, self._options.backoff) / 1000)
-        if isinstance(found, Failed):
+        if isinstance(answer, Failed):
             self._failures.add(1)
-        return found
+        return answer
 
     async def _attempt(self, argument: Value) -> Value | Failed:
         self._calls.add(1)
@@ -230,10 +230,10 @@ class Lookup(UserCode):
 
     async def _called(self, argument: Value) -> Value:
         try:
-            found = await (self._function(argument) if self._is_async else self._in_thread(argument))
-            if isinstance(found, AsyncGenerator) or (isinstance(found, Generator) and not self._options.batch):
+            answer = await (self._function(argument) if self._is_async else self._in_thread(argument))
+            if isinstance(answer, AsyncGenerator) or (isinstance(answer, Generator) and not self._options.batch):
                 raise StreamkitError(f"{self.name} gave a generator; expected the result: `return` in place of `yield`")
-            return found
+            return answer
         except _RESERVED as error:
             raise StreamkitError(f"{self.name} raised {type(error).__name__}: {error}") from error
         except (SystemExit, KeyboardInterrupt) as error:
@@ -298,24 +298,24 @@ class LookupStep(HoldingStep):
     def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
         """Return results. Equal arguments are looked up once; arguments without a key are looked up one by one."""
         keys: list[Hashable] = [cache_key(argument) or place for place, argument in enumerate(arguments)]
-        found: dict[Hashable, Value | Failed] = {}
+        results: dict[Hashable, Value | Failed] = {}
         missing: dict[Hashable, Value] = {}
         for key, argument in zip(keys, arguments, strict=True):
-            if key in found or key in missing:
+            if key in results or key in missing:
                 continue
             known = cache.get(key)
             if known is None:
                 missing[key] = argument
             else:
-                found[key] = known[0]
+                results[key] = known[0]
         self._misses.add(len(missing))
         self._hits.add(len(keys) - len(missing))
         if missing:
-            for key, result in zip(missing, self._lookup.run(list(missing.values())), strict=True):
-                found[key] = result
-                if not isinstance(result, Failed) and type(key) is tuple:
-                    cache.put(key, result)
-        return [found[key] for key in keys]
+            for key, answer in zip(missing, self._lookup.run(list(missing.values())), strict=True):
+                results[key] = answer
+                if not isinstance(answer, Failed) and type(key) is tuple:
+                    cache.put(key, answer)
+        return [results[key] for key in keys]
 
     def deliver(self, record: HeldRecord, result: Value) -> None:
         self._join_forward(record.key, record.value, result, record.timestamp, record.context)
@@ -485,7 +485,7 @@ class EventLoop:
             raise self._dead()
         done = threading.Event()
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        future.add_done_callback(lambda each: done.set())
+        future.add_done_callback(lambda _: done.set())
         waited_for_stop, silent, beat = 0.0, 0.0, self._beat()
         while not done.wait(LOOK_SECONDS):
             if not self._is_running:

@@ -57,14 +57,14 @@ class ProcessorContext:
 
     def store(self, name: str) -> ProcessorStore:
         """Return a store that the step names, or the read-only store of a global table. Raises StreamkitError."""
-        found = self._stores.get(name)
-        if found is None and name in self._read_only:
-            found = self._stores[name] = processor_view(self._rt.store(name), None)
-        if found is None:
+        store = self._stores.get(name)
+        if store is None and name in self._read_only:
+            store = self._stores[name] = processor_view(self._rt.store(name), None)
+        if store is None:
             raise StreamkitError(
                 f"no store {name!r} is connected to this step{_known_names('its stores', name, self._stores)}"
             )
-        return found
+        return store
 
     def forward(self, record: Record, to: str | None = None) -> None:
         """Forward a record to all children, or to the child with the name `to`. Raises StreamkitError for any other object."""
@@ -76,10 +76,10 @@ class ProcessorContext:
         if to is None:
             target = self._forward
         else:
-            found = self._children.get(to)
-            if found is None:
+            child = self._children.get(to)
+            if child is None:
                 raise StreamkitError(f"no child is called {to!r}{_known_names('children', to, self._children)}")
-            target = found
+            target = child
         target(record.key, record.value, record.timestamp, (list(record.headers) or None, *self._record_context[1:]))
 
     def schedule(
@@ -225,7 +225,7 @@ class UserCode:
         """Create the instance of a class and call its `init`, if any. Raises StreamkitError, and errors of the user's code."""
         if self._class is None:
             return
-        if not any(self.method in vars(each) for each in self._class.__mro__ if each is not object):
+        if not any(self.method in vars(base) for base in self._class.__mro__ if base is not object):
             expected = f"{self.method}({', '.join(('self', *self.parameters))})"
             raise StreamkitError(f"class {self._class.__name__} has no method {expected}")
         self._instance = self._target()
@@ -278,16 +278,19 @@ def _class_of(target: Callable[..., object]) -> type | None:
 def _takes_more_than(function: Callable[..., object], count: int) -> bool:
     """Return whether a function takes more than `count` positional arguments."""
     if isinstance(function, partial):
-        given: Mapping[str, object] = function.keywords
+        bound: Mapping[str, object] = function.keywords
         function = function.func
     else:
-        given = {}
+        bound = {}
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return True
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    return len([each for each in found if each.kind not in by_name and each.name not in given]) > count
+    return (
+        len([parameter for parameter in parameters if parameter.kind not in by_name and parameter.name not in bound])
+        > count
+    )
 
 
 def _same_key(key: Key, other: Key) -> bool:
@@ -309,8 +312,8 @@ def _check_record(record: Record) -> None:
 
 
 def _known_names(kind: str, name: str, names: Iterable[str]) -> str:
-    found = sorted(names)
-    return did_you_mean(str(name), found, f"{kind}: {listed(found)}")
+    known = sorted(names)
+    return did_you_mean(str(name), known, f"{kind}: {listed(known)}")
 
 
 def _start_ms(start: int | datetime) -> int:
@@ -365,13 +368,13 @@ class Transformer(UserCode):
         return result
 
     def look_up(
-        self, k: Key, found: tuple[Value, int] | None, headers: Headers | None = None
+        self, k: Key, row: tuple[Value, int] | None, headers: Headers | None = None
     ) -> tuple[Value, int] | None:
         """Return the new (value, timestamp) for the parent's row, even if the row does not exist (KTableTransformValuesGetter).
 
         The row is not the current record: the context has the row's time and the headers that its store keeps, but no topic.
         """
-        v, t = found if found is not None else (None, UNKNOWN)
+        v, t = row if row is not None else (None, UNKNOWN)
         value = self.transform(k, v, t, NOWHERE if headers is None or t == UNKNOWN else (headers, *NOWHERE[1:]))
         return None if value is None else (value, t)
 

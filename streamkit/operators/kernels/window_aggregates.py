@@ -76,11 +76,11 @@ class TimeWindowAggregate(Volatile):
     def update(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, start: int) -> None:
         """Update the record's window that begins at `start` (ms)."""
         work, store = self._work, self._store
-        found = store.fetch(kb, start)
-        if found is None:
+        row = store.fetch(kb, start)
+        if row is None:
             old, time = work.initial(), t
         else:
-            old, time = found
+            old, time = row
             time = max(time, t)
         new = work.add(k, v, old, t, c)
         if work.changes_only and new is old:
@@ -286,17 +286,17 @@ class SlidingWindowAggregate:
     def _fresh(self, t: int) -> Found:
         return (self._work.initial(), t)
 
-    def _open_right(self, found: Found) -> None:
+    def _open_right(self, window: Found) -> None:
         kb, k, _, t, c = self._record
-        self._store.put(kb, t + 1, found[0], found[1], c)
-        self._forward(k, t + 1, found[0], None, found[1], c)
+        self._store.put(kb, t + 1, window[0], window[1], c)
+        self._forward(k, t + 1, window[0], None, window[1], c)
 
-    def _update(self, start: int, found: Found) -> None:
+    def _update(self, start: int, window: Found) -> None:
         kb, k, v, t, c = self._record
         if start + self._work.size < self._close:
             self._dropped(DropReason.LATE)
             return
-        old, time = found
+        old, time = window
         new = self._work.add(k, v, old, t, c)
         time = t if old is None else max(time, t)
         self._store.put(kb, start, new, t if new is None else time, c)

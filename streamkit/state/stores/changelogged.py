@@ -106,16 +106,16 @@ class MapStore(Store):
                 self._offsets = relaid(self._map, StoreOffsets(before), owner.layout)
             return None
         try:
-            found = decode_offsets(data)
+            offsets = decode_offsets(data)
         except ValueError as error:
             return f"is damaged: {error}"
-        if replace(owner, layout=found.owner.layout).other_than(found.owner) is None:
-            found = relaid(self._map, found, owner.layout)
-            if owner.layout == found.owner.layout + WITH_HEADERS:
-                found = found.owned_by(owner)  # the rows of the plain layout have no headers, as in Java
-        problem = owner.other_than(found.owner)
+        if replace(owner, layout=offsets.owner.layout).other_than(offsets.owner) is None:
+            offsets = relaid(self._map, offsets, owner.layout)
+            if owner.layout == offsets.owner.layout + WITH_HEADERS:
+                offsets = offsets.owned_by(owner)  # the rows of the plain layout have no headers, as in Java
+        problem = owner.other_than(offsets.owner)
         if problem is None:
-            self._offsets = found.owned_by(owner)
+            self._offsets = offsets.owned_by(owner)
         return problem
 
     def position(self, partition: int) -> int | None:
@@ -139,10 +139,10 @@ class MapStore(Store):
                 f"store {self.name} is in memory and has no state of its last commit apart: "
                 "set enable.transactional.statestores: true"
             )
-        found = type(self)(self.definition, rows, Unlogged())
+        store = type(self)(self.definition, rows, Unlogged())
         # As in Java, the present stream time decides which rows have expired (AbstractRocksDBSegmentedBytesStore.getActualFrom).
-        found.restore_volatile(self.volatile_values())
-        return found
+        store.restore_volatile(self.volatile_values())
+        return store
 
     def measure(self) -> StoreSize:
         """Return the size of the store. Every thread may call it, also while the store is closed."""

@@ -150,8 +150,8 @@ class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
 
     def _stored(self, key: bytes, first: bytes) -> tuple[list[bytes], list[bytes]]:
         """Read the rows of a key from the map and keep them; for a large key read only those from suffix `first` on."""
-        found = list(self._loaded(key, unpack_long(first)[0]))
-        return self._kept(key, ([suffix for suffix, _ in found], [data for _, data in found]))
+        rows = list(self._loaded(key, unpack_long(first)[0]))
+        return self._kept(key, ([suffix for suffix, _ in rows], [data for _, data in rows]))
 
     def expire(self) -> None:
         """Drop all expired rows, and keys that have no others."""
@@ -191,7 +191,7 @@ class KeyedOrder(KeyOrder):
     def of_key(self, key: bytes, first: bytes, last: bytes) -> list[bytes]:
         """Return a key's rows, suffixes included, from suffix `first` to `last`, both included."""
         suffixes = self.suffixes(key)
-        return [key + each for each in suffixes[bisect_left(suffixes, first) : bisect_right(suffixes, last)]]
+        return [key + suffix for suffix in suffixes[bisect_left(suffixes, first) : bisect_right(suffixes, last)]]
 
     def suffixes(self, key: bytes) -> list[bytes]:
         """Return the suffixes of a key's rows, in order; the list changes with the next row."""
@@ -210,8 +210,8 @@ class KeyedOrder(KeyOrder):
             self._touched.clear()
             for row in data:
                 suffixes.setdefault(row[:-length], []).append(row[-length:])
-            for each in suffixes.values():
-                each.sort()
+            for of_key in suffixes.values():
+                of_key.sort()
             self.active = True
             return
         for row in self._touched:

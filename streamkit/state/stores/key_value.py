@@ -215,8 +215,8 @@ class KeyValueStore(CachedMapStore):
         columns = zip(keys, values, timestamps, headers, strict=True)
         self._headed.put_many(
             [
-                (key, None if value is None else headed_row(time, value, each))
-                for key, value, time, each in columns
+                (key, None if value is None else headed_row(time, value, header))
+                for key, value, time, header in columns
                 if key is not None
             ]
         )
@@ -238,8 +238,8 @@ class KeyValueStore(CachedMapStore):
     def _page(self, query: Query, partition: int) -> list[StoredRow]:
         decode = self.key_serde.decode
         if query.kind == "get":
-            found = self.peek(query.key or b"")
-            return [] if found is None else [StoredRow(query.key or b"", decode(query.key or b""), *found)]
+            row = self.peek(query.key or b"")
+            return [] if row is None else [StoredRow(query.key or b"", decode(query.key or b""), *row)]
         low, high, include_high = query.low, query.high, True
         if query.kind == "prefix":
             low, high, include_high = query.key, prefix_end(query.key or b""), False
@@ -337,10 +337,10 @@ class ExpiringStore(KeyValueStore):
                 rows.take(time, key)
             entry, data = entries.get(key), b""
             if entry is None:
-                found = rows.get(key)
-                if found is None:
+                row = rows.get(key)
+                if row is None:
                     continue
-                data = found
+                data = row
                 due = due_at(unpack_long(data)[0])
             elif entry[VALUE] is None and entry[DATA] is None:
                 continue
@@ -366,9 +366,9 @@ class ExpiringStore(KeyValueStore):
     def _due_in_cache(self, until: int) -> list[tuple[int, bytes]]:
         """Remove the keys of cached rows that may be due from `_waiting`, and return (time, key) as a heap."""
         times = [time for time in self._waiting if time <= until]
-        found = [(time, key) for time in times for key in self._waiting.pop(time)]
-        heapify(found)
-        return found
+        due = [(time, key) for time in times for key in self._waiting.pop(time)]
+        heapify(due)
+        return due
 
     def _note(self, key: bytes, due: int) -> None:
         keys = self._waiting.get(due)
@@ -463,8 +463,8 @@ class SubscriptionStore(MapStore):
     def prefix(self, foreign: bytes) -> list[tuple[bytes, bytes, int]]:
         """Return (primary key, subscription, timestamp) of all subscriptions to a foreign key, by primary key bytes."""
         low = pack_int(len(foreign)) + foreign
-        found = self._map.range(low, prefix_end(low), include_high=False)
-        return [(key[len(low) :], data[8:], unpack_long(data)[0]) for key, data in found]
+        rows = self._map.range(low, prefix_end(low), include_high=False)
+        return [(key[len(low) :], data[8:], unpack_long(data)[0]) for key, data in rows]
 
     def rows(self) -> Iterator[tuple[Key, Value]]:
         """Yield ({"foreign", "primary"} as bytes, subscription bytes) in byte order of keys."""

@@ -126,17 +126,17 @@ class SessionStore(CachedMapStore):
         """
         earliest_end = max(0, earliest_end)
         alive = self._segments.first_alive(earliest_end)
-        found: dict[bytes, bytes | CacheEntry] = {
+        stored_rows: dict[bytes, bytes | CacheEntry] = {
             key + suffix: data
             for suffix, data in zip(*self._segments.of_key(key, pack_long(alive), _LAST), strict=True)
         }
         if self._cached_order is not None:
             entries = self.entries
             cached = self._cached_order.of_key(key, pack_long(earliest_end), _LAST)
-            found.update((row, entries[row]) for row in cached)
+            stored_rows.update((row, entries[row]) for row in cached)
             if use and self.cache is not None:
                 self.cache.use(reversed(cached) if reverse else cached)
-        rows = [session for row, stored in found.items() if (session := self._session(row, stored)) is not None]
+        rows = [session for row, stored in stored_rows.items() if (session := self._session(row, stored)) is not None]
         return self._ordered([row for row in rows if row.start <= latest_start], reverse)
 
     def fetch(self, key: bytes, reverse: bool = False) -> list[Session]:
@@ -162,22 +162,22 @@ class SessionStore(CachedMapStore):
             low = segments.first_alive(low)
             stored = list(segments.between(low, latest_end))
         sessions = [session for row, data in stored if (session := self._session(row, data)) is not None]
-        found = [row for row in sessions if low <= row.end <= latest_end]
+        alive = [row for row in sessions if low <= row.end <= latest_end]
         if self.persistent:
-            return sorted(found, key=lambda row: (row.end, row.start, row.key))
-        return sorted(found, key=lambda row: (row.end, row.key, row.start))
+            return sorted(alive, key=lambda row: (row.end, row.start, row.key))
+        return sorted(alive, key=lambda row: (row.end, row.key, row.start))
 
     def all(self) -> list[Session]:
         """Return all sessions by (key, end, start); a cached one also after it has expired."""
         alive = self._segments.first_alive(0)
-        found: dict[bytes, bytes | CacheEntry] = {
+        stored_rows: dict[bytes, bytes | CacheEntry] = {
             row: data
             for row, data in self._segments.between(alive, MAX_LONG)
             if TWO_LONGS.unpack_from(row, len(row) - 16)[0] >= alive
         }
         if self.cache is not None:
-            found.update(self.cache.entries)
-        rows = [session for row, stored in found.items() if (session := self._session(row, stored)) is not None]
+            stored_rows.update(self.cache.entries)
+        rows = [session for row, stored in stored_rows.items() if (session := self._session(row, stored)) is not None]
         return sorted(rows, key=lambda row: (row.key, row.end, row.start))
 
     def _session(self, row: bytes, stored: bytes | CacheEntry) -> Session | None:

@@ -43,21 +43,21 @@ def _logged(value: BufferValue) -> tuple[BufferValue, Headers]:
         headers.append((_PRIOR, split_headed_value(value.prior)[0]))
     if value.old is not None:
         headers.append((_OLD, split_headed_value(value.old)[0]))
-    prior, old, new = (None if each is None else split_headed_value(each)[1] for each in value[:3])
+    prior, old, new = (None if data is None else split_headed_value(data)[1] for data in value[:3])
     return BufferValue(prior, old, new, value.context), headers
 
 
 def _headed(value: BufferValue, headers: Headers) -> BufferValue:
     """Return a value of a changelog record as the buffer has it; a record without headers for it was written without the format."""
-    given, context = dict(headers), value.context
+    prefixes, context = dict(headers), value.context
 
     def part(data: bytes | None, name: str) -> bytes | None:
         if data is None:
             return None
-        return (given.get(name) or headed_value(b"", context.timestamp, None)) + data
+        return (prefixes.get(name) or headed_value(b"", context.timestamp, None)) + data
 
     old = part(value.old, _OLD)
-    prior = old if value.prior == value.old and _PRIOR not in given else part(value.prior, _PRIOR)
+    prior = old if value.prior == value.old and _PRIOR not in prefixes else part(value.prior, _PRIOR)
     new = None if value.new is None else headed_value(value.new, context.timestamp, context.headers)
     return BufferValue(prior, old, new, context)
 

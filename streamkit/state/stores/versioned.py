@@ -119,12 +119,12 @@ class VersionedStore(MapStore):
 
     def find_deletions(self) -> None:
         """Note the deletions among the rows of a map that was opened, so that their rows are deleted in time."""
-        found = [
+        deletions = [
             (MAX_LONG - unpack_long(row, len(row) - 8)[0], row[:-8])
             for row, data in self._map.range(None, None)
             if not data[0] & 1
         ]
-        self._deletions = deque(sorted(found))
+        self._deletions = deque(sorted(deletions))
 
     def delete(self, key: bytes, timestamp: int) -> tuple[Value, int] | None:
         """Delete from `timestamp` on; return the version that was valid then."""
@@ -174,9 +174,9 @@ class VersionedStore(MapStore):
     def _answers(self, query: Query) -> Iterator[StoredRow]:
         decode, key = self.key_serde.decode, query.key
         if query.kind == "get":
-            found = self.get(key or b"", query.as_of)
-            if found is not None:
-                yield StoredRow(key or b"", decode(key or b""), *found)
+            row = self.get(key or b"", query.as_of)
+            if row is not None:
+                yield StoredRow(key or b"", decode(key or b""), *row)
         elif query.kind == "versions":
             # The newest first, as in MultiVersionedKeyQuery; `reverse` returns the oldest first.
             rows = list(self.versions(key or b"", query.start, query.end))

@@ -60,11 +60,11 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
         if "add" not in inference.step.options:
             return Types(inference.aggregated_key)
         # The aggregate that `add`, `subtract` and `merge` take may be the result of any of them.
-        made = [first]
-        made += [
+        results = [first]
+        results += [
             inference.unchecked_type(name) for name in ("add", "subtract", "merge") if name in inference.step.options
         ]
-        result = inference.encoded_type(one_of(made))
+        result = inference.encoded_type(one_of(results))
         for name in ("add", "subtract"):
             inference.option_type(name, aggregate=result)
         inference.option_type("merge", left=result, right=result)

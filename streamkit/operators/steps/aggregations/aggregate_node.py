@@ -214,10 +214,10 @@ def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: st
         required_serde(group.value_serde, "value", step, "the repartition topic"),
     )
     # Created even if it is not used, because it uses up indices.
-    made = repartition_node(ctx, group.given_name or store, serdes)
+    repartition = repartition_node(ctx, group.given_name or store, serdes)
     if group.repartition is None or group.given_name is None:
-        group.repartition = made
-    return group.repartition, made.source_name
+        group.repartition = repartition
+    return group.repartition, repartition.source_name
 
 
 def aggregate_table(
@@ -226,11 +226,11 @@ def aggregate_table(
     """Build an aggregation of a grouped table (KGroupedTableImpl.doAggregate)."""
     # In Java the store's name contains AGGREGATE for reduce, too.
     store = materialize(step, ctx, group.key_serde, value_serde, "KTABLE-AGGREGATE-")
-    given = step.get("name")
+    given_name = step.get("name")
     names = ctx.graph.names
-    sink = names.named(given, "KSTREAM-SINK-", "-sink")
-    source = names.named(given, "KSTREAM-SOURCE-", "-source")
-    name = names.named(given, prefix)
+    sink = names.named(given_name, "KSTREAM-SINK-", "-sink")
+    source = names.named(given_name, "KSTREAM-SOURCE-", "-source")
+    name = names.named(given_name, prefix)
     if group.repartition is None or group.given_name is None:
         serdes = (
             required_serde(group.key_serde, "key", step, "the repartition topic"),
@@ -276,17 +276,17 @@ def emit_stream_aggregate(processor: StreamAggregate, node: Node, gen: CodeWrite
     if gen.is_cached(processor.store) and _fits(gen.stores[processor.store]) is not None:
         _aggregate_in_cache(processor, node, gen)
         return
-    found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
+    row, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
     record, is_reduce = gen.record, processor.aggregation.kind == "reduce"
     with gen.guard(node):
         key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
-        gen.assign(found, method(gen.store(processor.store), "get", key))
-        with gen.when(is_none(found)):
+        gen.assign(row, method(gen.store(processor.store), "get", key))
+        with gen.when(is_none(row)):
             gen.assign_each((old, time), (initial_value(processor.aggregation, gen), record.time))
             if is_reduce:
                 gen.assign(new, gen.object_of(record.value))
         with gen.otherwise():
-            gen.unpack((old, time), found)
+            gen.unpack((old, time), row)
             with gen.when(compare(record.time, ">", time)):
                 gen.assign(time, record.time)
             if is_reduce:
@@ -328,17 +328,17 @@ def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> 
     """Write code that counts in place in the cache's entries."""
     store, record = gen.store(processor.store), gen.record
     key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
-    entry, found = gen.var("entry"), gen.var("found")
+    entry, row = gen.var("entry"), gen.var("found")
     get, tick, renew = cache_functions(gen, processor.store)
     with unless_counted(gen, processor.store, key):
         gen.assign(entry, call(get, key))
         with gen.when(has_no_value(entry)), gen.guard(node):
-            gen.assign(found, method(store, "get", key))
-            with gen.when(is_none(found)):
+            gen.assign(row, method(store, "get", key))
+            with gen.when(is_none(row)):
                 gen.do(method(store, "put", key, ONE, record.time, record.context))
             with gen.otherwise():
-                later = call("max", item(found, 1), record.time)
-                gen.do(method(store, "put", key, binary(item(found, 0), "+", ONE), later, record.context))
+                later = call("max", item(row, 1), record.time)
+                gen.do(method(store, "put", key, binary(item(row, 0), "+", ONE), later, record.context))
         with gen.otherwise():
             gen.add_to(item(entry, VALUE), ONE)
             mark_updated(gen, entry, renew, key, tick)
@@ -348,7 +348,7 @@ def _count_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> 
 def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter) -> None:
     """Write an aggregation that changes the cache's entry in place, if values have a fixed size."""
     record, definition = gen.record, gen.stores[processor.store]
-    entry, found, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
+    entry, row, old, new, time = (gen.var(name) for name in ("entry", "found", "old", "new", "time"))
     get, tick, renew = cache_functions(gen, processor.store)
     fits = _fits(definition)
     assert fits is not None
@@ -357,8 +357,8 @@ def _aggregate_in_cache(processor: StreamAggregate, node: Node, gen: CodeWriter)
         gen.assign(entry, call(get, key))
         with gen.when(has_no_value(entry)):
             gen.assign(entry, NONE)
-            gen.assign(found, method(gen.store(processor.store), "get", key))
-            gen.unpack((old, time), any_of(found, tuple_of(initial_value(processor.aggregation, gen), record.time)))
+            gen.assign(row, method(gen.store(processor.store), "get", key))
+            gen.unpack((old, time), any_of(row, tuple_of(initial_value(processor.aggregation, gen), record.time)))
         with gen.otherwise():
             gen.assign_each((old, time), (item(entry, VALUE), item(entry, TIME)))
             # Reading makes the entry the most recently used one, even if its value does not change.
@@ -383,13 +383,13 @@ def emit_table_aggregate(processor: TableAggregate, node: Node, gen: CodeWriter)
     """Write an aggregation of a grouped table: subtract the old value, then add the new one (KTableAggregate)."""
     record = gen.record
     assert record.old is not None
-    found, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
+    row, old, new, time = (gen.var(name) for name in ("found", "old", "new", "time"))
     with gen.guard(node):
         key = gen.bytes_of(record.key, gen.stores[processor.store].key_serde)
         after, before = gen.object_of(record.value), gen.object_of(record.old)
-        later = call("max", record.time, item(found, 1))
-        gen.assign(found, method(gen.store(processor.store), "get", key))
-        gen.assign(old, unless_none(found, item(found, 0)))
+        later = call("max", record.time, item(row, 1))
+        gen.assign(row, method(gen.store(processor.store), "get", key))
+        gen.assign(old, unless_none(row, item(row, 0)))
         gen.assign_each((new, time), (old, record.time))
         with gen.when(all_of(is_not_none(before), is_not_none(old))):
             gen.assign(new, subtracted(processor.aggregation, gen, old, before))
@@ -405,7 +405,7 @@ def emit_table_aggregate(processor: TableAggregate, node: Node, gen: CodeWriter)
                 with gen.when(is_none(new)):
                     gen.assign(new, initial_value(processor.aggregation, gen))
                 gen.assign(new, added(processor.aggregation, gen, new, after))
-                with gen.when(is_not_none(found)):
+                with gen.when(is_not_none(row)):
                     gen.assign(time, later)
     _put_and_forward(processor, node, gen, (new, old, time))
 
@@ -434,8 +434,8 @@ def emit_window_aggregate(
         arguments += [NONE, TRUE]
     window_work = call(gen.kernel("window_aggregates", "WindowWork"), *arguments)
     index = (gen.index(node),) if kind == "session" else ()
-    made = call(kernel, RT, gen.store(processor.store), window_work, *index)
-    instance = gen.instance(("window", node.name), "p", made)
+    aggregate = call(kernel, RT, gen.store(processor.store), window_work, *index)
+    instance = gen.instance(("window", node.name), "p", aggregate)
     if cached and not processor.on_close:
         emit_flush_listener(gen, node, processor.store, processor.send_old, "session" if kind == "session" else "time")
     record = gen.record
@@ -649,8 +649,8 @@ def _top_list(aggregation: Aggregation, gen: CodeWriter) -> Code:
     """Return the variable of the functions of `top`."""
     assert aggregation.add is not None
     rank = gen.callable_of(aggregation.add, {"key": "k", "value": "v"})
-    made = call(gen.name_of(TopList, "TopList"), literal(aggregation.limit), rank)
-    return gen.instance(("top", rank.source, aggregation.limit), "top", made)
+    top = call(gen.name_of(TopList, "TopList"), literal(aggregation.limit), rank)
+    return gen.instance(("top", rank.source, aggregation.limit), "top", top)
 
 
 def merge_function(aggregation: Aggregation, gen: CodeWriter) -> Code:
@@ -752,20 +752,20 @@ class TopList:
         self._rank = rank
 
     def add(
-        self, k: Key, ranked: tuple[Operand, Value], found: list[Value], t: int = 0, c: RecordContext = None
+        self, k: Key, ranked: tuple[Operand, Value], values: list[Value], t: int = 0, c: RecordContext = None
     ) -> list[Value]:
         """Return the list with a value that has a given rank; the list itself if the value's rank is too low."""
         rank_of, (rank, value) = self._rank, ranked
-        low, high = 0, len(found)
-        if high >= self._limit and rank_of(k, found[-1]) >= rank:
-            return found
+        low, high = 0, len(values)
+        if high >= self._limit and rank_of(k, values[-1]) >= rank:
+            return values
         while low < high:
             middle = (low + high) // 2
-            if rank_of(k, found[middle]) >= rank:
+            if rank_of(k, values[middle]) >= rank:
                 low = middle + 1
             else:
                 high = middle
-        return [*found[:low], value, *found[low : self._limit - 1]]
+        return [*values[:low], value, *values[low : self._limit - 1]]
 
     def merge(self, k: Key, left: list[Value], right: list[Value]) -> list[Value]:
         """Return the combined list of two sessions; among equal ranks, values of `left` come first."""

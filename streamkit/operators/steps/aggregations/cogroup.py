@@ -60,12 +60,12 @@ def aggregate_cogroup(
     store = materialize(step, ctx, first.key_serde, value_serde, "COGROUPKSTREAM-AGGREGATE-", windows)
     _repartition(step, ctx, group, store.name)
     key_serde = result_key(store.key_serde, windows)
-    given = step.get("name")
+    given_name = step.get("name")
     nodes: list[GraphNode] = []
     works: list[AggregateWork] = []
     for index, (grouped, add) in enumerate(group.inputs.items()):
         aggregation = Aggregation("aggregate", add, step.options["initial"], merge=step.get("merge"))
-        name = ctx.graph.names.named(given, "COGROUPKSTREAM-AGGREGATE-", f"-cogroup-agg-{index}")
+        name = ctx.graph.names.named(given_name, "COGROUPKSTREAM-AGGREGATE-", f"-cogroup-agg-{index}")
         work = AggregateWork(store)
         node = ProcessorGraphNode(
             name,
@@ -78,7 +78,7 @@ def aggregate_cogroup(
         ctx.graph.add(group.parents[grouped], node)
         nodes.append(node)
         works.append(work)
-    merge_name = ctx.graph.names.named(given, "COGROUPKSTREAM-MERGE-", "-cogroup-merge")
+    merge_name = ctx.graph.names.named(given_name, "COGROUPKSTREAM-MERGE-", "-cogroup-merge")
     merge = ProcessorGraphNode(merge_name, TablePassThrough())
     merge.serdes = (key_serde, store.value_serde)
     ctx.graph.add(nodes, merge)
@@ -127,8 +127,8 @@ class CogroupOperator(Operator[GroupedStream]):
 
     def types(self, inference: TypeInference) -> Types:
         inference.option_type("add")
-        for each, other in zip(inference.step.get("inputs", ()), inference.referred_types, strict=True):
-            inference.type_of(each.add, key=other.key, value=other.value)
+        for entry, types in zip(inference.step.get("inputs", ()), inference.referred_types, strict=True):
+            inference.type_of(entry.add, key=types.key, value=types.value)
         return Types(inference.upstream_types.key)
 
     def build(self, step: Step, upstream: GroupedStream, builder: Context) -> CogroupedStream:

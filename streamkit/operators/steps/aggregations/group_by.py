@@ -90,17 +90,17 @@ class GroupByOperator(Operator[Stream | Table]):
             return self._build_table(step, upstream, builder)
         if step.get("value") is not None:
             raise BuildError(step.at("value"), "group_by: `value` is for tables; use `map_values` on a stream")
-        given = step.get("name")
+        given_name = step.get("name")
         key_serde = step.get("key_serde", builder.default_key)
-        stream = select_key(builder, upstream, step.options["key"], key_serde, given)
+        stream = select_key(builder, upstream, step.options["key"], key_serde, given_name)
         value_serde = step.get("value_serde", upstream.value_serde)
-        return GroupedStream(stream.name, stream.node, stream.sources, key_serde, value_serde, True, given)
+        return GroupedStream(stream.name, stream.node, stream.sources, key_serde, value_serde, True, given_name)
 
     def _build_table(self, step: Step, table: Table, ctx: Context) -> GroupedTable:
-        given = step.get("name")
+        given_name = step.get("name")
         key, value = step.options["key"], step.get("value")
         fallback = table.value_serde if value is None else ctx.default_value
-        name = ctx.graph.names.named(given, "KTABLE-SELECT-")
+        name = ctx.graph.names.named(given_name, "KTABLE-SELECT-")
         node: ProcessorGraphNode = ProcessorGraphNode(
             name, lambda: TableGroupBy(key, value, bool(node.versioned_parents))
         )
@@ -109,7 +109,7 @@ class GroupByOperator(Operator[Stream | Table]):
         node.serdes = (key_serde, value_serde)
         ctx.graph.add(table.node, node)
         table.enable_old_values(True)
-        return GroupedTable(name, node, key_serde, value_serde, given)
+        return GroupedTable(name, node, key_serde, value_serde, given_name)
 
 
 class GroupByKeyOperator(Operator[Stream]):

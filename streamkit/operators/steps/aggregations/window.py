@@ -48,15 +48,15 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
     )
 
     def check(self, step: Step) -> Iterable[Problem]:
-        given = [kind for kind in KINDS if step.get(kind) is not None]
-        if len(given) != 1:
-            found = " and ".join(f"`{kind}`" for kind in given) or "none"
+        kinds = [kind for kind in KINDS if step.get(kind) is not None]
+        if len(kinds) != 1:
+            listed = " and ".join(f"`{kind}`" for kind in kinds) or "none"
             yield Problem(
-                step.position, f"window: expected exactly one of tumbling, hopping, sliding, session; found {found}"
+                step.position, f"window: expected exactly one of tumbling, hopping, sliding, session; found {listed}"
             )
             return
         advance = step.get("advance")
-        if given == ["hopping"]:
+        if kinds == ["hopping"]:
             if advance is None:
                 yield Problem(
                     step.position, "window: `hopping` needs `advance`, the interval between the starts of windows"
@@ -64,7 +64,7 @@ class WindowOperator(Operator[GroupedStream | CogroupedStream]):
             elif advance > step.options["hopping"]:
                 yield Problem(step.at("advance"), "window: `advance` can't be longer than the window")
         elif advance is not None:
-            yield Problem(step.at("advance"), f"window: `advance` goes with `hopping`, not with `{given[0]}`")
+            yield Problem(step.at("advance"), f"window: `advance` goes with `hopping`, not with `{kinds[0]}`")
 
     def build(
         self, step: Step, upstream: GroupedStream | CogroupedStream, builder: Context

@@ -48,10 +48,10 @@ class Deduplicate(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         arguments = (symbol("rt"), gen.store(self.ids), literal(self.within))
         known = gen.prologue(("ids", self.ids), "ids", call(gen.name_of(KnownIds, "KnownIds"), *arguments))
-        found, passes = gen.var("id"), gen.var("p")
+        id_, passes = gen.var("id"), gen.var("p")
         with gen.guard(node):
-            gen.assign(found, gen.expr(self.by))
-            gen.assign(passes, method(known, "is_first", found, gen.record.time))
+            gen.assign(id_, gen.expr(self.by))
+            gen.assign(passes, method(known, "is_first", id_, gen.record.time))
         with gen.when(passes):
             gen.forward(node)
 
@@ -128,8 +128,8 @@ class DeduplicateOperator(Operator[Stream]):
             raise BuildError(step.at("within"), "deduplicate: `within` is too long: ids are kept for twice as long")
         name = options.name if options is not None and options.name is not None else builder.graph.names.store(PREFIX)
         serdes = (step.get("id_serde") or builder.serde("json"), builder.serde("long"))
-        made = define_store(name, serdes, with_type(options, builder.store_defaults.in_memory))
-        return dataclasses.replace(made, type="key_value", caching=False, ttl=2 * within)
+        store = define_store(name, serdes, with_type(options, builder.store_defaults.in_memory))
+        return dataclasses.replace(store, type="key_value", caching=False, ttl=2 * within)
 
 
 # The work at run time: the ids that were forwarded.
@@ -150,16 +150,16 @@ class KnownIds:
         self._within = within
         self._encode = store.key_serde.encode
 
-    def is_first(self, found: Value, time: int) -> bool:
+    def is_first(self, id_: Value, time: int) -> bool:
         """Return whether a record passes. Raises SerdeError for an id that its serde can't encode."""
-        if found is None:
+        if id_ is None:
             return True
         if time <= self._rt.stream_time() - self._within:
             self._rt.dropped(DropReason.LATE)
             return False
-        key = self._encode(found)
+        key = self._encode(id_)
         if key is None:
-            raise StreamkitError(f"deduplicate: the id {shown(found, 80)} has no bytes")
+            raise StreamkitError(f"deduplicate: the id {shown(id_, 80)} has no bytes")
         row = self._store.get(key)
         if row is not None and time - row[1] < self._within:
             return False

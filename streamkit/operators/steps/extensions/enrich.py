@@ -63,8 +63,8 @@ class Enrich(Processor):
         user = tuple_of(gen.name_of(load_callable(self.call), "user"), emit_context(gen, node, ()))
         # If other nodes write to the same topics or stores, records are forwarded one by one.
         steps = tuple_of(gen.index(node), self._joined(node, gen), symbol("fail"), literal(gen.mixes_order(node)))
-        made = call(gen.kernel(MODULE, "LookupStep"), RT, user, made_options, gen.replays(), steps)
-        emit_holding_step(gen, node, made, self.by)
+        step = call(gen.kernel(MODULE, "LookupStep"), RT, user, made_options, gen.replays(), steps)
+        emit_holding_step(gen, node, step, self.by)
 
     def _joined(self, node: Node, gen: CodeWriter) -> Code:
         """Return the name of a function that joins a result with its record, and forwards the record."""

@@ -30,13 +30,13 @@ class Sample(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         keep = gen.var("p")
         sampler = gen.name_of(Sampler, "Sampler")
-        made = gen.prologue(
+        sample = gen.prologue(
             ("sample", self.rate, self.seed), "sample", call(sampler, *map(literal, (self.rate, self.seed)))
         )
         with gen.guard(node):
             chosen = gen.object_of(gen.record.key) if self.by is None else gen.expr(self.by)
             place = (item(gen.record.context, at) for at in (1, 2, 3))
-            gen.assign(keep, call(made, chosen, *place))
+            gen.assign(keep, call(sample, chosen, *place))
         with gen.when(keep):
             gen.forward(node)
 
@@ -89,9 +89,9 @@ class Sampler:
 
     def __call__(self, by: Value, topic: str | None, partition: int, offset: int) -> bool:
         """Return whether the record is kept. Raises StreamkitError for a value that has no JSON form."""
-        found = self._start.copy()
-        found.update(repr((topic, partition, offset)).encode() if by is None else _bytes_of(by))
-        return int.from_bytes(found.digest()) < self._bound
+        digest = self._start.copy()
+        digest.update(repr((topic, partition, offset)).encode() if by is None else _bytes_of(by))
+        return int.from_bytes(digest.digest()) < self._bound
 
 
 def _bytes_of(value: Value) -> bytes:
@@ -112,7 +112,7 @@ def _plain(value: Value) -> Value:
     if isinstance(value, WindowedKey):
         return [_plain(value.key), value.start, value.end]
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value

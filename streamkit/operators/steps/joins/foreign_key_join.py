@@ -76,8 +76,8 @@ class SubscriptionSend(Processor):
         extract = gen.callable_of(self.on, {"key": "k", "value": "v"}, "t", "c")
         serdes = serdes_of(gen, (self.join.key_serde, self.join.value_serde, self.join.foreign_key_serde))
         sender = gen.name_of(SubscriptionSender, "SubscriptionSender")
-        made = call(sender, RT, literal(self.join.left), extract, serdes, gen.forward_function(node, False))
-        instance = gen.instance(("send", node.name), "p", made)
+        created = call(sender, RT, literal(self.join.left), extract, serdes, gen.forward_function(node, False))
+        instance = gen.instance(("send", node.name), "p", created)
         drop_null_keys(gen)
         drop_superseded(gen, self.versioned_parent)
         with gen.guard(node):
@@ -100,8 +100,8 @@ class SubscriptionReceive(Processor):
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         receiver = gen.name_of(SubscriptionReceiver, "SubscriptionReceiver")
-        made = call(receiver, RT, gen.store(self.store), gen.forward_function(node, False))
-        instance = gen.instance(("receive", node.name), "p", made)
+        created = call(receiver, RT, gen.store(self.store), gen.forward_function(node, False))
+        instance = gen.instance(("receive", node.name), "p", created)
         with gen.guard(node):
             record = gen.record
             key = gen.bytes_of(record.key, self.join.foreign_key_serde)
@@ -120,8 +120,8 @@ class SubscriptionJoin(Processor):
         encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
         forward = forward_by_bytes(gen, node, self.join.key_serde)
         join = gen.name_of(SubscriptionJoinKernel, "SubscriptionJoin")
-        made = call(join, lookup_function(gen, self.foreign), encode, forward)
-        instance = gen.instance(("subscription", node.name), "p", made)
+        created = call(join, lookup_function(gen, self.foreign), encode, forward)
+        instance = gen.instance(("subscription", node.name), "p", created)
         with gen.guard(node):
             # Key and value are the foreign key's bytes and the subscription, as SubscriptionReceive forwards them.
             record = gen.record
@@ -149,8 +149,8 @@ class ForeignTableJoin(Processor):
         encode = gen.name_of(self.join.foreign_value_serde.encode, "encode")
         forward = forward_by_bytes(gen, node, self.join.key_serde)
         join = gen.name_of(ForeignTableJoinKernel, "ForeignTableJoin")
-        made = call(join, RT, gen.store(self.store), encode, forward)
-        instance = gen.instance(("foreign", node.name), "p", made)
+        created = call(join, RT, gen.store(self.store), encode, forward)
+        instance = gen.instance(("foreign", node.name), "p", created)
         drop_superseded(gen, self.versioned_parent)
         with gen.guard(node):
             record = gen.record
@@ -172,8 +172,8 @@ class ResponseJoin(Processor):
         join = gen.name_of(ResponseJoinKernel, "ResponseJoin")
         primary = lookup_function(gen, self.primary)
         work = tuple_of(joined, gen.forward_function(node, False))
-        made = call(join, RT, literal(self.join.left), primary, serdes, work)
-        instance = gen.instance(("response", node.name), "p", made)
+        created = call(join, RT, literal(self.join.left), primary, serdes, work)
+        instance = gen.instance(("response", node.name), "p", created)
         drop_null_keys(gen)
         emit_process_call(node, gen, instance, self.join.key_serde)
 
@@ -432,14 +432,14 @@ class SubscriptionJoinKernel:
         instruction, digest, primary_key, partition = subscription
         if instruction == DELETE_SILENTLY:
             return
-        found = None if foreign_key is None else self._lookup(foreign_key)
-        if found is not None:
-            t = max(t, found[1])
+        row = None if foreign_key is None else self._lookup(foreign_key)
+        if row is not None:
+            t = max(t, row[1])
         elif instruction == RESPOND_ON_MATCH:
             return
         value = None
-        if found is not None and instruction != DELETE_AND_RESPOND:
-            value = None if found[0] is None else self._encode(found[0])
+        if row is not None and instruction != DELETE_AND_RESPOND:
+            value = None if row[0] is None else self._encode(row[0])
         self._forward(primary_key, (pack_response(digest, value), partition), t, c)
 
 
@@ -486,8 +486,8 @@ class ResponseJoinKernel:
     def process(self, kb: bytes, k: Key, data: bytes, t: int, c: RecordContext) -> None:
         """Forward the joined value or a tombstone; a stale response is dropped."""
         digest, foreign = unpack_response(data)
-        found = self._lookup(kb)
-        current = None if found is None else found[0]
+        row = self._lookup(kb)
+        current = None if row is None else row[0]
         present = None if current is None else hash_of(self._value_serde.encode(current))
         if present != digest:
             self._rt.dropped(DropReason.STALE)

@@ -90,8 +90,8 @@ class StreamStreamJoin(Processor):
         )
         unmatched = NONE if self.shared_store is None else gen.store(self.shared_store)
         join = gen.name_of(StreamJoin, "StreamJoin")
-        made = call(join, RT, gen.store(self.store), unmatched, tracker, work)
-        self._emit_matches(node, gen, gen.instance(("join", node.name), "p", made), unmatched)
+        created = call(join, RT, gen.store(self.store), unmatched, tracker, work)
+        self._emit_matches(node, gen, gen.instance(("join", node.name), "p", created), unmatched)
 
     def _emit_matches(self, node: Node, gen: CodeWriter, join: Code, unmatched: Code) -> None:
         """Write the loop that joins and forwards the other side's records."""
@@ -137,8 +137,8 @@ class SelfJoin(Processor):
             gen.name_of(definition.key_serde.same, "same"),
         )
         join = gen.name_of(SelfJoinKernel, "SelfJoin")
-        made = call(join, RT, gen.store(self.store), literal(definition.retention), work)
-        emit_process_call(node, gen, gen.instance(("join", node.name), "p", made), definition.key_serde)
+        created = call(join, RT, gen.store(self.store), literal(definition.retention), work)
+        emit_process_call(node, gen, gen.instance(("join", node.name), "p", created), definition.key_serde)
 
     def why_nothing(self) -> str:
         return "no record of the other side is within its time"
@@ -155,13 +155,13 @@ class _NodeNames:
     merge: str
 
     @classmethod
-    def of(cls, ctx: Context, given: str | None, kind: str) -> _NodeNames:
+    def of(cls, ctx: Context, given_name: str | None, kind: str) -> _NodeNames:
         """Return the names. Generated names take their indices in the order of KStreamImplJoin.join."""
         names = ctx.graph.names
         left_outer, right_outer = kind != "inner", kind == "outer"
         windowed = (
-            names.named(given, "KSTREAM-WINDOWED-", "-this-windowed"),
-            names.named(given, "KSTREAM-WINDOWED-", "-other-windowed"),
+            names.named(given_name, "KSTREAM-WINDOWED-", "-this-windowed"),
+            names.named(given_name, "KSTREAM-WINDOWED-", "-other-windowed"),
         )
         generated = (
             names.processor("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-"),
@@ -171,8 +171,8 @@ class _NodeNames:
             "-outer-this-join" if right_outer else "-this-join",
             "-outer-other-join" if left_outer else "-other-join",
         )
-        joined = generated if given is None else (given + suffixes[0], given + suffixes[1])
-        return cls(windowed, generated, suffixes, joined, names.named(given, "KSTREAM-MERGE-", "-merge"))
+        joined = generated if given_name is None else (given_name + suffixes[0], given_name + suffixes[1])
+        return cls(windowed, generated, suffixes, joined, names.named(given_name, "KSTREAM-MERGE-", "-merge"))
 
 
 def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: str) -> Stream:
@@ -241,8 +241,8 @@ def _window(step: Step) -> tuple[int, int]:
 
 
 def _repartitioned(step: Step, ctx: Context, stream: Stream, suffix: str) -> Stream:
-    given = step.get("name")
-    return repartition_for_join(step, ctx, stream, None if given is None else given + suffix)
+    given_name = step.get("name")
+    return repartition_for_join(step, ctx, stream, None if given_name is None else given_name + suffix)
 
 
 def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | None) -> Stream:
@@ -253,11 +253,11 @@ def repartition_for_join(step: Step, ctx: Context, stream: Stream, base: str | N
         required_serde(stream.key_serde, "key", step, "the repartition topic"),
         required_serde(stream.value_serde, "value", step, "the repartition topic"),
     )
-    made = repartition_node(ctx, base or stream.name, serdes)
+    repartition = repartition_node(ctx, base or stream.name, serdes)
     if stream.repartition is None or (base is not None and base != stream.name):
-        stream.repartition = made
-        ctx.graph.add(stream.node, made)
-    return Stream(made.source_name, stream.repartition, (made.source_name,), serdes[0], serdes[1])
+        stream.repartition = repartition
+        ctx.graph.add(stream.node, repartition)
+    return Stream(repartition.source_name, stream.repartition, (repartition.source_name,), serdes[0], serdes[1])
 
 
 # The stores of a join of two streams (StreamJoined).

@@ -71,8 +71,8 @@ class StreamTableJoin(Processor):
     def _buffered(self, node: Node, gen: CodeWriter, buffer: str) -> Code:
         decode = gen.name_of(key_serde_of(gen, self.getter).decode, "decode")
         join = self._join_function(node, gen)
-        made = call(gen.name_of(GraceJoin, "GraceJoin"), gen.store(buffer), decode, join)
-        return gen.instance(("grace", node.name), "p", made)
+        created = call(gen.name_of(GraceJoin, "GraceJoin"), gen.store(buffer), decode, join)
+        return gen.instance(("grace", node.name), "p", created)
 
     def _join_function(self, node: Node, gen: CodeWriter) -> Code:
         def write(name: Code) -> None:
@@ -86,10 +86,10 @@ class StreamTableJoin(Processor):
         with gen.guard(node):
             key = gen.bytes_of(record.key, key_serde_of(gen, self.getter))
         as_of = [record.time] if self.getter.versioned else []
-        found = call(lookup_function(gen, self.getter), key, *as_of)
+        row = call(lookup_function(gen, self.getter), key, *as_of)
         if not record.key.never_none:
-            found = unless_none(key, found)
-        emit_joined(node, gen, found, self.left, self.value)
+            row = unless_none(key, row)
+        emit_joined(node, gen, row, self.left, self.value)
 
     def why_nothing(self) -> str:
         return (
@@ -102,11 +102,11 @@ class StreamTableJoin(Processor):
 def join_table(step: Step, ctx: Context, stream: Stream, table: Table, left: bool) -> Stream:
     """Build a join of a stream and a table (KStreamImpl.doStreamTableJoin)."""
     check_key_serdes(step, stream.key_serde, table.key_serde)
-    given = step.get("name")
-    stream = repartition_for_join(step, ctx, stream, given)
+    given_name = step.get("name")
+    stream = repartition_for_join(step, ctx, stream, given_name)
     sources = tuple(dict.fromkeys((*stream.sources, *table.sources)))
     ctx.graph.copartition(sources)
-    name = ctx.graph.names.named(given, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
+    name = ctx.graph.names.named(given_name, "KSTREAM-LEFTJOIN-" if left else "KSTREAM-JOIN-")
     getter = table.getter()
     grace = step.get("grace")
     buffer = None
@@ -163,8 +163,8 @@ class StreamGlobalJoin(Processor):
             gen.assign(mapped, gen.expr(self.on))
             gen.assign(key, gen.encoded(serde, mapped))
         gen.drop_where(any_of(record.value.is_none(), *([] if self.left else [is_none(mapped)])))
-        found = unless_none(key, method(gen.store(self.store), "get", key))
-        emit_joined(node, gen, found, self.left, self.value, mapped_key=mapped)
+        row = unless_none(key, method(gen.store(self.store), "get", key))
+        emit_joined(node, gen, row, self.left, self.value, mapped_key=mapped)
 
     def why_nothing(self) -> str:
         return "the global table has no row with its key"

@@ -44,14 +44,14 @@ class TableTableJoin(Processor):
         assert record.old is not None
         drop_null_keys(gen)
         drop_superseded(gen, self.versioned_parent)
-        found, other, time = gen.var("found"), gen.var("other"), gen.var("time")
+        row, other, time = gen.var("found"), gen.var("other"), gen.var("time")
         new, old = gen.var("new"), gen.var("old")
         with gen.guard(node):
             key = gen.bytes_of(record.key, key_serde_of(gen, self.other))
             after, before = gen.object_of(record.value), gen.object_of(record.old)
-            gen.assign(found, call(lookup_function(gen, self.other), key))
-            match = tuple_of(item(found, 0), call("max", record.time, item(found, 1)))
-            gen.unpack((other, time), either(is_none(found), tuple_of(NONE, record.time), match))
+            gen.assign(row, call(lookup_function(gen, self.other), key))
+            match = tuple_of(item(row, 0), call("max", record.time, item(row, 1)))
+            gen.unpack((other, time), either(is_none(row), tuple_of(NONE, record.time), match))
         gen.only_where(self._joins(other, after, before))
         with gen.guard(node):
             gen.assign(new, self._joined(gen, after, other))
@@ -123,11 +123,11 @@ class _JoinWork(TableWork):
 def join_tables(step: Step, ctx: Context, left: Table, right: Table, kind: str) -> Table:
     """Build an inner, left or outer join of two tables (KTableImpl.doJoin)."""
     check_key_serdes(step, left.key_serde, right.key_serde)
-    given = step.get("name")
+    given_name = step.get("name")
     value_serde = step.get("value_serde", ctx.default_value)
     store = None if step.get("store") is None else materialize(step, ctx, left.key_serde, value_serde, "KTABLE-MERGE-")
     names = ctx.graph.names
-    name = names.named(given, "KTABLE-MERGE-")
+    name = names.named(given_name, "KTABLE-MERGE-")
     sources = tuple(dict.fromkeys((*left.sources, *right.sources)))
     ctx.graph.copartition(sources)
     if kind != "inner":
@@ -137,8 +137,8 @@ def join_tables(step: Step, ctx: Context, left: Table, right: Table, kind: str) 
     value = step.options["value"]
     work = _JoinWork(kind, (left, right), value, store)
     sides = (
-        names.named(given, "KTABLE-JOINTHIS-", "-join-this"),
-        names.named(given, "KTABLE-JOINOTHER-", "-join-other"),
+        names.named(given_name, "KTABLE-JOINTHIS-", "-join-this"),
+        names.named(given_name, "KTABLE-JOINOTHER-", "-join-other"),
     )
     rules = {"inner": ("inner", "inner"), "left": ("left", "right"), "outer": ("outer", "outer")}[kind]
     getters = work.getters

@@ -71,8 +71,8 @@ class Process(Processor):
         forward = gen.forward_function(node, False)
         index = gen.index(node)
         context = call(gen.kernel(*self.context), RT, index, stores, forward, children)
-        made = call(gen.kernel("processor_calls", "CustomProcessor"), target, context, literal(self.fixed_key))
-        processor = gen.instance(("process", node.name), "p", made)
+        created = call(gen.kernel("processor_calls", "CustomProcessor"), target, context, literal(self.fixed_key))
+        processor = gen.instance(("process", node.name), "p", created)
         gen.on_lifecycle("init", node, call("initialise", index, attribute(processor, "init")))
         gen.on_lifecycle("close", node, method(processor, "close"))
         with gen.guard(node):
@@ -246,7 +246,7 @@ def transform_values(step: Step, table: Table, ctx: Context) -> Table:
     store = materialize_if_named(step, ctx, (table.key_serde, value_serde), None)
     name = ctx.graph.names.named(step.get("name"), "KTABLE-TRANSFORMVALUES-")
     connected = tuple(step.get("stores") or ())
-    definitions = [ctx.custom_store(each, step) for each in connected]
+    definitions = [ctx.custom_store(store_name, step) for store_name in connected]
     work = _TransformWork(table, store, step, name)
     node = ProcessorGraphNode(
         name,

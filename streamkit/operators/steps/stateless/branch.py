@@ -41,7 +41,7 @@ class Branch(Processor):
         number, chosen = gen.var("branch"), literal(-1)
         with gen.guard(node):
             # Predicates are written in file order; the parts of the record that they read are decoded before them.
-            tests = [gen.expr(each) for each in self.predicates]
+            tests = [gen.expr(predicate) for predicate in self.predicates]
             for i, test in reversed(list(enumerate(tests))):
                 chosen = either(test, literal(i), chosen)
             gen.assign(number, chosen)

@@ -31,8 +31,8 @@ class FlatMap(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         pairs, key, value = gen.var("pairs"), gen.var("k"), gen.var("v")
         with gen.guard(node):
-            made = listing(tuple_of(key, value), (key, value), gen.expr(self.records))
-            gen.assign(pairs, call(gen.name_of(many, "many"), made))
+            results = listing(tuple_of(key, value), (key, value), gen.expr(self.records))
+            gen.assign(pairs, call(gen.name_of(many, "many"), results))
         with gen.each((key, value), pairs):
             gen.charge_record(node, value)
             gen.forward(node, key=Slot(key), value=Slot(value))

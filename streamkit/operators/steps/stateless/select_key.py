@@ -26,9 +26,9 @@ class SelectKey(Processor):
         gen.forward(node, key=Slot(key))
 
 
-def select_key(builder: Context, upstream: Stream, key: Expression, serde: Serde, given: str | None) -> Stream:
+def select_key(builder: Context, upstream: Stream, key: Expression, serde: Serde, given_name: str | None) -> Stream:
     """Add a node that replaces the key and return the stream below it."""
-    name = builder.graph.names.named(given, "KSTREAM-KEY-SELECT-")
+    name = builder.graph.names.named(given_name, "KSTREAM-KEY-SELECT-")
     return add_stream_node(upstream, builder, name, SelectKey(key), key_serde=serde, repartition_required=True)
 
 

@@ -25,9 +25,9 @@ class SetHeaders(Processor):
         context = gen.var("c")
         with gen.guard(node):
             names = tuple(name for name, _ in self.headers)
-            added = [tuple_of(literal(name), gen.expr(each)) for name, each in self.headers if each is not None]
-            made = call(gen.name_of(with_headers, "headers"), gen.headers(), literal(names), tuple_of(*added))
-            gen.assign(context, gen.with_headers(made))
+            added = [tuple_of(literal(name), gen.expr(value)) for name, value in self.headers if value is not None]
+            replaced = call(gen.name_of(with_headers, "headers"), gen.headers(), literal(names), tuple_of(*added))
+            gen.assign(context, gen.with_headers(replaced))
         gen.forward(node, context=context)
 
 

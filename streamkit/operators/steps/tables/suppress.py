@@ -51,8 +51,8 @@ class Suppress(Processor):
             gen.forward_function(node, True),
             gen.name_of(definition.key_serde.decode, "decode"),
         )
-        made = call(gen.name_of(SuppressKernel, "Suppress"), gen.store(self.store), work)
-        instance = gen.instance(("suppress", node.name), "p", made)
+        created = call(gen.name_of(SuppressKernel, "Suppress"), gen.store(self.store), work)
+        instance = gen.instance(("suppress", node.name), "p", created)
         record = gen.record
         assert record.old is not None
         with gen.guard(node):
@@ -94,7 +94,7 @@ def window_grace(node: GraphNode) -> int:
     Raises ValueError with the chain of nodes if there is no window.
     """
     stack: list[tuple[GraphNode, str]] = [(node, "")]
-    found: list[int] = []
+    graces: list[int] = []
     seen: set[GraphNode] = set()
     while stack:
         current, chain = stack.pop()
@@ -103,13 +103,13 @@ def window_grace(node: GraphNode) -> int:
         seen.add(current)
         grace = getattr(current, "window_grace", None)
         if grace is not None:
-            found.append(grace)
+            graces.append(grace)
             continue
         chain = f"{current.name}->{chain}" if chain else current.name
         if not current.parents:
             raise ValueError(chain)
         stack.extend((parent, chain) for parent in reversed(current.parents))
-    return max(found)
+    return max(graces)
 
 
 class SuppressOperator(Operator[Table]):
@@ -161,12 +161,12 @@ class SuppressOperator(Operator[Table]):
         if upstream.node.output_versioned:
             raise BuildError(step.position, "suppress() is only supported for non-versioned KTables")
         names = builder.graph.names
-        given = step.get("name")
+        given_name = step.get("name")
         # A given name takes no index here (KTableImpl.suppress).
-        name = given if given is not None else names.processor("KTABLE-SUPPRESS-")
+        name = given_name if given_name is not None else names.processor("KTABLE-SUPPRESS-")
         final = step.options["until"] == "window_closes"
         duration = self._grace(step, upstream) if final else step.options["until"]
-        store_name = f"{given}-store" if given is not None else names.store("KTABLE-SUPPRESS-")
+        store_name = f"{given_name}-store" if given_name is not None else names.store("KTABLE-SUPPRESS-")
         logging = step.get("logging") is not False
         store = StoreDef(
             name=store_name,
