@@ -86,9 +86,11 @@ class CallPlace:
         if isinstance(tree.func, ast.Attribute):
             at = _located(source, start, tree.func).end - len(tree.func.attr)
             whole = Place(source, at, at)
-        arguments = {str(number): each for number, each in enumerate(tree.args) if not isinstance(each, ast.Starred)}
-        arguments |= {each.arg: each.value for each in tree.keywords if each.arg is not None}
-        return whole, {name: _located(source, start, each) for name, each in arguments.items()}
+        arguments = {
+            str(number): argument for number, argument in enumerate(tree.args) if not isinstance(argument, ast.Starred)
+        }
+        arguments |= {keyword.arg: keyword.value for keyword in tree.keywords if keyword.arg is not None}
+        return whole, {name: _located(source, start, argument) for name, argument in arguments.items()}
 
 
 def calling_place() -> CallPlace:
@@ -119,19 +121,19 @@ def folder_of(file: str) -> str:
 
 def inner(place: Place, key: str | int) -> Place:
     """Return the place of an entry of a list, a tuple or a mapping that is written at a place."""
-    tree, found = place.tree, None
+    tree, entry = place.tree, None
     if isinstance(tree, ast.List | ast.Tuple) and isinstance(key, int):
-        found = tree.elts[key] if key < len(tree.elts) else None
+        entry = tree.elts[key] if key < len(tree.elts) else None
     elif isinstance(tree, ast.Dict):
         pairs = zip(tree.keys, tree.values, strict=True)
-        found = next((value for each, value in pairs if isinstance(each, ast.Constant) and each.value == key), None)
+        entry = next((value for name, value in pairs if isinstance(name, ast.Constant) and name.value == key), None)
     elif isinstance(tree, ast.Call) and isinstance(key, int):
-        found = tree.args[key] if key < len(tree.args) else None
+        entry = tree.args[key] if key < len(tree.args) else None
     elif isinstance(tree, ast.Call):
-        found = next((each.value for each in tree.keywords if each.arg == key), None)
-    if isinstance(found, ast.Starred):
-        found = None
-    return place.beginning if found is None else _located(place.source, place.piece, found)
+        entry = next((keyword.value for keyword in tree.keywords if keyword.arg == key), None)
+    if isinstance(entry, ast.Starred):
+        entry = None
+    return place.beginning if entry is None else _located(place.source, place.piece, entry)
 
 
 def _located(source: Source, piece: int, tree: ast.expr) -> Place:

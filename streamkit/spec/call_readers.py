@@ -55,7 +55,7 @@ def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usa
         ref = CallRef(module, attribute, reader.folder_of(place), arguments, place.position)
     else:
         ref = passed_ref(reader, place.ref, place.position, arguments)
-    places = {each.name: each.position for each in arguments}
+    places = {argument.name: argument.position for argument in arguments}
     problems = [
         reader.report(places.get(misfit.argument or "") or place.position, f"{what}: {misfit}")
         for misfit in source_misfits(ref, usage)
@@ -71,7 +71,7 @@ def passed_ref(reader: Reader, ref: CallRef, position: Position, arguments: tupl
     attribute = ref.attribute
     if ref.target is not None:
         others = reader.objects.setdefault((ref.module, attribute), [])
-        number = next((place for place, each in enumerate(others) if each is ref.target.value), len(others))
+        number = next((place for place, known in enumerate(others) if known is ref.target.value), len(others))
         if number == len(others):
             others.append(ref.target.value)
         attribute += f"_{number + 1}" if number else ""
@@ -96,7 +96,7 @@ def source_misfits(ref: CallRef, usage: Usage) -> list[Misfit]:
         return [error]
     if signature is None:
         return []
-    return list(misfits(signature, {each.name: each.value for each in ref.arguments}, usage))
+    return list(misfits(signature, {argument.name: argument.value for argument in ref.arguments}, usage))
 
 
 def batch_call(reader: Reader, kind: fields.Expr, node: Node, what: str) -> BatchCall | Bad:

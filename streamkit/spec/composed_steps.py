@@ -77,5 +77,5 @@ def _raised_at(error: BaseException) -> Position:
     ]
     summary = traceback.extract_tb(error.__traceback__)
     files = {frame.f_code.co_filename for frame in frames}
-    found = next((each for each in reversed(summary) if each.filename in files), summary[-1])
-    return Position(found.filename, found.lineno or 1, (found.colno or 0) + 1)
+    innermost = next((line for line in reversed(summary) if line.filename in files), summary[-1])
+    return Position(innermost.filename, innermost.lineno or 1, (innermost.colno or 0) + 1)

@@ -32,38 +32,40 @@ def check_imports(model: TopologyModel) -> None:
 
 def import_problems(model: TopologyModel) -> list[Problem]:
     """Return the problems of the modules, objects and calls of a file, by place; runs the modules' code."""
-    found = [problem for site in model.calls for problem in _problems_of_call(site)]
+    problems = [problem for site in model.calls for problem in _problems_of_call(site)]
     for serde, position, what in model.called_serdes:
         try:
             serde.load()
         except SerdeError as error:
-            found.append(Problem(position, f"{what}: {error}"))
-    return sorted(dict.fromkeys(found), key=lambda each: (each.position.file, each.position.line, each.position.column))
+            problems.append(Problem(position, f"{what}: {error}"))
+    return sorted(
+        dict.fromkeys(problems), key=lambda each: (each.position.file, each.position.line, each.position.column)
+    )
 
 
 def source_problems(model: TopologyModel) -> list[Problem]:
     """Return the problems that the sources of a file's modules show without an import: missing modules, and `async` functions for which no step waits."""
-    found = []
+    problems = []
     for site in model.calls:
         ref, position = site.ref, site.ref.position or Position("", 1, 1)
         if ref.target is not None:
-            found += [each for each in _problems_of_call(site) if _NOT_AWAITED in each.message]
+            problems += [problem for problem in _problems_of_call(site) if _NOT_AWAITED in problem.message]
             continue
         if not module_exists(os.path.abspath(ref.folder or "."), ref.module):
             text = f"there is no module {ref.module!r} beside the file or on the Python path"
-            found.append(Problem(position, f"{site.what}: {text}"))
+            problems.append(Problem(position, f"{site.what}: {text}"))
             continue
         method = _METHODS.get(site.usage.passed or (), "__call__").partition("(")[0]
         coroutine = coroutine_in_source(ref.folder, ref.module, ref.attribute, method)
         if coroutine is not None and site.usage.passed != _AWAITED:
-            found.append(Problem(position, f"{site.what}: {coroutine} {_NOT_AWAITED}"))
-    return list(dict.fromkeys(found))
+            problems.append(Problem(position, f"{site.what}: {coroutine} {_NOT_AWAITED}"))
+    return list(dict.fromkeys(problems))
 
 
 def _problems_of_call(site: CallSite) -> Iterator[Problem]:
     ref, position = site.ref, site.ref.position or Position("", 1, 1)
     try:
-        found = load_object(ref)
+        target = load_object(ref)
     except TopologyError as error:
         for problem in error.problems:
             yield Problem(problem.position, f"{site.what}: {problem.message}")
@@ -71,40 +73,40 @@ def _problems_of_call(site: CallSite) -> Iterator[Problem]:
     except StreamkitError as error:
         yield Problem(position, f"{site.what}: {error}")
         return
-    if not callable(found):
-        kind = type(found).__name__
+    if not callable(target):
+        kind = type(target).__name__
         yield Problem(position, f"{site.what}: {ref} is a value of type {kind} and can't be called")
         return
     method = _METHODS.get(site.usage.passed or ())
-    if inspect.isclass(found) and (method or site.usage.makes):
-        missing = method if method and not _has(found, method.partition("(")[0]) else ", ".join(_abstract(found))
+    if inspect.isclass(target) and (method or site.usage.makes):
+        missing = method if method and not _has(target, method.partition("(")[0]) else ", ".join(_abstract(target))
         if missing:
-            yield Problem(position, f"{site.what}: class {found.__name__} has no method {missing}")
-    called = found, inspect.getattr_static(found, "__call__", None)
-    run = inspect.getattr_static(found, method.partition("(")[0], None) if method and inspect.isclass(found) else None
-    if site.usage.passed != _AWAITED and any(map(_is_async, (found, run))):
+            yield Problem(position, f"{site.what}: class {target.__name__} has no method {missing}")
+    called = target, inspect.getattr_static(target, "__call__", None)
+    run = inspect.getattr_static(target, method.partition("(")[0], None) if method and inspect.isclass(target) else None
+    if site.usage.passed != _AWAITED and any(map(_is_async, (target, run))):
         yield Problem(position, f"{site.what}: {ref} {_NOT_AWAITED}")
     # A generator without `async` may give the results of a list (`batch`).
     if site.usage.passed == ("argument",) and any(map(inspect.isasyncgenfunction, called)):
         text = f"{ref} is an async generator; expected a result: `return` in place of `yield`"
         yield Problem(position, f"{site.what}: {text}")
-    signature = signature_of(found)
+    signature = signature_of(target)
     if signature is None:
         return
-    places = {each.name: each.position for each in ref.arguments}
-    for misfit in misfits(signature, {each.name: each.value for each in ref.arguments}, site.usage):
+    places = {argument.name: argument.position for argument in ref.arguments}
+    for misfit in misfits(signature, {argument.name: argument.value for argument in ref.arguments}, site.usage):
         yield Problem(places.get(misfit.argument or "") or position, f"{site.what}: {misfit}")
 
 
-def _is_async(found: object) -> bool:
-    return inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _has(found: type, method: str) -> bool:
+def _has(class_: type, method: str) -> bool:
     # Not hasattr: each class has a `__call__`, that of its metaclass.
-    return any(method in vars(each) for each in found.__mro__)
+    return any(method in vars(base) for base in class_.__mro__)
 
 
-def _abstract(found: type) -> list[str]:
+def _abstract(class_: type) -> list[str]:
     """Return the abstract methods of a class, which prevent it from being instantiated."""
-    return sorted(getattr(found, "__abstractmethods__", ()))
+    return sorted(getattr(class_, "__abstractmethods__", ()))

@@ -63,10 +63,10 @@ def pages() -> dict[str, str]:
     groups: dict[str, list[StepDeclaration]] = {}
     for operator in _registered():
         groups.setdefault(group_of(operator), []).append(operator)
-    found = {f"{group}.md": render(operators) for group, operators in groups.items()}
+    parts = {f"{group}.md": render(operators) for group, operators in groups.items()}
     ends = ["## Sources and ends", *map(_shown, examples_of_ends())]
-    found["topics.md"] += "\n" + "\n\n".join(ends) + "\n"
-    return {"README.md": _index(groups), "functions.md": _functions(), "macros.md": describe_macros(), **found}
+    parts["topics.md"] += "\n" + "\n\n".join(ends) + "\n"
+    return {"README.md": _index(groups), "functions.md": _functions(), "macros.md": describe_macros(), **parts}
 
 
 def group_of(operator: StepDeclaration) -> str:
@@ -90,7 +90,7 @@ def _index(groups: dict[str, list[StepDeclaration]]) -> str:
 def _functions() -> str:
     parts = []
     for title, entries in SECTIONS.items():
-        rows = [f"| `{each.signature}` | {cell(each.doc)} | {_function_examples(each)} |" for each in entries]
+        rows = [f"| `{entry.signature}` | {cell(entry.doc)} | {_function_examples(entry)} |" for entry in entries]
         parts += [f"## {title}", "\n".join(["| function | result | |", "|---|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
@@ -103,7 +103,7 @@ def describe_function(function: LibraryFunction) -> str:
 
 def describe_macros() -> str:
     """Return the section of macros: the types of parameters, and examples."""
-    rows = [f"| `{name}` | {cell(each.doc)} |" for name, each in TYPES.items()]
+    rows = [f"| `{name}` | {cell(type_.doc)} |" for name, type_ in TYPES.items()]
     table = "\n".join(["| type of a parameter | its arguments |", "|---|---|", *rows])
     return "\n\n".join(["## `macros`", MACROS, table, *map(_shown, examples_of_macros())]) + "\n"
 

@@ -123,7 +123,7 @@ _LISTS = ("streams", "steps")
 
 def read_macros(reader: Reader, node: Node) -> dict[str, Macro]:
     """Return the macros of the file by name; their steps are read where they are used."""
-    found: dict[str, Macro] = {}
+    macros: dict[str, Macro] = {}
     for name, (key, body) in reader.entries(node, "'macros'").items():
         if name in reader.operators:
             reader.report(key, f"{name!r} is a step of the language; give the macro another name")
@@ -131,8 +131,8 @@ def read_macros(reader: Reader, node: Node) -> dict[str, Macro]:
             reader.report(key, f"The name of a macro {name!r} must be a letter, then letters, digits or _")
         else:
             reader.define("macro", name, key)
-            found[name] = _macro(reader, name, key, body)
-    return found
+            macros[name] = _macro(reader, name, key, body)
+    return macros
 
 
 def _macro(reader: Reader, name: str, key: Node, body: Node) -> Macro:
@@ -143,9 +143,9 @@ def _macro(reader: Reader, name: str, key: Node, body: Node) -> Macro:
     )
     parameters: dict[str, Parameter] = {}
     if "params" in options:
-        for each, (place, definition) in reader.entries(options["params"], f"'params' of the {what[4:]}").items():
-            reader.define("parameter", f"{name}.{each}", place)
-            put(parameters, each, _parameter(reader, each, place, definition))
+        for parameter, (place, definition) in reader.entries(options["params"], f"'params' of the {what[4:]}").items():
+            reader.define("parameter", f"{name}.{parameter}", place)
+            put(parameters, parameter, _parameter(reader, parameter, place, definition))
     steps = options.get("steps")
     if steps is not None and steps.kind != "list":
         reader.report_mismatch(steps, f"'steps' of the {what[4:]}", "a list")
@@ -168,7 +168,7 @@ def _parameter(reader: Reader, name: str, key: Node, body: Node) -> Parameter | 
     type_ = reader.choice(options["type"], f"'type' of the {what[4:]}", tuple(TYPES)) if "type" in options else BAD
     text = reader.text(options["description"], f"'description' of the {what[4:]}") if "description" in options else ""
     # `default: null` makes a parameter optional.
-    default = next((value for each, value in body.value if each.value == "default"), None)
+    default = next((value for option, value in body.value if option.value == "default"), None)
     if type_ is BAD:
         return BAD
     if default is not None and not reader.is_null(default):
@@ -228,9 +228,9 @@ def written_out(reader: Reader, steps: Node, key: Node, within: Within, scope: M
     around = (*key.source.macros, key.value)
 
     def source_of(source: Source) -> Source:
-        made = source.inside(within)
-        made.scope, made.macros = scope, around
-        return made
+        copied_source = source.inside(within)
+        copied_source.scope, copied_source.macros = scope, around
+        return copied_source
 
     copies: list[Node] = _Copier(reader, cache(source_of)).copied(steps).value
     return copies
@@ -239,12 +239,12 @@ def written_out(reader: Reader, steps: Node, key: Node, within: Within, scope: M
 def _scope(reader: Reader, macro: Macro, key: Node, body: Node | None) -> dict[str, Argument] | Bad:
     """Return the checked arguments of a use by name, and the defaults of parameters without one."""
     what = f"The macro {macro.name!r}"
-    given = _given(reader, macro, body)
-    if given is BAD:
+    uses = _given(reader, macro, body)
+    if uses is BAD:
         return BAD
     names, is_bad = list(macro.parameters), False
     scope: dict[str, Argument] = {}
-    for name, (place, node) in given.items():
+    for name, (place, node) in uses.items():
         parameter = macro.parameters.get(name)
         if place is not node:
             reader.use("parameter", f"{macro.name}.{name}", place)
@@ -263,7 +263,7 @@ def _scope(reader: Reader, macro: Macro, key: Node, body: Node | None) -> dict[s
             scope[name] = Argument(parameter.default, parameter.type)
         else:
             is_bad = True
-            if not is_misspelt(name, given, names):
+            if not is_misspelt(name, uses, names):
                 reader.report(key, f"{what} needs the parameter {name!r} ({parameter.type})")
     return BAD if is_bad else scope
 
@@ -274,7 +274,9 @@ def _given(reader: Reader, macro: Macro, body: Node | None) -> Mapping[str, tupl
         return {}
     if body.kind == "mapping" and not (is_call(body) and "call" not in macro.parameters):
         return reader.entries(body, "")
-    needed = [each.name for each in macro.parameters.values() if each.default is None] or list(macro.parameters)
+    needed = [parameter.name for parameter in macro.parameters.values() if parameter.default is None] or list(
+        macro.parameters
+    )
     if len(needed) == 1:
         return {needed[0]: (body, body)}
     form = f"; write {macro.name}: {{{', '.join(macro.parameters)}}}" if macro.parameters else ", since it has none"
@@ -295,38 +297,38 @@ class _Copier:
             most = f"more than {MAX_NODES:,} values" if depth <= MAX_DEPTH else f"more than {MAX_DEPTH} levels"
             message = f"The file stands for {most} once its macros are written out"
             raise TopologyError([*reader.problems, Problem(node.position, message)])
-        made = copy(node)
-        reader.copies.append(made)
-        made.source = self.source_of(node.source)
-        argument = _alone(made)
+        copied = copy(node)
+        reader.copies.append(copied)
+        copied.source = self.source_of(node.source)
+        argument = _alone(copied)
         if argument is not None:
-            return self._argument(made, argument, depth)
+            return self._argument(copied, argument, depth)
         if node.kind == "list":
-            made.value = []
+            copied.value = []
             for item in node.value:
-                each = self.copied(item, depth + 1)
-                is_spliced = each.parameter in _LISTS and each.kind == "list" and item.kind == "scalar"
-                if not (each.parameter in _LISTS and reader.is_null(each)):
-                    made.value += each.value if is_spliced else [each]
+                part = self.copied(item, depth + 1)
+                is_spliced = part.parameter in _LISTS and part.kind == "list" and item.kind == "scalar"
+                if not (part.parameter in _LISTS and reader.is_null(part)):
+                    copied.value += part.value if is_spliced else [part]
         elif node.kind == "mapping":
-            made.value = [(self._key(key), self.copied(value, depth + 1)) for key, value in node.value]
-        return made
+            copied.value = [(self._key(key), self.copied(value, depth + 1)) for key, value in node.value]
+        return copied
 
     def _key(self, node: Node) -> Node:
-        made = copy(node)
-        self.reader.copies.append(made)
-        made.source = self.source_of(node.source)
-        if node.kind == "scalar" and has_arguments(made):
-            self.reader.report(made, f"A key takes no parameter, as in {node.value!r}; parameters belong in values")
-        return made
+        copied = copy(node)
+        self.reader.copies.append(copied)
+        copied.source = self.source_of(node.source)
+        if node.kind == "scalar" and has_arguments(copied):
+            self.reader.report(copied, f"A key takes no parameter, as in {node.value!r}; parameters belong in values")
+        return copied
 
     def _argument(self, hole: Node, argument: Argument, depth: int) -> Node:
         """Return the copy of an argument for its place in the macro."""
         within = Within(f"as {hole.value} in", hole.position)
-        made = _Copier(self.reader, lambda source: source.inside(within)).copied(argument.node, depth)
-        if made.parameter in (None, "expression"):  # the text of an outer macro stays a text in an expression
-            made.parameter = argument.type
-        return made
+        copied = _Copier(self.reader, lambda source: source.inside(within)).copied(argument.node, depth)
+        if copied.parameter in (None, "expression"):  # the text of an outer macro stays a text in an expression
+            copied.parameter = argument.type
+        return copied
 
 
 def _alone(node: Node) -> Argument | None:
@@ -397,7 +399,7 @@ def _with_arguments(reader: Reader, node: Node) -> str | Bad:
     tree = _tree(text, node, reader.problems)
     if tree is None:
         return BAD
-    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
     pieces: dict[str, tuple[str, ast.expr]] = {}
     for mark_, name in holes.items():
         if mark_ not in names:
@@ -414,8 +416,8 @@ def _with_arguments(reader: Reader, node: Node) -> str | Bad:
 def _joined(
     reader: Reader, node: Node, text: str, tree: ast.expr, pieces: Mapping[str, tuple[str, ast.expr]]
 ) -> str | Bad:
-    bound = {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
-    bound |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    bound = {part.arg for part in ast.walk(tree) if isinstance(part, ast.arg)}
+    bound |= {part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     for piece, _ in pieces.values():
         taken = sorted(bound & _free(symtable(f"({piece}\n)", "", "eval"))) if bound else []
         if taken:
@@ -435,7 +437,7 @@ def _joined(
 
 def _free(table: SymbolTable) -> set[str]:
     """Return the names that an expression does not bind itself."""
-    own = {each.get_name() for each in table.get_symbols() if each.is_global() or table.get_type() == "module"}
+    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() or table.get_type() == "module"}
     return own.union(*map(_free, table.get_children()))
 
 

@@ -98,8 +98,8 @@ class Recorder:
         self, name: str, parent: RecordedStream | None, positional: tuple[object, ...], options: Mapping[str, object]
     ) -> Call:
         """Record a call of the user's code."""
-        given = {plain_name(each): value for each, value in options.items() if value is not None}
-        call = Call(name, parent, positional, MappingProxyType(given), calling_place())
+        arguments = {plain_name(option): value for option, value in options.items() if value is not None}
+        call = Call(name, parent, positional, MappingProxyType(arguments), calling_place())
         self.calls.append(call)
         return call
 
@@ -116,31 +116,33 @@ class RecordedStream:
         return self._recorder.record(name, self, positional, options)
 
     def __repr__(self) -> str:
-        made = "" if self._call is None else f" of {self._call.name}"
-        return f"<{type(self).__name__}{made}>"
+        origin = "" if self._call is None else f" of {self._call.name}"
+        return f"<{type(self).__name__}{origin}>"
 
 
-def record_branches(stream: RecordedStream, call: Call, made: type[RecordedStream]) -> dict[str, RecordedStream]:
+def record_branches(
+    stream: RecordedStream, call: Call, stream_class: type[RecordedStream]
+) -> dict[str, RecordedStream]:
     """Return the streams of a branch step by name, after the calls that its branches have themselves."""
     when = call.options.get("when", call.positional[0] if call.positional else {})
     named = list(when.items()) if isinstance(when, Mapping) else []
     if isinstance(when, Sequence) and not isinstance(when, str):
-        named = [(str(number), each) for number, each in enumerate(when, 1)]
+        named = [(str(number), branch) for number, branch in enumerate(when, 1)]
     default = call.options.get("default")
     names = [str(name) for name, _ in named] + ["0" if default is True else str(default)] * (default is not None)
-    found: dict[str, RecordedStream] = {name: made(stream._recorder, call, name) for name in names}
+    streams: dict[str, RecordedStream] = {name: stream_class(stream._recorder, call, name) for name in names}
     for name, branch in named:
         if not isinstance(branch, Branch) or branch.then is None:
             continue
         if branch.chained:
             inside = Recorder()
-            branch.then(made(inside, None))
+            branch.then(stream_class(inside, None))
             call.branches[str(name)] = inside.calls
         else:
-            result = branch.then(found[str(name)])
+            result = branch.then(streams[str(name)])
             if isinstance(result, RecordedStream):
-                found[str(name)] = result
-    return found
+                streams[str(name)] = result
+    return streams
 
 
 # -- From values to nodes ------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ class NodeWriter:
         if isinstance(value, os.PathLike):
             return self.scalar(os.fspath(value), place.beginning)
         if isinstance(value, Mapping):
-            entries = {str(name): self.value(each, inner(place, name), kind) for name, each in value.items()}
+            entries = {str(name): self.value(entry, inner(place, name), kind) for name, entry in value.items()}
             return self.mapping(entries, place)
         if isinstance(value, list | tuple):
             return self._list(value, place, kind)
@@ -217,14 +219,17 @@ class NodeWriter:
 
     def _list(self, values: Sequence[object], place: Place, kind: fields.Kind | None) -> Node:
         nodes = []
-        for number, each in enumerate(values):
+        for number, element in enumerate(values):
             at = inner(place, number)
-            if isinstance(kind, fields.CogroupInputs) and isinstance(each, tuple) and len(each) == 2:
+            if isinstance(kind, fields.CogroupInputs) and isinstance(element, tuple) and len(element) == 2:
                 add = fields.Expr(fields.AGGREGATE_NAMES, ADDING)
-                entries = {"from": self.value(each[0], inner(at, 0)), "add": self.value(each[1], inner(at, 1), add)}
+                entries = {
+                    "from": self.value(element[0], inner(at, 0)),
+                    "add": self.value(element[1], inner(at, 1), add),
+                }
                 nodes.append(self.mapping(entries, at))
             else:
-                nodes.append(self.value(each, at, kind))
+                nodes.append(self.value(element, at, kind))
         return Node("list", nodes, place.start, place.start, place.source)
 
     def _branch(self, branch: Branch, place: Place) -> Node:
@@ -277,8 +282,8 @@ class NodeWriter:
 
 def _argument(place: Place, number: int, name: str) -> Place:
     """Return the place of an argument of a call that is written at a place."""
-    found = inner(place, number)
-    return found if found.tree is not None else inner(place, name)
+    argument = inner(place, number)
+    return argument if argument.tree is not None else inner(place, name)
 
 
 def passed_names(
@@ -298,19 +303,19 @@ def passed_names(
     if signature is None:
         return ("value",) if "value" in names else tuple(arguments)
     positional = signature.of_kind(POSITIONAL)
-    required = [each for each in positional if each.required]
-    needed = [each.name for each in signature.of_kind(KEYWORD) if each.required]
+    required = [parameter for parameter in positional if parameter.required]
+    needed = [parameter.name for parameter in signature.of_kind(KEYWORD) if parameter.required]
     if needed:
         return f"{_label(function)} needs the argument {needed[0]!r} by name, which the step does not pass"
-    if required and all(each.name in names for each in required):
-        return tuple(each.name for each in required)
+    if required and all(parameter.name in names for parameter in required):
+        return tuple(parameter.name for parameter in required)
     if len(required) == len(arguments):
         return tuple(arguments)
     if len(required) == 1 and "value" in names:
         return ("value",)
     if not required and (positional or signature.of_kind(ANY_POSITIONAL)):
         return ("value",) if "value" in names and positional else tuple(arguments)
-    takes = listed([each.name for each in required]) or "nothing"
+    takes = listed([parameter.name for parameter in required]) or "nothing"
     forms = [f"{len(arguments)} ({', '.join(arguments)})"] if arguments else ["none"]
     forms = ["one (the value)", *forms] if "value" in names and len(arguments) != 1 else forms
     known = f", or some of {listed(names)} by these names" if names else ""
@@ -322,10 +327,10 @@ def reference_of(function: Callable[..., object]) -> CallRef:
     module: str = getattr(function, "__module__", None) or "__main__"
     name: str = getattr(function, "__qualname__", None) or type(function).__name__
     loaded = sys.modules.get(module)
-    found: object = loaded
+    loaded_object: object = loaded
     for part in name.split("."):
-        found = getattr(found, part, None) if not part.startswith("_") else None
-    if found is function and module != "__main__":
+        loaded_object = getattr(loaded_object, part, None) if not part.startswith("_") else None
+    if loaded_object is function and module != "__main__":
         file = getattr(loaded, "__file__", None) or ""
         levels = module.count(".") + (os.path.basename(file) == "__init__.py")
         folder = folder_of(os.path.abspath(file)) if file else ""
@@ -351,8 +356,8 @@ def _yaml(value: float | None) -> str:
 
 def _stores_of(call: Call, kinds: Mapping[str, fields.Kind]) -> dict[str, object]:
     """Return the stores of a decorated processor, which its step need not name."""
-    given = call.positional[0] if call.positional else call.options.get("call")
-    stores = getattr(given, "stores", None) if isinstance(given, type) and "stores" in kinds else None
+    target = call.positional[0] if call.positional else call.options.get("call")
+    stores = getattr(target, "stores", None) if isinstance(target, type) and "stores" in kinds else None
     return {"stores": list(stores)} if isinstance(stores, tuple) and stores else {}
 
 
@@ -361,8 +366,8 @@ def _stores_of(call: Call, kinds: Mapping[str, fields.Kind]) -> dict[str, object
 
 def positional_field(operator: StepDeclaration) -> fields.Field | None:
     """Return the field of a step that may be given without its name: the main one, or the first that is required."""
-    main = next((each for each in operator.fields if each.name == operator.main), None)
-    return main or next((each for each in operator.fields if each.required), None)
+    main = next((field for field in operator.fields if field.name == operator.main), None)
+    return main or next((field for field in operator.fields if field.required), None)
 
 
 class StepWriter(NodeWriter):
@@ -385,7 +390,7 @@ class StepWriter(NodeWriter):
         return Node("mapping", [(key, body)], whole.start, whole.start, whole.source)
 
     def _options(self, call: Call, operator: StepDeclaration | None) -> dict[str, Node]:
-        kinds = {each.name: each.kind for each in operator.fields} if operator is not None else {}
+        kinds = {field.name: field.kind for field in operator.fields} if operator is not None else {}
         first = positional_field(operator) if operator is not None else None
         entries: dict[str, Node] = {}
         if call.positional and first is not None:
@@ -407,9 +412,9 @@ class StepWriter(NodeWriter):
     def _is_direct_call(call: Call, operator: StepDeclaration) -> bool:
         """Return whether a function is called with what the step passes, as `call` is, and not in an expression."""
         first = positional_field(operator)
-        given = call.positional[0] if call.positional else call.options.get(operator.main or "")
-        is_batched = any(each in call.options for each in ("batch", "with", "as"))
-        return first is not None and isinstance(first.kind, fields.Expr) and callable(given) and is_batched
+        function = call.positional[0] if call.positional else call.options.get(operator.main or "")
+        is_batched = any(option in call.options for option in ("batch", "with", "as"))
+        return first is not None and isinstance(first.kind, fields.Expr) and callable(function) and is_batched
 
     def _put_chained(self, when: Node, name: str, calls: list[Call]) -> None:
         for before, call in zip([None, *calls], calls, strict=False):
@@ -421,8 +426,8 @@ class StepWriter(NodeWriter):
         for number, (key, body) in enumerate(self._named(when)):
             if (key if when.kind == "mapping" else str(number + 1)) == name:
                 body.value += [
-                    (self.scalar(each, Place(body.source, body.start, body.start)), node)
-                    for each, node in self.ends(calls).items()
+                    (self.scalar(end, Place(body.source, body.start, body.start)), node)
+                    for end, node in self.ends(calls).items()
                 ]
 
     @staticmethod
@@ -434,14 +439,14 @@ class StepWriter(NodeWriter):
 
     def ends(self, calls: Sequence[Call]) -> dict[str, Node]:
         """Return `steps`, `to` and `for_each` of calls that follow each other."""
-        steps = [self.step(each) for each in calls if not each.is_end]
-        found: dict[str, Node] = {}
+        steps = [self.step(call) for call in calls if not call.is_end]
+        ends: dict[str, Node] = {}
         if steps:
-            found["steps"] = Node("list", steps, steps[0].start, steps[0].start, steps[0].source)
-        for each in calls:
-            if each.is_end:
-                found[each.name] = self.end(each)
-        return found
+            ends["steps"] = Node("list", steps, steps[0].start, steps[0].start, steps[0].source)
+        for call in calls:
+            if call.is_end:
+                ends[call.name] = self.end(call)
+        return ends
 
     def end(self, call: Call) -> Node:
         """Return the value of `to` or `for_each`."""

@@ -147,8 +147,8 @@ def _topics(calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
         for inside in call.branches.values():
             yield from _topics(inside)
         if call.parent is None or call.name == "to":
-            given = call.positional[0] if call.positional else call.options.get("topic")
-            for topic in given if isinstance(given, list | tuple) else [given]:
+            topics = call.positional[0] if call.positional else call.options.get("topic")
+            for topic in topics if isinstance(topics, list | tuple) else [topics]:
                 if isinstance(topic, str):
                     yield topic, call
 
@@ -163,12 +163,12 @@ def _add(sections: dict[str, Node], section: str, name: str, node: Node, place: 
     if key is None or known is None:
         target.value.append((writer.scalar(name, whole), node))
         return
-    given = {each.value: value for each, value in known.value} if known.kind == "mapping" else {}
+    values = {option.value: value for option, value in known.value} if known.kind == "mapping" else {}
     for option, value in node.value:
-        if option.value in given and _data(given[option.value]) != _data(value):
+        if option.value in values and _data(values[option.value]) != _data(value):
             text = f"{option.value!r} of {name!r} in {section!r} is given already, with another value: {key.position}"
             writer.report(Place(option.source, option.start, option.end), text)
-        elif option.value not in given:
+        elif option.value not in values:
             known.value.append((option, value))
 
 
@@ -184,15 +184,17 @@ def _joined(base: Node, own: Node) -> Node:
         return base
     joined = Node("mapping", list(base.value), base.start, base.end, base.source)
     for key, section in own.value:
-        at = next((number for number, (each, _) in enumerate(joined.value) if each.value == key.value), None)
+        at = next(
+            (number for number, (known_name, _) in enumerate(joined.value) if known_name.value == key.value), None
+        )
         if at is None:
             joined.value.append((key, section))
             continue
         known_key, known = joined.value[at]
         if known.kind == section.kind == "mapping":
-            names = {each.value for each, _ in known.value}
+            names = {entry.value for entry, _ in known.value}
             # A call that names a topic of the file without options refers to it.
-            added = [(each, body) for each, body in section.value if each.value not in names or body.value]
+            added = [(entry, body) for entry, body in section.value if entry.value not in names or body.value]
             both = Node("mapping", [*known.value, *added], known.start, known.end, known.source)
             joined.value[at] = known_key, both
     return joined
@@ -269,28 +271,28 @@ def _source(writer: StepWriter, call: Call) -> dict[str, Node]:
 
 
 def _first_topic(call: Call) -> str:
-    found = next((topic for topic, _ in _topics([call])), "pattern")
-    return re.sub(r"[^A-Za-z0-9_-]", "-", found)
+    name = next((topic for topic, _ in _topics([call])), "pattern")
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name)
 
 
 def _uses(calls: Iterable[Call]) -> dict[Call, int]:
     """Return how many calls use the result of each call."""
-    found: dict[Call, int] = {}
+    counts: dict[Call, int] = {}
     for call in calls:
         values = [call.parent, *call.positional, *call.options.values()]
         for inside in call.branches.values():
-            for each in _uses(inside):
-                found[each] = found.get(each, 0) + 2
+            for used in _uses(inside):
+                counts[used] = counts.get(used, 0) + 2
         while values:
             value = values.pop()
             if isinstance(value, RecordedStream) and value._call is not None:
                 # A stream in an argument is referred to by name, so that its pipeline must end with it.
-                found[value._call] = found.get(value._call, 0) + (1 if value is call.parent else 2)
+                counts[value._call] = counts.get(value._call, 0) + (1 if value is call.parent else 2)
             elif isinstance(value, Mapping):
                 values += value.values()
             elif isinstance(value, list | tuple):
                 values += value
-    return found
+    return counts
 
 
 # Writes a topology of recorded calls as the text of a file.
@@ -335,7 +337,7 @@ class _Writer:
     def data(self, node: Node) -> object:
         """Return a node as the data that YAML writes."""
         if node.kind == "list":
-            return [self.data(each) for each in node.value]
+            return [self.data(item) for item in node.value]
         if node.kind == "mapping":
             return {key.value: self._value(key.value, value) for key, value in node.value}
         if node.ref is not None:
@@ -344,10 +346,10 @@ class _Writer:
         return value if not isinstance(value, str) or isinstance(core(value or "x"), str) else _Text(value)
 
     def _value(self, key: str, node: Node) -> object:
-        found = self.data(node)
-        if key == "steps" and isinstance(found, list):
-            return [_short(each) for each in found]
-        return {} if found is None and key not in ("if", "value") and node.kind == "mapping" else found
+        data = self.data(node)
+        if key == "steps" and isinstance(data, list):
+            return [_short(step) for step in data]
+        return {} if data is None and key not in ("if", "value") and node.kind == "mapping" else data
 
     def _reference(self, node: Node, ref: CallRef) -> str:
         if ref.target is not None:

@@ -43,7 +43,7 @@ STORE_KEYS = ("type", "persistent", "caching", "logging", "config", "key", "valu
 
 def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
     """Return the settings of the file, each checked by its name and value."""
-    found = {}
+    config = {}
     for name, (key, value) in reader.entries(node, "'config'").items():
         if reader.is_null(value):
             continue
@@ -57,19 +57,22 @@ def read_config(reader: Reader, node: Node) -> dict[str, ConfigEntry]:
             unknown = isinstance(error, settings.UnknownSettingError)
             reader.report(key if unknown else value, str(error))
         else:
-            found[name] = ConfigEntry(data, key.position)
+            config[name] = ConfigEntry(data, key.position)
             if name == ApplicationSettings.errors_dead_letter_queue_topic_name.name and isinstance(data, str):
                 reader.routes.append(Route(value, data))
-    return found
+    return config
 
 
 def read_defaults(reader: Reader, node: Node | None) -> Defaults:
     """Return the default serdes of the file: string for keys and json for values if it names none."""
     options = reader.options(node, "'defaults'", ("key", "value")) if node is not None else {}
-    found: Options = {"key": serdes.parse("string", reader.folder), "value": serdes.parse("json", reader.folder)}
+    serdes_of_sides: Options = {
+        "key": serdes.parse("string", reader.folder),
+        "value": serdes.parse("json", reader.folder),
+    }
     for side in options:
-        put(found, side, steps.serde(reader, options[side], f"{side!r} of 'defaults'"))
-    return Defaults(**found)
+        put(serdes_of_sides, side, steps.serde(reader, options[side], f"{side!r} of 'defaults'"))
+    return Defaults(**serdes_of_sides)
 
 
 # -- Topics --------------------------------------------------------------------------------------------------------
@@ -80,16 +83,16 @@ def read_topics(reader: Reader, node: Node, defaults: Defaults) -> dict[str, Top
     entries = reader.entries(node, "'topics'")
     for name, (key, _) in entries.items():
         reader.define("topic", name, key)
-    found = {name: _topic(reader, name, key, body, defaults) for name, (key, body) in entries.items()}
+    topics = {name: _topic(reader, name, key, body, defaults) for name, (key, body) in entries.items()}
     first: dict[str, TopicSpec] = {}
-    for name, spec in found.items():
+    for name, spec in topics.items():
         other = first.setdefault(spec.topic, spec)
         if other is not spec:
             reader.report(
                 entries[name][0],
                 f"The topics {name!r} and {other.name!r} ({other.position}) are both {spec.topic!r} on the log; write one entry",
             )
-    return found
+    return topics
 
 
 def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> TopicSpec:
@@ -98,23 +101,23 @@ def _topic(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults)
     if mistake:
         reader.report(key, f"The name of a topic {shown(name)} {mistake}")
     options = reader.options(body, what, TOPIC_KEYS)
-    found: Options = {"topic": name, "key": defaults.key, "value": defaults.value}
+    values: Options = {"topic": name, "key": defaults.key, "value": defaults.value}
     if "topic" in options:
-        put(found, "topic", reader.text(options["topic"], "The name of a topic", kafka_name=True))
+        put(values, "topic", reader.text(options["topic"], "The name of a topic", kafka_name=True))
     for side in ("key", "value"):
         if side in options:
-            put(found, side, steps.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
+            put(values, side, steps.serde(reader, options[side], f"{side!r} of the topic {name!r}"))
     if "timestamp" in options:
-        put(found, "timestamp", _timestamp(reader, options["timestamp"]))
+        put(values, "timestamp", _timestamp(reader, options["timestamp"]))
     if "reset" in options:
-        put(found, "reset", _reset(reader, options["reset"]))
+        put(values, "reset", _reset(reader, options["reset"]))
     if "partitions" in options:
-        put(found, "partitions", reader.integer(options["partitions"], "'partitions'", 1))
+        put(values, "partitions", reader.integer(options["partitions"], "'partitions'", 1))
     if "replication_factor" in options:
-        put(found, "replication_factor", _replication(reader, options["replication_factor"]))
+        put(values, "replication_factor", _replication(reader, options["replication_factor"]))
     if "config" in options:
-        found["config"] = topic_config(reader, options["config"], "'config' of a topic")
-    return TopicSpec(name, **found, position=key.position)
+        values["config"] = topic_config(reader, options["config"], "'config' of a topic")
+    return TopicSpec(name, **values, position=key.position)
 
 
 def _reset(reader: Reader, node: Node) -> OffsetReset | Bad:
@@ -168,18 +171,18 @@ class _Installed(Mapping[str, Function]):
 
 def read_functions(reader: Reader, node: Node | None) -> dict[str, Function]:
     """Return the functions of the file by name, and let `reader` use them and those of installed packages in expressions."""
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     for name, (key, body) in (reader.entries(node, "'functions'") if node is not None else {}).items():
         if yaml_reader.IDENTIFIER.fullmatch(name):
             reader.define("function", name, key)
-            put(found, name, _function(reader, name, key, body))
+            put(functions, name, _function(reader, name, key, body))
         else:
             reader.report(key, f"The name of a function {name!r} must be a letter, then letters, digits or _")
-    library = Library(found, _Installed())
+    library = Library(functions, _Installed())
     reader.functions = library
     reader.problems.extend(library.problems)
     # The places of problems are found; the functions of the model must be picklable.
-    return {name: replace(function, locate=None) for name, function in found.items()}
+    return {name: replace(function, locate=None) for name, function in functions.items()}
 
 
 def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Bad:
@@ -207,69 +210,69 @@ def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Ba
 
 
 def _params(reader: Reader, node: Node) -> tuple[str, ...]:
-    found: list[str] = []
+    parameters: list[str] = []
     for item in reader.items(node, "'params'"):
         name = reader.text(item, "A parameter")
         if name is BAD:
             continue
         if not yaml_reader.IDENTIFIER.fullmatch(name):
             reader.report(item, f"The parameter {name!r} must be a letter, then letters, digits or _")
-        elif name in found:
+        elif name in parameters:
             reader.report(item, f"The parameter {name!r} stands twice")
         else:
-            found.append(name)
-    return tuple(found)
+            parameters.append(name)
+    return tuple(parameters)
 
 
 def read_stores(reader: Reader, node: Node, defaults: Defaults) -> dict[str, StoreSpec]:
     """Return the stores for custom processors by name."""
-    found: dict[str, StoreSpec] = {}
+    stores: dict[str, StoreSpec] = {}
     for name, (key, body) in reader.entries(node, "'stores'").items():
         mistake = yaml_reader.kafka_name_mistake(name)
         if mistake:
             reader.report(key, f"The name of a store {shown(name)} {mistake}")
         reader.define("store", name, key)
-        put(found, name, _store(reader, name, key, body, defaults))
-    return found
+        put(stores, name, _store(reader, name, key, body, defaults))
+    return stores
 
 
 def _store(reader: Reader, name: str, key: Node, body: Node, defaults: Defaults) -> StoreSpec | Bad:
     what = f"The store {name!r}"
     options = reader.options(body, what, STORE_KEYS, ("type",))
     type_ = reader.choice(options["type"], f"'type' of the store {name!r}", IN_FILE) if "type" in options else BAD
-    found: Options = {"key": defaults.key, "value": defaults.value}
+    values: Options = {"key": defaults.key, "value": defaults.value}
     for side in ("key", "value"):
         if side in options:
-            put(found, side, steps.serde(reader, options[side], f"{side!r} of the store {name!r}"))
+            put(values, side, steps.serde(reader, options[side], f"{side!r} of the store {name!r}"))
     for flag in ("persistent", "caching", "logging"):
         if flag in options:
-            put(found, flag, reader.boolean(options[flag], f"{flag!r} of the store {name!r}"))
-    if found.get("caching") is True and type_ is not BAD and not KINDS[type_].cached:
+            put(values, flag, reader.boolean(options[flag], f"{flag!r} of the store {name!r}"))
+    if values.get("caching") is True and type_ is not BAD and not KINDS[type_].cached:
         # Java throws here: IllegalStateException of VersionedKeyValueStoreBuilder.withCachingEnabled.
-        cached = [each for each in IN_FILE if KINDS[each].cached]
+        cached = [kind for kind in IN_FILE if KINDS[kind].cached]
         reader.report(options["caching"], f"'caching' belongs to stores of type {' or '.join(cached)}, not {type_}")
-    put_config(reader, options, found)
+    put_config(reader, options, values)
     for length, types in STORE_DURATIONS.items():
         if length not in options:
             continue
         if type_ is not BAD and type_ not in types:
             reader.report(options[length], f"{length!r} belongs to stores of type {' or '.join(types)}, not {type_}")
-        put(found, length, reader.duration(options[length], f"{length!r} of the store {name!r}", 1))
-    _check_lengths(reader, what, type_, key, options, found)
-    return BAD if type_ is BAD else StoreSpec(name, type_, **found, position=key.position)
+        put(values, length, reader.duration(options[length], f"{length!r} of the store {name!r}", 1))
+    _check_lengths(reader, what, type_, key, options, values)
+    return BAD if type_ is BAD else StoreSpec(name, type_, **values, position=key.position)
 
 
 def _check_lengths(
-    reader: Reader, what: str, type_: str | Bad, key: Node, options: dict[str, Node], found: Options
+    reader: Reader, what: str, type_: str | Bad, key: Node, options: dict[str, Node], values: Options
 ) -> None:
     for needed in () if type_ is BAD else KINDS[type_].needed:
         if needed not in options:
             reader.report(key, f"{what} needs {needed!r}, since its type is {type_}")
-    if "segment_interval" in options and found.get("persistent") is False:
+    if "segment_interval" in options and values.get("persistent") is False:
         reader.report(
             options["segment_interval"], f"'segment_interval' of the store {what[10:]} is for persistent stores"
         )
-    if found.get("retention") is not None and found["retention"] < found.get("window_size", 0):
+    if values.get("retention") is not None and values["retention"] < values.get("window_size", 0):
         reader.report(options["retention"], f"'retention' of {what[4:]} must be at least its 'window_size'")
 
 
@@ -278,15 +281,15 @@ def _check_lengths(
 
 def read_pipelines(reader: Reader, node: Node) -> dict[str, PipelineSpec]:
     """Return the pipelines by name, in file order."""
-    found: dict[str, PipelineSpec] = {}
+    pipelines: dict[str, PipelineSpec] = {}
     for name, (key, body) in reader.entries(node, "'pipelines'").items():
         if not yaml_reader.PIPELINE.fullmatch(name):
             reader.report(key, f"The name of a pipeline {shown(name)} must be made of letters, digits, _ and -")
         reader.pipeline = name
         reader.define("pipeline", name, key)
-        put(found, name, _pipeline(reader, name, key, body))
+        put(pipelines, name, _pipeline(reader, name, key, body))
     reader.pipeline = ""
-    return found
+    return pipelines
 
 
 def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> PipelineSpec | Bad:

@@ -74,7 +74,7 @@ class Method:
     def doc(self) -> str:
         """The docstring: the summary, and each option."""
         parts = [_wrapped(self.summary)]
-        parts += [_wrapped(f"{each.name}: {each.doc}", "    ") for each in self.parameters]
+        parts += [_wrapped(f"{parameter.name}: {parameter.doc}", "    ") for parameter in self.parameters]
         return "\n\n".join([parts[0], "\n".join(parts[1:])])
 
 
@@ -88,9 +88,9 @@ def methods(kind: str) -> Iterator[Method]:
 def method(operator: StepDeclaration, kind: str) -> Method:
     """Return the method of a step on upstreams of a kind."""
     first = positional_field(operator)
-    found = [_parameter(each, each is first) for each in operator.fields if not _is_replaced(operator, each)]
-    found.sort(key=lambda each: (not each.is_positional, not each.is_required))
-    found.append(
+    parameters = [_parameter(field, field is first) for field in operator.fields if not _is_replaced(operator, field)]
+    parameters.sort(key=lambda parameter: (not parameter.is_positional, not parameter.is_required))
+    parameters.append(
         Parameter(
             "on_error",
             "OnError",
@@ -100,13 +100,17 @@ def method(operator: StepDeclaration, kind: str) -> Method:
         )
     )
     return Method(
-        python_name(operator.name), operator.name, tuple(found), result_of(operator, kind), _plain(operator.summary)
+        python_name(operator.name),
+        operator.name,
+        tuple(parameters),
+        result_of(operator, kind),
+        _plain(operator.summary),
     )
 
 
 def _is_replaced(operator: StepDeclaration, field: fields.Field) -> bool:
     """Return whether a function in place of the main expression does what a field is for."""
-    main = next((each for each in operator.fields if each.name == operator.main), None)
+    main = next((field for field in operator.fields if field.name == operator.main), None)
     return field.name == "call" and main is not None and isinstance(main.kind, fields.Expr)
 
 
@@ -131,7 +135,7 @@ def result_of(operator: StepDeclaration, kind: str) -> str:
     if own in names or len(names) == 1:
         return own if own in names else names[0]
     stem = kind.rpartition("_")[2].removesuffix("ed")
-    similar = [each for each in CLASSES if CLASSES[each] in names and each.rpartition("_")[2] == stem]
+    similar = [name for name in CLASSES if CLASSES[name] in names and name.rpartition("_")[2] == stem]
     # The plan checks the step after it; steps without a method are called by their names.
     return CLASSES[similar[0]] if similar else names[0]
 
@@ -234,21 +238,21 @@ def stub() -> str:
         parts.append(f'\nclass {name}(AnyStream):\n    """{_title(kind)}"""\n')
         if kind == "stream":
             parts.append(_ENDS)
-        parts += [f"\n{_indented(_source(each))}" for each in methods(kind)]
+        parts += [f"\n{_indented(_source(method))}" for method in methods(kind)]
     return "".join([*parts, _BRANCHES, _JOINABLE])
 
 
 def _title(kind: str) -> str:
-    label = next(each.label for each in get_args(Upstream) if each.kind == kind)
+    label = next(upstream.label for upstream in get_args(Upstream) if upstream.kind == kind)
     return f"{label[0].upper()}{label[1:]}."
 
 
-def _source(each: Method) -> str:
-    first = [_declared(parameter) for parameter in each.parameters if parameter.is_positional]
-    rest = [_declared(parameter) for parameter in each.parameters if not parameter.is_positional]
+def _source(method: Method) -> str:
+    first = [_declared(parameter) for parameter in method.parameters if parameter.is_positional]
+    rest = [_declared(parameter) for parameter in method.parameters if not parameter.is_positional]
     rows = "".join(f"    {row},\n" for row in ("self", *first, "*", *rest))
-    doc = _indented(_QUOTES + each.doc.replace("\\", "\\\\") + "\n" + _QUOTES)
-    return f"def {each.name}(\n{rows}) -> {each.result}:\n{doc}\n"
+    doc = _indented(_QUOTES + method.doc.replace("\\", "\\\\") + "\n" + _QUOTES)
+    return f"def {method.name}(\n{rows}) -> {method.result}:\n{doc}\n"
 
 
 _QUOTES = '"' * 3

@@ -53,7 +53,7 @@ MOST_LISTS = 25
 
 def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
     """Return the steps of a list, without those with problems."""
-    found = []
+    steps = []
     if reader.nesting >= MOST_LISTS:
         reader.report(node, f"Branches are nested over {MOST_LISTS} levels deep")
         return ()
@@ -64,7 +64,7 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
         if step is BAD:
             reader.incomplete.add(reader.pipeline)
             continue
-        found.append(step)
+        steps.append(step)
         _check_default(reader, step)
         if _has_branches(reader, step) and index + 1 < len(items):
             message = (
@@ -72,7 +72,7 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
             )
             reader.report(items[index + 1], message)
     reader.nesting -= 1
-    return tuple(found)
+    return tuple(steps)
 
 
 class SubstitutedStep(StepDeclaration, ABC):
@@ -88,7 +88,7 @@ class SubstitutedStep(StepDeclaration, ABC):
 
 def _written_out(reader: Reader, items: list[Node]) -> list[Node]:
     """Return the entries of a list of steps, with the steps of macros and of substituted steps in place of their uses."""
-    found: list[Node] = []
+    written: list[Node] = []
     for item in items:
         key, body = item.value[0] if item.kind == "mapping" and len(item.value) == 1 else (item, None)
         name = reader.value(key) if key.kind == "scalar" else None
@@ -99,13 +99,13 @@ def _written_out(reader: Reader, items: list[Node]) -> list[Node]:
         elif isinstance(step, SubstitutedStep):
             steps = _substitute(reader, step, key, body)
         else:
-            found.append(item)
+            written.append(item)
             continue
         if steps is BAD:
             reader.incomplete.add(reader.pipeline)
         else:
-            found += _written_out(reader, steps)
-    return found
+            written += _written_out(reader, steps)
+    return written
 
 
 _PLAIN = (
@@ -140,9 +140,9 @@ def _substitute(reader: Reader, step: SubstitutedStep, key: Node, body: Node | N
         return BAD
     within = Within(f"in the step {step.name!r}, used in", key.position)
     problems: list[Problem] = []
-    made = step.steps(options, scope, problems)
-    reader.problems += [Problem(replace(each.position, within=within), each.message) for each in problems]
-    return BAD if made is None or problems else macros.written_out(reader, made, key, within, scope)
+    substitutes = step.steps(options, scope, problems)
+    reader.problems += [Problem(replace(problem.position, within=within), problem.message) for problem in problems]
+    return BAD if substitutes is None or problems else macros.written_out(reader, substitutes, key, within, scope)
 
 
 def _check_default(reader: Reader, step: Step) -> None:
@@ -213,10 +213,10 @@ def _report_missing(
     reader: Reader, operator: StepDeclaration, key: Node, body: Node | None, nodes: Mapping[str, Node]
 ) -> None:
     """Report required options that a step lacks, unless one is misspelt."""
-    given = [each.value for each, _ in body.value if each.kind == "scalar"] if body and body.kind == "mapping" else []
+    written = [key.value for key, _ in body.value if key.kind == "scalar"] if body and body.kind == "mapping" else []
     for field in operator.fields:
         missing = field.required and field.name not in nodes
-        if missing and not is_misspelt(field.name, given, [each.name for each in operator.fields]):
+        if missing and not is_misspelt(field.name, written, [field.name for field in operator.fields]):
             reader.report(key, f"The step {operator.name!r} needs {field.name!r}{_hint(operator, field)}")
 
 
@@ -334,20 +334,20 @@ def read_for_each(reader: Reader, node: Node) -> ForEachSpec | Bad:
 
 def read_ends(reader: Reader, options: dict[str, Node]) -> Options:
     """Return `steps`, `to` and `for_each` of a pipeline or a branch; absent and invalid ones are left out."""
-    found: Options = {}
+    ends: Options = {}
     if "steps" in options:
-        found["steps"] = read_steps(reader, options["steps"], "'steps'")
+        ends["steps"] = read_steps(reader, options["steps"], "'steps'")
     if "to" in options:
-        put(found, "to", read_sink(reader, options["to"]))
+        put(ends, "to", read_sink(reader, options["to"]))
     if "for_each" in options:
-        put(found, "for_each", read_for_each(reader, options["for_each"]))
-    last = (found.get("steps") or (None,))[-1]
+        put(ends, "for_each", read_for_each(reader, options["for_each"]))
+    last = (ends.get("steps") or (None,))[-1]
     if last is not None and _has_branches(reader, last):
         for name in ("to", "for_each"):
             if name in options:
                 message = f"{name!r} may not follow a {last.operator!r} step; give each branch its own"
                 reader.report(options[name], message)
-    return found
+    return ends
 
 
 # -- Branches ------------------------------------------------------------------------------------------------------
@@ -356,15 +356,15 @@ def read_ends(reader: Reader, options: dict[str, Node]) -> Options:
 def branches(reader: Reader, node: Node, what: str) -> tuple[BranchSpec, ...]:
     """Return the BranchSpecs of `when` in file order; an item of a list without a name gets its number as its name."""
     if node.kind == "list":
-        found = [_listed(reader, str(place), body) for place, body in enumerate(node.value, 1)]
+        specs = [_listed(reader, str(place), body) for place, body in enumerate(node.value, 1)]
     else:
-        found = []
+        specs = []
         for name, (key, body) in reader.entries(node, what).items():
             _check_name(reader, key, name)
-            found.append(_branch(reader, name, key, body))
-    if BAD in found:
+            specs.append(_branch(reader, name, key, body))
+    if BAD in specs:
         reader.incomplete.add(reader.pipeline)
-    return tuple(branch for branch in found if branch is not BAD)
+    return tuple(branch for branch in specs if branch is not BAD)
 
 
 def _check_name(reader: Reader, node: Node, name: str) -> None:
@@ -377,12 +377,12 @@ def _listed(reader: Reader, place: str, body: Node) -> BranchSpec | Bad:
     """Return the branch of an entry of a list."""
     name = None
     if body.kind == "mapping" and not is_call(body):
-        given = next((value for key, value in body.value if key.kind == "scalar" and key.value == "name"), None)
-        if given is not None and not reader.is_null(given):
-            name = reader.text(given, BRANCH_NAME)
+        name_node = next((value for key, value in body.value if key.kind == "scalar" and key.value == "name"), None)
+        if name_node is not None and not reader.is_null(name_node):
+            name = reader.text(name_node, BRANCH_NAME)
             if name is BAD:
                 return BAD
-            _check_name(reader, given, name)
+            _check_name(reader, name_node, name)
     return _branch(reader, name or place, body, body, ("name", *BRANCH_KEYS))
 
 
@@ -442,27 +442,27 @@ def expression(
             return reader.report(node, f"{what} must be an expression; write 'None' in quotes for nothing")
         if not isinstance(value, str):
             return expressions.constant(value, node.position)
-        found = expressions.parse(value, allowed, node.position, reader.functions, locator(node))
-        _note_installed(reader, found, what)
-        return found
+        parsed = expressions.parse(value, allowed, node.position, reader.functions, locator(node))
+        _note_installed(reader, parsed, what)
+        return parsed
     except TopologyError as error:
         return reader.report_all(_with_comment(error, node))
 
 
-def _note_installed(reader: Reader, found: Expression, what: str) -> None:
+def _note_installed(reader: Reader, parsed: Expression, what: str) -> None:
     """Note the calls of functions of installed packages, which no part of the file declares."""
-    for link in found.links:
+    for link in parsed.links:
         if isinstance(link.call, CallRef) and link.call.position is None:
-            reader.calls.append(CallSite(replace(link.call, position=found.position), Usage(), what))
+            reader.calls.append(CallSite(replace(link.call, position=parsed.position), Usage(), what))
 
 
 def _passed(reader: Reader, node: Node, passed: CallRef, what: str, allowed: tuple[str, ...]) -> Expression:
     """Return the expression of a function that a topology in Python passes: the node's text calls it."""
     ref = passed_ref(reader, passed, node.position)
     name = node.value.partition("(")[0]
-    found = expressions.parse(node.value, allowed, node.position, {name: Function(name, call=ref)}, locator(node))
+    parsed = expressions.parse(node.value, allowed, node.position, {name: Function(name, call=ref)}, locator(node))
     reader.calls.append(CallSite(ref, Usage(), what))
-    return found
+    return parsed
 
 
 _CUT_OFF = ("unterminated", "is never closed", "it ends too early", "invalid syntax")
@@ -472,7 +472,7 @@ _CUT_OFF = ("unterminated", "is never closed", "it ends too early", "invalid syn
 def _with_comment(error: TopologyError, node: Node) -> TopologyError:
     """Return the error, with a hint if YAML ends the expression: at ` #`, which begins a comment, or at a comma."""
     rest = node.source.text[node.end :].partition("\n")[0]
-    cut_off = any(each in problem.message for problem in error.problems for each in _CUT_OFF)
+    cut_off = any(sign in problem.message for problem in error.problems for sign in _CUT_OFF)
     rest = rest.lstrip(" \t")
     if not (cut_off and node.plain and rest.startswith(("#", ","))):
         return error
@@ -544,9 +544,9 @@ def serde(reader: Reader, node: Node, what: str) -> Serde | Bad:
     spec, folder = reader.data(node), reader.folder_of(node)
     _note_calls(reader, node)
     try:
-        found = serdes.parse(spec, folder)
-        reader.called_serdes += [(each, node.position, what) for each in _called_serdes(spec, folder)]
-        return found
+        parsed = serdes.parse(spec, folder)
+        reader.called_serdes += [(called, node.position, what) for called in _called_serdes(spec, folder)]
+        return parsed
     except TopologyError as error:
         return reader.report(node, f"{what}: {'; '.join(problem.message for problem in error.problems)}")
     except StreamkitError as error:
@@ -569,7 +569,7 @@ def _called_serdes(spec: Json, folder: str) -> list[CalledSerde]:
         from streamkit.serdes.formats.called import CalledSerde
 
         return [CalledSerde(spec["call"], folder, spec.get("with"))]
-    return [each for part in spec.values() for each in _called_serdes(part, folder)]
+    return [called for part in spec.values() for called in _called_serdes(part, folder)]
 
 
 def _serde(reader: Reader, kind: fields.SerdeField, node: Node, what: str) -> Serde | Bad:
@@ -635,13 +635,13 @@ def _store(reader: Reader, kind: fields.StoreField, node: Node, what: str) -> St
 
 
 def _store_names(reader: Reader, kind: fields.StoreNames, node: Node, what: str) -> tuple[str, ...]:
-    found = []
+    names = []
     for item in reader.items(node, what) if node.kind != "scalar" else [node]:
         name = reader.text(item, f"An entry of {what}")
         if name is not BAD:
             reader.use("store", name, item)
-            found.append(name)
-    return tuple(found)
+            names.append(name)
+    return tuple(names)
 
 
 def _base_name(reader: Reader, kind: fields.BaseName, node: Node, what: str) -> str | Bad:
@@ -722,30 +722,30 @@ def _pipeline(reader: Reader, kind: fields.PipelineRef, node: Node, what: str) -
     nodes = node.value if node.kind == "list" else [node]
     if not nodes:
         return reader.report(node, f"{what} needs at least one pipeline")
-    found = [_one_ref(reader, item, what) for item in nodes]
-    refs = tuple(ref for ref in found if ref is not BAD)
-    return refs if len(refs) == len(found) else BAD
+    read = [_one_ref(reader, item, what) for item in nodes]
+    refs = tuple(ref for ref in read if ref is not BAD)
+    return refs if len(refs) == len(read) else BAD
 
 
 def _one_ref(reader: Reader, node: Node, what: str) -> Ref | Bad:
     if node.kind != "mapping":
         return pipeline_ref(reader, node, what)
     options = reader.options(node, what, (*SOURCES, "store", "name"))
-    given = [kind for kind in SOURCES if kind in options]
-    if len(given) != 1:
+    kinds = [kind for kind in SOURCES if kind in options]
+    if len(kinds) != 1:
         return reader.report(node, f"{what} must be a pipeline, or have exactly one of {', '.join(SOURCES)}")
-    return source_ref(reader, given[0], options, node.position)
+    return source_ref(reader, kinds[0], options, node.position)
 
 
 def _cogroup(reader: Reader, kind: fields.CogroupInputs, node: Node, what: str) -> tuple[CogroupInput, ...]:
-    found = []
+    inputs = []
     for item in reader.items(node, what):
         options = reader.options(item, "An input of 'cogroup'", ("from", "add"), ("from", "add"))
         source = pipeline_ref(reader, options["from"], "'from' of an input") if "from" in options else BAD
         add = expression(reader, options["add"], "'add'", fields.AGGREGATE_NAMES, ADDING) if "add" in options else BAD
         if source is not BAD and add is not BAD:
-            found.append(CogroupInput(source, add))
-    return tuple(found)
+            inputs.append(CogroupInput(source, add))
+    return tuple(inputs)
 
 
 ADDING = ("key", "value", "aggregate")

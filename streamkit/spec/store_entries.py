@@ -80,16 +80,16 @@ def put_config(reader: Reader, options: dict[str, Node], values: Options) -> Non
 
 def topic_config(reader: Reader, node: Node, what: str) -> dict[str, str]:
     """Return the settings of a topic as text, each checked by its name and value."""
-    found = {}
+    texts = {}
     for name, (key, value) in reader.entries(node, what).items():
         if reader.is_null(value):
             continue
         try:
-            found[name] = settings.topic_value(name, reader.data(value))
+            texts[name] = settings.topic_value(name, reader.data(value))
         except ConfigError as error:
             unknown = isinstance(error, settings.UnknownSettingError)
             reader.report(key if unknown else value, str(error))
-    return found
+    return texts
 
 
 def _defined(reader: Reader, options: StoreOptions, node: Node) -> StoreOptions:

@@ -38,13 +38,13 @@ class AnyStream(RecordedStream):
         return lambda *arguments, **options: self.step(plain_name(name), *arguments, **options)
 
     def _added(
-        self, name: str, made: type[AnyStream], arguments: tuple[object, ...], options: dict[str, object]
+        self, name: str, stream_class: type[AnyStream], arguments: tuple[object, ...], options: dict[str, object]
     ) -> AnyStream:
         call = self._record(name, arguments, options)
-        found = made(self._recorder, call)
-        if isinstance(found, Branches):
-            found._streams = record_branches(self, call, Stream)
-        return found
+        stream = stream_class(self._recorder, call)
+        if isinstance(stream, Branches):
+            stream._streams = record_branches(self, call, Stream)
+        return stream
 
 
 def _result_of(name: str, kind: str) -> str:
@@ -56,17 +56,17 @@ def _result_of(name: str, kind: str) -> str:
 
 
 def _made_class(kind: str, name: str) -> type[AnyStream]:
-    members = {each.name: _made_method(each) for each in methods(kind)}
+    members = {method.name: _made_method(method) for method in methods(kind)}
     doc = f"{name} of a topology in Python."
     return type(name, (AnyStream,), {"__doc__": doc, "__module__": __name__, "kind": kind, **members})
 
 
-def _made_method(each: Method) -> Callable[..., AnyStream]:
+def _made_method(method: Method) -> Callable[..., AnyStream]:
     def add(self: AnyStream, *arguments: object, **options: object) -> AnyStream:
-        return self._added(each.step, CLASSES_BY_NAME[each.result], arguments, options)
+        return self._added(method.step, CLASSES_BY_NAME[method.result], arguments, options)
 
-    add.__name__ = add.__qualname__ = each.name
-    add.__doc__ = each.doc
+    add.__name__ = add.__qualname__ = method.name
+    add.__doc__ = method.doc
     kinds = inspect.Parameter
     add.__signature__ = inspect.Signature(
         [
@@ -78,10 +78,10 @@ def _made_method(each: Method) -> Callable[..., AnyStream]:
                     default=kinds.empty if one.is_required else None,
                     annotation=one.annotation,
                 )
-                for one in each.parameters
+                for one in method.parameters
             ),
         ],
-        return_annotation=each.result,
+        return_annotation=method.result,
     )
     return add
 
@@ -93,9 +93,9 @@ class Branches(AnyStream):
     _streams: dict[str, RecordedStream]
 
     def __getitem__(self, name: str) -> AnyStream:
-        found = self._streams.get(name)
+        stream = self._streams.get(name)
         # A name that no branch has is reported with the other mistakes.
-        return found if found is not None else Stream(self._recorder, self._call, name)
+        return stream if stream is not None else Stream(self._recorder, self._call, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._streams)

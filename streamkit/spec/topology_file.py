@@ -183,13 +183,16 @@ def _unused_macros(reader: Reader) -> Reader:
 def ordered(problems: list[Problem]) -> list[Problem]:
     """Return problems by place, each once: a node with aliases has its problems several times."""
     unique: dict[tuple[Position, str], Problem] = {}
-    for each in problems:
+    for problem in problems:
         # A mistake in a macro is shown with its first use.
-        place = replace(each.position, within=None)
-        unique.setdefault((place, each.message.removesuffix(each.position.note)), each)
+        place = replace(problem.position, within=None)
+        unique.setdefault((place, problem.message.removesuffix(problem.position.note)), problem)
     files = list(dict.fromkeys(problem.position.file for problem in unique.values()))
-    places = [(files.index(each.position.file), each.position.line, each.position.column) for each in unique.values()]
-    return [each for _, each in sorted(zip(places, unique.values(), strict=True), key=lambda pair: pair[0])]
+    places = [
+        (files.index(problem.position.file), problem.position.line, problem.position.column)
+        for problem in unique.values()
+    ]
+    return [problem for _, problem in sorted(zip(places, unique.values(), strict=True), key=lambda pair: pair[0])]
 
 
 def decode(data: bytes, file: str) -> str:
@@ -231,8 +234,8 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
     generators = read_generators(reader, options["generators"], list(topics)) if "generators" in options else {}
     generators |= _generators_beside(reader, list(topics), generators, reading)
     # A processor may also use the named store of a step (KStream.process with a Materialized's name).
-    made = [each.name for each in reader.names if each.kind == "store" and each.defines]
-    check(reader, list(topics), list(dict.fromkeys([*store_names, *made])), pipelines)
+    step_stores = [name.name for name in reader.names if name.kind == "store" and name.defines]
+    check(reader, list(topics), list(dict.fromkeys([*store_names, *step_stores])), pipelines)
     return TopologyModel(
         application=application or "",
         description=None if description is BAD else description,
@@ -268,13 +271,13 @@ def _generators_beside(
     beside = Reader(source, reader.folder, reader.operators, reader.value.environment, reader.problems)
     beside.functions = reader.functions
     options = beside.options(root, "A file of generators", ("generators",), ("generators",))
-    found = read_generators(beside, options["generators"], topics) if "generators" in options else {}
+    generators = read_generators(beside, options["generators"], topics) if "generators" in options else {}
     reader.names += beside.names
     reader.expressions += beside.expressions
-    for name, spec in found.items():
+    for name, spec in generators.items():
         if name in known and spec.position is not None:
             beside.report(spec.position, f"The generator of {name!r} stands in {reader.source.file} too")
-    return found
+    return generators
 
 
 def _is_mapping(node: Node | None) -> bool:
@@ -317,54 +320,54 @@ def file_beside(file: str) -> Path | None:
     True
     """
     path = Path(file)
-    found = path.with_name(path.stem + SUFFIX)
-    return found if found != path and found.is_file() else None
+    beside = path.with_name(path.stem + SUFFIX)
+    return beside if beside != path and beside.is_file() else None
 
 
 def read_generators(reader: Reader, node: Node, topics: list[str]) -> dict[str, GeneratorSpec]:
     """Return the generators by the topics' entries."""
-    found: dict[str, GeneratorSpec] = {}
+    generators: dict[str, GeneratorSpec] = {}
     for name, (key, body) in reader.entries(node, "'generators'").items():
         if name in topics:
             reader.use("topic", name, key)
         else:
             reader.report(key, f"There is no topic {name!r} to generate{did_you_mean(name, topics)}")
-        put(found, name, _generator(reader, name, key, body))
-    return found
+        put(generators, name, _generator(reader, name, key, body))
+    return generators
 
 
 def _generator(reader: Reader, name: str, key: Node, body: Node) -> GeneratorSpec | Bad:
     what = f"The generator of {name!r}"
     options = reader.options(body, what, GENERATOR_KEYS, ("value",))
-    found: Options = {"key": constant(None)}
+    values: Options = {"key": constant(None)}
     if "key" in options:
-        put(found, "key", steps.expression(reader, options["key"], f"'key' of the {what[4:]}", NAMES, NAMES))
+        put(values, "key", steps.expression(reader, options["key"], f"'key' of the {what[4:]}", NAMES, NAMES))
     if "value" in options:
         names = ("key", *NAMES)
         put(
-            found,
+            values,
             "value",
             steps.expression(reader, options["value"], f"'value' of the {what[4:]}", names, names),
         )
     if "every" in options:
-        put(found, "every", reader.duration(options["every"], f"'every' of the {what[4:]}"))
+        put(values, "every", reader.duration(options["every"], f"'every' of the {what[4:]}"))
     if "count" in options:
-        put(found, "count", reader.integer(options["count"], f"'count' of the {what[4:]}", 0, 2**63 - 1))
+        put(values, "count", reader.integer(options["count"], f"'count' of the {what[4:]}", 0, 2**63 - 1))
     if "late" in options:
-        _read_late(reader, options["late"], found)
-    if found.get("every") == 0 and "count" not in found:
+        _read_late(reader, options["late"], values)
+    if values.get("every") == 0 and "count" not in values:
         reader.report(options["every"], f"{what} never moves in time and never ends; give 'every' or 'count'")
-    return GeneratorSpec(name, **found, position=key.position) if "value" in found else BAD
+    return GeneratorSpec(name, **values, position=key.position) if "value" in values else BAD
 
 
-def _read_late(reader: Reader, node: Node, found: Options) -> None:
+def _read_late(reader: Reader, node: Node, values: Options) -> None:
     options = reader.options(node, "'late'", LATE_KEYS, LATE_KEYS)
     if "part" in options:
-        put(found, "late_part", reader.fraction(options["part"], "'part' of 'late'"))
+        put(values, "late_part", reader.fraction(options["part"], "'part' of 'late'"))
     if "by" in options:
-        put(found, "late_by", reader.duration(options["by"], "'by' of 'late'", 1))
-    if BAD in found.values():
-        found.pop("late_part", None)
+        put(values, "late_by", reader.duration(options["by"], "'by' of 'late'", 1))
+    if BAD in values.values():
+        values.pop("late_part", None)
 
 
 # `include`: sections of other files, read as if their entries were in the including file.
@@ -445,14 +448,14 @@ class _Including:
         if root is None:
             return
         self.is_broken = self.is_broken or root.kind != "mapping"
-        found = self._reader.options(root, "An included file", INCLUDED_KEYS)
+        sections = self._reader.options(root, "An included file", INCLUDED_KEYS)
         self.visit(root, os.path.dirname(file), [*path, (identity, file)])
         for section in SECTIONS:
-            if section in found and found[section].kind != "mapping":
-                self._reader.report_mismatch(found[section], f"'{section}'", "a mapping")
+            if section in sections and sections[section].kind != "mapping":
+                self._reader.report_mismatch(sections[section], f"'{section}'", "a mapping")
                 self.is_broken = True
-            elif section in found and found[section].value:
-                self.sections.setdefault(section, []).extend(found[section].value)
+            elif section in sections and sections[section].value:
+                self.sections.setdefault(section, []).extend(sections[section].value)
 
     def _composed(self, item: Node, file: str) -> Node | None:
         """Return the root of a file; None after a problem, or if the file is empty."""
@@ -518,7 +521,7 @@ def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mappi
 
 
 def _uses(reader: Reader) -> list[Name]:
-    return [each for each in reader.names if not each.defines]
+    return [name for name in reader.names if not name.defines]
 
 
 def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
@@ -529,9 +532,9 @@ def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
     field = next((f for f in reader.operators[last.operator].fields if isinstance(f.kind, fields.Branches)), None)
     if field is None:
         return None
-    found = [branch.name for branch in last.get(field.name, ()) if isinstance(branch, BranchSpec)]
+    names = [branch.name for branch in last.get(field.name, ()) if isinstance(branch, BranchSpec)]
     default = last.get("default")
-    return [*found, default] if isinstance(default, str) else found
+    return [*names, default] if isinstance(default, str) else names
 
 
 def _check_pipeline(reader: Reader, use: Name, branches: Mapping[str, list[str] | None]) -> None:
@@ -555,7 +558,7 @@ def _check_pipeline(reader: Reader, use: Name, branches: Mapping[str, list[str] 
 
 def _check_stores(reader: Reader) -> None:
     first: dict[str, Name] = {}
-    stores = [each for each in reader.names if each.kind == "store" and each.defines]
+    stores = [name for name in reader.names if name.kind == "store" and name.defines]
     for store in sorted(stores, key=lambda store: store.position.order):
         if store.name in first:
             place = first[store.name].position

@@ -40,14 +40,14 @@ def _steps(operators: Mapping[str, StepDeclaration]) -> Schema:
 
 def _setting(setting: Setting[SettingValue]) -> Schema:
     types = {"int": ["integer", "string"], "bool": ["boolean", "string"], "text": ["string", "number"]}
-    found: Schema = {"description": setting.description}
+    schema: Schema = {"description": setting.description}
     if setting.default not in (None, ""):
-        found["default"] = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+        schema["default"] = list(setting.default) if isinstance(setting.default, tuple) else setting.default
     if setting.kind == "list":
-        return {**found, "type": ["string", "array"], "items": {"type": ["string", "number"]}}
+        return {**schema, "type": ["string", "array"], "items": {"type": ["string", "number"]}}
     if setting.kind == "text" and setting.words:
-        return {**found, "anyOf": [one_of_words(setting.words), VARIABLE]}
-    return {**found, "type": types.get(setting.kind, "string")}
+        return {**schema, "anyOf": [one_of_words(setting.words), VARIABLE]}
+    return {**schema, "type": types.get(setting.kind, "string")}
 
 
 def _config() -> Schema:
@@ -108,31 +108,36 @@ def _macro_definitions(
     A schema can't refer to names in the file: without `macros`, each further name is that of a macro.
     """
     branching = [
-        name for name, each in operators.items() if any(isinstance(f.kind, fields.Branches) for f in each.fields)
+        name
+        for name, operator in operators.items()
+        if any(isinstance(f.kind, fields.Branches) for f in operator.fields)
     ]
     names = ["step", "pipeline", "branch", "listedBranch", *(f"step.{name}" for name in branching)]
     text = json.dumps({f"{name}.macros": definitions[name] for name in names})
     for name in names:
         text = text.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}.macros"')
-    found: Schema = json.loads(text)
+    definitions_of_macros: Schema = json.loads(text)
     one = {"type": "object", "minProperties": 1, "maxProperties": 1}
     if macros is None:
         others = {"not": {"enum": list(operators)}}
-        found["step.macros"]["anyOf"] += [{"type": "string", **others}, {**one, "propertyNames": others}]
+        definitions_of_macros["step.macros"]["anyOf"] += [
+            {"type": "string", **others},
+            {**one, "propertyNames": others},
+        ]
     else:
-        alone = [name for name, each in macros.items() if not any(p.is_required for p in each.parameters.values())]
-        uses = {**object_of({name: _use(each) for name, each in macros.items()}), **one}
-        found["step.macros"]["anyOf"] += [{"enum": alone}, uses, VARIABLE]
+        alone = [name for name, macro in macros.items() if not any(p.is_required for p in macro.parameters.values())]
+        uses = {**object_of({name: _use(macro) for name, macro in macros.items()}), **one}
+        definitions_of_macros["step.macros"]["anyOf"] += [{"enum": alone}, uses, VARIABLE]
     types = one_of_words(tuple(TYPES))
     text_of = {"type": "string", "description": "Free text."}
     default = {"description": "Its value where a use has none; null: the option is left out."}
     parameter = object_of({"type": types, "default": default, "description": optional(text_of)}, ("type",))
     parameters = {"type": "object", "additionalProperties": {"anyOf": [types, parameter]}}
     steps = {"type": "array", "items": ref("step.macros"), "description": "The steps; `${NAME}` is a parameter."}
-    found["macro"] = object_of(
+    definitions_of_macros["macro"] = object_of(
         {"description": optional(text_of), "params": optional(parameters), "steps": steps}, ("steps",)
     )
-    return found
+    return definitions_of_macros
 
 
 _ARGUMENTS: Schema = {
@@ -152,10 +157,10 @@ _ARGUMENTS: Schema = {
 
 def _use(macro: Macro) -> Schema:
     """Return the schema of a macro's arguments."""
-    options, required = {}, tuple(name for name, each in macro.parameters.items() if each.is_required)
-    for name, each in macro.parameters.items():
-        schema: Schema = dict(_ARGUMENTS.get(each.type, {"type": "string"}))
-        options[name] = optional({**schema, "description": each.description} if each.description else schema)
+    options, required = {}, tuple(name for name, parameter in macro.parameters.items() if parameter.is_required)
+    for name, parameter in macro.parameters.items():
+        schema: Schema = dict(_ARGUMENTS.get(parameter.type, {"type": "string"}))
+        options[name] = optional({**schema, "description": parameter.description} if parameter.description else schema)
     forms = [object_of(options, required)]
     needed = required or tuple(options)
     forms += [options[needed[0]]] if len(needed) == 1 else []
@@ -194,7 +199,7 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
         },
         "serde": {
             "anyOf": [
-                one_of_words(tuple(each for each in [*serdes.names(), *added] if each not in serdes.FORMS)),
+                one_of_words(tuple(name for name in [*serdes.names(), *added] if name not in serdes.FORMS)),
                 {"type": "object", "minProperties": 1},
                 VARIABLE,
             ]
@@ -438,12 +443,12 @@ def ref(name: str, description: str = "") -> Schema:
 
 
 def object_of(properties: Schema, required: tuple[str, ...] = (), description: str = "") -> Schema:
-    found: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
-        found["required"] = list(required)
+        schema["required"] = list(required)
     if description:
-        found["description"] = description
-    return found
+        schema["description"] = description
+    return schema
 
 
 def optional(schema: Schema) -> Schema:
