@@ -53,16 +53,16 @@ def references(group: str) -> dict[str, tuple[str, str]]:
     """Return module and attribute of a group's entry points by name, without an import."""
     from importlib.metadata import entry_points
 
-    found: dict[str, tuple[str, str]] = {}
+    targets: dict[str, tuple[str, str]] = {}
     for point in entry_points(group=group):
         package = point.dist.name if point.dist is not None else point.value
-        if point.name in found:
+        if point.name in targets:
             log.warning("The plugin %s of %s is left out: another package has that name", point.name, package)
         elif not point.attr:
             log.warning(_NO_OBJECT, point.name, package, point.value)
         else:
-            found[point.name] = point.module, point.attr
-    return found
+            targets[point.name] = point.module, point.attr
+    return targets
 
 
 @cache

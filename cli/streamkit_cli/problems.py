@@ -201,8 +201,8 @@ def _print_text(lines: list[ReportLine], excerpt: bool) -> None:
 
 
 def _data(line: ReportLine) -> dict[str, object]:
-    place = {"file": line.position.file, "line": line.position.line, "column": line.position.column}
-    return {**place, "severity": line.severity, "code": line.code, "message": line.message}
+    position = {"file": line.position.file, "line": line.position.line, "column": line.position.column}
+    return {**position, "severity": line.severity, "code": line.code, "message": line.message}
 
 
 # The files that `streamkit validate` checks: files as they are, patterns, and all topologies and tests below a folder.

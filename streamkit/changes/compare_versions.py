@@ -157,9 +157,9 @@ def compare_tasks(versions: Versions, topics: Mapping[str, str]) -> Iterator[Fin
                 f"sub-topology {other.id} {_inputs(_renamed(one.sources, topics), other.sources)}",
                 other.place.position,
             )
-    found = {one.id for one, _ in pairs}
+    matched = {one.id for one, _ in pairs}
     for one in old.sub_topologies:
-        if one.id not in found and not one.is_global:
+        if one.id not in matched and not one.is_global:
             yield _stop(one, f"sub-topology {one.id} is gone", new.start)
     yield from _moved_stores(versions, {one.id: other.id for one, other in pairs})
 
@@ -323,7 +323,7 @@ def _left(versions: Versions, topic: TopicForm, instead: TopicForm | None, keep:
     old = versions.old
     unread = _unread(old, topic.name, versions.on_log)
     name = old.log_name(topic.name)
-    place = instead.place if instead is not None else None
+    successor = instead.place if instead is not None else None
     now = instead.name if instead is not None else topic.name
     gone = f"topic {now} takes the place of {name}" if instead is not None else f"topic {name} is gone"
     verdict, text, action = Verdict.SAFE, f"{gone}: no record in the old one is unread", f"delete {name}"
@@ -334,8 +334,8 @@ def _left(versions: Versions, topic: TopicForm, instead: TopicForm | None, keep:
             "unread records" if unread is None else "1 unread record" if unread == 1 else f"{unread} unread records"
         )
         text = f"{gone}: {records} in the old one would never be processed"
-    position = place.position if place is not None else versions.new.start
-    return Finding(verdict, "topic", now, text, action, position, place.pipeline if place else "", topic.name)
+    position = successor.position if successor is not None else versions.new.start
+    return Finding(verdict, "topic", now, text, action, position, successor.pipeline if successor else "", topic.name)
 
 
 # -- External topics ----------------------------------------------------------------------------------------------------

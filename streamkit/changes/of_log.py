@@ -103,7 +103,7 @@ def read_log(plan: Plan, transport: Transport) -> tuple[OnLog, dict[str, int], d
         unread = _unread(consumer, _partitions_of(topics, counts))
     empty = _without_records(transport, unread)
     zeros = dict.fromkeys
-    left = _sums({place: 0 if place in empty else stop - start for place, (start, stop) in unread.items()})
+    left = _sums({partition: 0 if partition in empty else stop - start for partition, (start, stop) in unread.items()})
     on_log = OnLog({**zeros(changelogs, 0), **records}, {**zeros(topics, 0), **left}, configs, members)
     return on_log, counts, existing
 
@@ -116,7 +116,7 @@ def _records(consumer: Consumer, partitions: list[TopicPartition]) -> dict[str, 
     if not partitions:
         return {}
     begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-    return _sums({place: ends[place] - begins[place] for place in partitions})
+    return _sums({partition: ends[partition] - begins[partition] for partition in partitions})
 
 
 def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -125,9 +125,16 @@ def _unread(consumer: Consumer, partitions: list[TopicPartition]) -> dict[TopicP
         return {}
     committed, ends = consumer.committed(partitions), consumer.end_offsets(partitions)
     begins = consumer.beginning_offsets(partitions)
-    read = {place: committed[place].offset if place in committed else begins[place] for place in partitions}
-    starts = {place: max(read[place], begins[place]) for place in partitions}
-    return {place: (starts[place], ends[place]) for place in partitions if starts[place] < ends[place]}
+    read = {
+        partition: committed[partition].offset if partition in committed else begins[partition]
+        for partition in partitions
+    }
+    starts = {partition: max(read[partition], begins[partition]) for partition in partitions}
+    return {
+        partition: (starts[partition], ends[partition])
+        for partition in partitions
+        if starts[partition] < ends[partition]
+    }
 
 
 def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
@@ -138,15 +145,15 @@ def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple
     with closing(transport.consumer(None, read_committed=True)) as consumer:
         stable = consumer.end_offsets(list(ranges))
         # The records of an open transaction may still count.
-        waiting = {place for place, (_, stop) in ranges.items() if stable[place] >= stop}
-        consumer.assign({place: ranges[place][0] for place in waiting})
+        waiting = {partition for partition, (_, stop) in ranges.items() if stable[partition] >= stop}
+        consumer.assign({partition: ranges[partition][0] for partition in waiting})
         while waiting:
             batches = consumer.poll(_BATCH, _POLL_MS)
             places = {(batch.topic, batch.partition): batch for batch in batches}
-            with_records = {place for place in waiting if place in places}
+            with_records = {partition for partition in waiting if partition in places}
             consumer.remove(with_records)
             waiting -= with_records
-            ended = {place for place in waiting if consumer.position(place) >= ranges[place][1]}
+            ended = {partition for partition in waiting if consumer.position(partition) >= ranges[partition][1]}
             waiting -= ended
             empty |= ended
     return empty
@@ -154,8 +161,8 @@ def _without_records(transport: Transport, ranges: Mapping[TopicPartition, tuple
 
 def _sums(numbers: Mapping[TopicPartition, int]) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for place, number in numbers.items():
-        sums[place.topic] = sums.get(place.topic, 0) + number
+    for partition, number in numbers.items():
+        sums[partition.topic] = sums.get(partition.topic, 0) + number
     return sums
 
 

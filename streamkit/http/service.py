@@ -126,11 +126,11 @@ class Peers:
         Raises InstanceGoneError if it does not answer, StoreUnavailableError if it answers 503 or refuses the token, or is at
         an address that the user has not allowed; InstanceError for other errors, with their status.
         """
-        place = self._place_of(address)
+        host_and_port = self._place_of(address)
         if not self._free.acquire(timeout=TIMEOUT_SECONDS):
             raise StoreUnavailableError(f"too many requests to other instances: {address} is not asked")
         try:
-            client = JsonClient(f"http://{place}", self._token, timeout_seconds, peer=address)
+            client = JsonClient(f"http://{host_and_port}", self._token, timeout_seconds, peer=address)
             return client.request(path, parameters, method, shape)
         except InstanceError as error:
             if error.status is None:
@@ -158,11 +158,14 @@ class Peers:
         if host.lower() == self.own.rpartition(":")[0].strip("[]").lower() or _is_named(host, allowed):
             return address
         try:
-            addresses = [str(place[0]) for *_, place in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)]
+            addresses = [
+                str(socket_address[0])
+                for *_, socket_address in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            ]
         except (OSError, UnicodeError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InstanceGoneError(f"the instance at {address} does not answer: {reason}") from error
-        networks = [network for each in allowed if (network := _network(each)) is not None]
+        networks = [network for entry in allowed if (network := _network(entry)) is not None]
         for resolved in addresses:
             number = ipaddress.ip_address(resolved)
             if any(number in network for network in networks) or _is_of_this_host(number):

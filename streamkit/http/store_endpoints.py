@@ -252,13 +252,13 @@ class StoreQuery:
         wanted = partitions if owner.partition is None else [owner.partition]
         places = [owner.active] if owner.active is not None else []
         if self._stale:
-            places += [place for place in owner.standbys if place not in places]
+            places += [standby for standby in owner.standbys if standby not in places]
         if not places:
             raise StoreUnavailableError(f"no instance has the key's partition of store {self._definition.name} now")
         failure: StoreUnavailableError | None = None
-        for place in places:
+        for address in places:
             try:
-                return self.row(wanted) if place == peers.own else self._request(place, wanted, self._stale)
+                return self.row(wanted) if address == peers.own else self._request(address, wanted, self._stale)
             except StoreUnavailableError as error:
                 failure = failure or error
         assert failure is not None
@@ -293,9 +293,9 @@ class StoreQuery:
         """Return the pages of all instances that answer."""
         own = self._service.peers.own
 
-        def read(place: str) -> dict[str, Document] | None:
+        def read(address: str) -> dict[str, Document] | None:
             try:
-                return self.page(None, stale=stale) if place == own else self._request(place, None, stale)
+                return self.page(None, stale=stale) if address == own else self._request(address, None, stale)
             except StoreUnavailableError:
                 # The partitions show whether rows are missing without it.
                 return None
@@ -307,13 +307,13 @@ class StoreQuery:
                 pages = list(pool.map(read, places))
         return [page for page in pages if page is not None]
 
-    def _request(self, place: str, partitions: list[int] | None, stale: bool) -> dict[str, Json]:
+    def _request(self, address: str, partitions: list[int] | None, stale: bool) -> dict[str, Json]:
         parameters = {**self._parameters, "scope": "local", "stale": str(stale).lower()}
         if partitions is not None:
             parameters["partition"] = str(partitions[0])
         path = f"/stores/{quote(self._definition.name)}/{self._query.kind}"
         shape = ROW if self._query.kind == "get" else PARTITIONS
-        answer: dict[str, Json] = self._service.peers.request(place, path, parameters, shape=shape)
+        answer: dict[str, Json] = self._service.peers.request(address, path, parameters, shape=shape)
         return answer
 
     def _page(self, rows: list[dict[str, Json]], partitions: Iterable[int], standbys: Iterable[int]) -> dict[str, Json]:

@@ -129,10 +129,12 @@ def store_changes(service: Service, request: Request) -> Response:
     return EventStream(NewRecords(service, selection, "change", _change), service.streams)
 
 
-def _change(found: Found) -> dict[str, Json]:
-    record = shown(found)
+def _change(record: Found) -> dict[str, Json]:
+    document = shown(record)
     return {
-        name: record[name] for name in ("key", "value", "timestamp", "partition", "offset", "error") if name in record
+        name: document[name]
+        for name in ("key", "value", "timestamp", "partition", "offset", "error")
+        if name in document
     }
 
 
@@ -329,11 +331,11 @@ class NewRecords:
         far = {p: end for p, end in ends.items() if end - self._consumer.position(p) > BEHIND}
         if not far:
             return []
-        count = sum(end - self._consumer.position(place) for place, end in far.items())
+        count = sum(end - self._consumer.position(partition) for partition, end in far.items())
         self._consumer.remove(far)
         self._consumer.add(far)
         self._read += count
-        return [Event("skipped", {"offsets": count, "partitions": sorted(place.partition for place in far)})]
+        return [Event("skipped", {"offsets": count, "partitions": sorted(partition.partition for partition in far)})]
 
     def close(self) -> None:
         """Close the consumer."""
@@ -452,28 +454,28 @@ def _shown(letter: DeadLetter, form: RecordJson, replay: Replay) -> dict[str, Js
 def replay_dead_letters(service: Service, request: Request) -> Response:
     """Write one dead letter back to the topic of its record, or the oldest ones."""
     arguments = Arguments(request, _REPLAY)
-    place = arguments.text("topic"), arguments.number("partition", None, 0), arguments.number("offset", None, 0)
-    if None in place and place != (None, None, None):
+    chosen = arguments.text("topic"), arguments.number("partition", None, 0), arguments.number("offset", None, 0)
+    if None in chosen and chosen != (None, None, None):
         raise QueryError("topic, partition and offset name one letter together; without all of them all are replayed")
     plan = service.application.plan
 
     def wanted(letter: DeadLetter) -> bool:
-        return place[0] is None or (*letter.place, letter.place_offset) == place
+        return chosen[0] is None or (*letter.place, letter.place_offset) == chosen
 
     if not service.replaying.acquire(blocking=False):
         raise StoreUnavailableError("dead letters are being replayed by another request: send it again")
     try:
         with reader(service):
             replay = Replay(plan, service.application.transport, dead_letter_topics(plan))
-            most = MOST_REPLAYED if place[0] is None else 1
+            most = MOST_REPLAYED if chosen[0] is None else 1
             count = sum(1 for _ in islice(replay.execute(wanted, most), None))
     except TopicError as error:
         raise QueryError(str(error)) from error
     finally:
         service.replaying.release()
-    if place[0] is not None and not count:
+    if chosen[0] is not None and not count:
         raise UnknownNameError(
-            f"there is no dead letter {place[0]}-{place[1]}@{place[2]} to replay: it does not exist, was replayed before, or its "
+            f"there is no dead letter {chosen[0]}-{chosen[1]}@{chosen[2]} to replay: it does not exist, was replayed before, or its "
             "topic no longer exists"
         )
     return json_response({"replayed": count})

@@ -335,8 +335,8 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
 
 def _place(topology: Topology, group: frozenset[str]) -> Position:
     """Return the position of the last source of a group, which is that of the step that requires the group."""
-    place = NOWHERE
+    position = NOWHERE
     for node in topology.nodes.values():
         if not group.isdisjoint(node.topics):
-            place = node.origin.position
-    return place
+            position = node.origin.position
+    return position

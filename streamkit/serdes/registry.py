@@ -155,14 +155,14 @@ class Registry:
 
         references: dict[str, SchemaReference] = {}
 
-        def made(text: str) -> Given:
+        def client_schema(text: str) -> Given:
             needed = [references[name] for name in schema.needed_by(text) if name in references]
             return Given(text, schema.kind, needed)
 
         for part in schema.parts:
-            version = self._part_version(part.name, made(part.text), subject, write)
+            version = self._part_version(part.name, client_schema(part.text), subject, write)
             references[part.name] = SchemaReference(part.name, part.name, version)
-        return made(schema.text)
+        return client_schema(schema.text)
 
     def _part_version(self, name: str, client_schema: Given, subject: str, write: bool) -> int:
         """Return the version of a schema that another one refers to, under the subject of its name.

@@ -27,37 +27,37 @@ def call_ref(reader: Reader, node: Node, what: str, usage: Usage | None = None) 
 
     Arguments are checked if the module is beside the file; `usage`: the other arguments that the construct passes.
     """
-    place, arguments = node, None
+    target, arguments = node, None
     if node.kind == "mapping":
         options = reader.options(node, what, ("call", "with"), ("call",))
         if "call" not in options:
             return BAD
-        place, arguments = options["call"], options.get("with")
-    return _checked_ref(reader, place, what, arguments, usage or Usage())
+        target, arguments = options["call"], options.get("with")
+    return _checked_ref(reader, target, what, arguments, usage or Usage())
 
 
-def _checked_ref(reader: Reader, place: Node, what: str, with_: Node | None, usage: Usage) -> CallRef | Bad:
-    text = reader.text(place, what)
+def _checked_ref(reader: Reader, target: Node, what: str, with_: Node | None, usage: Usage) -> CallRef | Bad:
+    text = reader.text(target, what)
     if text is BAD:
         return BAD
-    reader.use("callable", text, place)
-    if place.ref is None and not yaml_reader.CALLABLE.fullmatch(text):
+    reader.use("callable", text, target)
+    if target.ref is None and not yaml_reader.CALLABLE.fullmatch(text):
         written = ":".join(text.rsplit(".", 1))
         hint = f"; write {written}" if yaml_reader.CALLABLE.fullmatch(written) else ""
         form = "of the form package.module:callable"
-        return reader.report(place, f"{what} must be {form}, not {reader.kind(place)}{hint}")
+        return reader.report(target, f"{what} must be {form}, not {reader.kind(target)}{hint}")
     module, _, attribute = text.partition(":")
     entries = reader.entries(with_, "'with'") if with_ is not None else {}
     arguments = tuple(
         Argument(name, json.dumps(reader.data(value)), key.position) for name, (key, value) in entries.items()
     )
-    if place.ref is None:
-        ref = CallRef(module, attribute, reader.folder_of(place), arguments, place.position)
+    if target.ref is None:
+        ref = CallRef(module, attribute, reader.folder_of(target), arguments, target.position)
     else:
-        ref = passed_ref(reader, place.ref, place.position, arguments)
+        ref = passed_ref(reader, target.ref, target.position, arguments)
     places = {argument.name: argument.position for argument in arguments}
     problems = [
-        reader.report(places.get(misfit.argument or "") or place.position, f"{what}: {misfit}")
+        reader.report(places.get(misfit.argument or "") or target.position, f"{what}: {misfit}")
         for misfit in source_misfits(ref, usage)
     ]
     if problems:
@@ -71,7 +71,7 @@ def passed_ref(reader: Reader, ref: CallRef, position: Position, arguments: tupl
     attribute = ref.attribute
     if ref.target is not None:
         others = reader.objects.setdefault((ref.module, attribute), [])
-        number = next((place for place, known in enumerate(others) if known is ref.target.value), len(others))
+        number = next((index for index, known in enumerate(others) if known is ref.target.value), len(others))
         if number == len(others):
             others.append(ref.target.value)
         attribute += f"_{number + 1}" if number else ""

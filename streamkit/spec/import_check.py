@@ -39,7 +39,8 @@ def import_problems(model: TopologyModel) -> list[Problem]:
         except SerdeError as error:
             problems.append(Problem(position, f"{what}: {error}"))
     return sorted(
-        dict.fromkeys(problems), key=lambda each: (each.position.file, each.position.line, each.position.column)
+        dict.fromkeys(problems),
+        key=lambda problem: (problem.position.file, problem.position.line, problem.position.column),
     )
 
 

@@ -143,9 +143,11 @@ def _macro(reader: Reader, name: str, key: Node, body: Node) -> Macro:
     )
     parameters: dict[str, Parameter] = {}
     if "params" in options:
-        for parameter, (place, definition) in reader.entries(options["params"], f"'params' of the {what[4:]}").items():
-            reader.define("parameter", f"{name}.{parameter}", place)
-            put(parameters, parameter, _parameter(reader, parameter, place, definition))
+        for parameter, (name_node, definition) in reader.entries(
+            options["params"], f"'params' of the {what[4:]}"
+        ).items():
+            reader.define("parameter", f"{name}.{parameter}", name_node)
+            put(parameters, parameter, _parameter(reader, parameter, name_node, definition))
     steps = options.get("steps")
     if steps is not None and steps.kind != "list":
         reader.report_mismatch(steps, f"'steps' of the {what[4:]}", "a list")
@@ -244,13 +246,13 @@ def _scope(reader: Reader, macro: Macro, key: Node, body: Node | None) -> dict[s
         return BAD
     names, is_bad = list(macro.parameters), False
     scope: dict[str, Argument] = {}
-    for name, (place, node) in uses.items():
+    for name, (name_node, node) in uses.items():
         parameter = macro.parameters.get(name)
-        if place is not node:
-            reader.use("parameter", f"{macro.name}.{name}", place)
+        if name_node is not node:
+            reader.use("parameter", f"{macro.name}.{name}", name_node)
         if parameter is None:
             advice = did_you_mean(name, names, known(names, "") or "it takes none")
-            is_bad = reader.report(place, f"{what} has no parameter {name!r}{advice}") is BAD
+            is_bad = reader.report(name_node, f"{what} has no parameter {name!r}{advice}") is BAD
         elif not reader.is_null(node):
             scope[name] = Argument(node, parameter.type)
             before = len(reader.problems)

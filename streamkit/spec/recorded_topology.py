@@ -175,7 +175,7 @@ def _add(sections: dict[str, Node], section: str, name: str, node: Node, place: 
 def _data(node: Node) -> object:
     if node.kind == "mapping":
         return sorted((key.value, repr(_data(value))) for key, value in node.value)
-    return [_data(each) for each in node.value] if node.kind == "list" else (node.plain, node.value)
+    return [_data(item) for item in node.value] if node.kind == "list" else (node.plain, node.value)
 
 
 def _joined(base: Node, own: Node) -> Node:

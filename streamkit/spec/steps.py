@@ -356,7 +356,7 @@ def read_ends(reader: Reader, options: dict[str, Node]) -> Options:
 def branches(reader: Reader, node: Node, what: str) -> tuple[BranchSpec, ...]:
     """Return the BranchSpecs of `when` in file order; an item of a list without a name gets its number as its name."""
     if node.kind == "list":
-        specs = [_listed(reader, str(place), body) for place, body in enumerate(node.value, 1)]
+        specs = [_listed(reader, str(number), body) for number, body in enumerate(node.value, 1)]
     else:
         specs = []
         for name, (key, body) in reader.entries(node, what).items():
@@ -373,7 +373,7 @@ def _check_name(reader: Reader, node: Node, name: str) -> None:
         reader.report(node, f"{BRANCH_NAME} {name!r} must be made of letters, digits, _ and -")
 
 
-def _listed(reader: Reader, place: str, body: Node) -> BranchSpec | Bad:
+def _listed(reader: Reader, number: str, body: Node) -> BranchSpec | Bad:
     """Return the branch of an entry of a list."""
     name = None
     if body.kind == "mapping" and not is_call(body):
@@ -383,7 +383,7 @@ def _listed(reader: Reader, place: str, body: Node) -> BranchSpec | Bad:
             if name is BAD:
                 return BAD
             _check_name(reader, name_node, name)
-    return _branch(reader, name or place, body, body, ("name", *BRANCH_KEYS))
+    return _branch(reader, name or number, body, body, ("name", *BRANCH_KEYS))
 
 
 def _branch(reader: Reader, name: str, key: Node, body: Node, keys: tuple[str, ...] = BRANCH_KEYS) -> BranchSpec | Bad:

@@ -42,8 +42,8 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
     put_type(reader, options, values)
     put_config(reader, options, values)
     name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
-    place = options.get("name", node)
-    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position), place)
+    name_node = options.get("name", node)
+    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position), name_node)
 
 
 def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> None:

@@ -203,9 +203,9 @@ def decode(data: bytes, file: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        place = Source(data[: error.start].decode("utf-8"), file)
+        readable = Source(data[: error.start].decode("utf-8"), file)
         message = f"The byte 0x{data[error.start]:02x} is not UTF-8"
-        raise TopologyError([Problem(place.at(len(place.text)), message)]) from error
+        raise TopologyError([Problem(readable.at(len(readable.text)), message)]) from error
 
 
 def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> TopologyModel | None:
@@ -432,7 +432,7 @@ class _Including:
             self.is_broken = True
             return
         identity = _identity(file)
-        at = next((place for place, (known, _) in enumerate(path) if known == identity), None)
+        at = next((index for index, (known, _) in enumerate(path) if known == identity), None)
         if at is not None:
             circle = " -> ".join([*(shown for _, shown in path[at:]), file])
             self._reader.report(item, f"Files include each other in a circle: {circle}")
@@ -493,8 +493,8 @@ class _Including:
         return key, joined
 
 
-def _named(name: str, place: Node) -> Node:
-    return Node("scalar", name, place.start, place.end, place.source)
+def _named(name: str, node: Node) -> Node:
+    return Node("scalar", name, node.start, node.end, node.source)
 
 
 def _identity(file: str) -> str:
@@ -561,8 +561,8 @@ def _check_stores(reader: Reader) -> None:
     stores = [name for name in reader.names if name.kind == "store" and name.defines]
     for store in sorted(stores, key=lambda store: store.position.order):
         if store.name in first:
-            place = first[store.name].position
-            message = f"The store {store.name!r} is made twice; the first is in line {place.line}{place.note}"
+            first_position = first[store.name].position
+            message = f"The store {store.name!r} is made twice; the first is in line {first_position.line}{first_position.note}"
             reader.report(store.position, message)
         else:
             first[store.name] = store

@@ -333,8 +333,8 @@ class Phases:
     def _window(self, fields: dict[str, Json], name: str, kind: str) -> dict[str, Json]:
         """Return fields with the times of a windowed key as milliseconds."""
         key = fields.get("key")
-        place = (None, name) if kind == "store" else (name, None)
-        if isinstance(key, dict) and self._names.has_windowed_keys(*place):
+        owner = (None, name) if kind == "store" else (name, None)
+        if isinstance(key, dict) and self._names.has_windowed_keys(*owner):
             fields["key"] = {part: _lenient(value) if part != "key" else value for part, value in key.items()}
         return fields
 
@@ -418,7 +418,7 @@ class _File:
         self._reader = reader
         self._path = path
         self._plan_of = plan_of
-        self._plan_with: Callable[[Mapping[str, Json], Node], Plan | None] = lambda own, place: None
+        self._plan_with: Callable[[Mapping[str, Json], Node], Plan | None] = lambda own, node: None
         """Returns the plan of the topology for the settings of a test; its mistakes are reported at the node."""
         self._job_of: Callable[[str], JobFile]
         """Reads a job file. Raises TopologyError, UsageError."""
@@ -438,7 +438,7 @@ class _File:
         plan = self._plan(topology, environment, settings, options.get("set", options.get("topology", root)))
         if plan is None:
             return None
-        self._plan_with = lambda own, place: self._plan(topology, environment, own, place)
+        self._plan_with = lambda own, node: self._plan(topology, environment, own, node)
         self._job_of = lambda path: self._job(path, environment)
         cases = self._cases(options["tests"], Names(plan), plan, settings)
         simulation = self._simulation(options["simulate"], plan) if "simulate" in options else Simulation()
@@ -477,14 +477,14 @@ class _File:
         )
 
     def _plan(
-        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json], place: Node
+        self, topology: Path, environment: Mapping[str, str], settings: Mapping[str, Json], node: Node
     ) -> Plan | None:
         try:
             return self._plan_of(topology, environment, settings)
         except TopologyError as error:
             return self._reader.report_all(error) or None
         except StreamkitError as error:
-            return self._reader.report(place, str(error).removeprefix("--set: ")) or None
+            return self._reader.report(node, str(error).removeprefix("--set: ")) or None
 
     def _job(self, path: str, environment: Mapping[str, str]) -> JobFile:
         from streamkit.runtime.spark.submission.job_file import load_job

@@ -52,13 +52,13 @@ def generated(
     Each generator has its own random numbers, so that adding another one does not change its records. Raises StreamkitError
     that names the topic and the place in the file.
     """
-    streams = [_timed(generator, place, seed, start) for place, generator in enumerate(generators)]
+    streams = [_timed(generator, number, seed, start) for number, generator in enumerate(generators)]
     for number, (time, _, make) in enumerate(heapq.merge(*streams, key=lambda timed: timed[:2])):
         # Before the next record of the generator draws its numbers.
         yield make(time if per_second is None else start + int(number * 1000 / per_second))
 
 
-def _timed(spec: GeneratorSpec, place: int, seed: int, start: int) -> Iterator[Timed]:
+def _timed(spec: GeneratorSpec, number: int, seed: int, start: int) -> Iterator[Timed]:
     random = SeededRandom(f"{seed} {spec.topic}")
     key_of = spec.key.function(("random", "sequence", "time"))
     value_of = spec.value.function(("key", "random", "sequence", "time"))
@@ -72,7 +72,7 @@ def _timed(spec: GeneratorSpec, place: int, seed: int, start: int) -> Iterator[T
             value = _made(spec, "value", sequence, partial(value_of, key, random, sequence, time))
             return {"topic": spec.topic, "key": key, "value": value, "timestamp": time}
 
-        yield start + sequence * spec.every, place, make
+        yield start + sequence * spec.every, number, make
 
 
 def _made(spec: GeneratorSpec, part: str, sequence: int, make: Callable[[], Json]) -> Json:

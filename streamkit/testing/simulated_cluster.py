@@ -148,7 +148,7 @@ class _Instance:
         self.globals = [cluster.make(sub, 0, lenient) for sub in plan.sub_topologies if sub.is_global]
         self.stores = {name: store for task in self.globals for name, store in task.stores.items()}
         self.environment = dataclasses.replace(environment, global_stores=self.stores)
-        self._readers = {place.topic: task for task in self.globals for place in task.inputs}
+        self._readers = {partition.topic: task for task in self.globals for partition in task.inputs}
         for task in self.globals:
             task.start({})
 
@@ -207,7 +207,7 @@ class Cluster:
         self._delivered: dict[tuple[TopicPartition, int], int] = {}
         """How many records were delivered of a partition, to an instance (0 but for global topics)."""
         self._subs = {sub.id: sub for sub in plan.sub_topologies}
-        self._readers = {place: task for task in self._layout.tasks for place in self._layout.inputs(task)}
+        self._readers = {partition: task for task in self._layout.tasks for partition in self._layout.inputs(task)}
         self._tracer = Tracer(plan) if traced else None
         instances, per_instance = threads
         self._instances = [_Instance(self) for _ in range(instances)]
@@ -308,21 +308,21 @@ class Cluster:
 
     def _next(self, segment: int, waiting: Mapping[int, Sent]) -> Event | None:
         """Return the first delivery that is possible: what a record has caused comes before the next record."""
-        for place, instance in self._left():
-            return Event(segment, place, instance)
+        for partition, instance in self._left():
+            return Event(segment, partition, instance)
         for number in waiting:
             return Event(segment, number)
         return None
 
     def _left(self) -> Iterator[tuple[TopicPartition, int]]:
         """Yield the partitions that have records which their reader has not got, and the reader's instance."""
-        for place, records in self._log.items():
-            if place.topic in self._global_topics:
+        for partition, records in self._log.items():
+            if partition.topic in self._global_topics:
                 for instance in range(len(self._instances)):
-                    if self._delivered.get((place, instance), 0) < len(records):
-                        yield place, instance
-            elif place in self._readers and self._delivered.get((place, 0), 0) < len(records):
-                yield place, 0
+                    if self._delivered.get((partition, instance), 0) < len(records):
+                        yield partition, instance
+            elif partition in self._readers and self._delivered.get((partition, 0), 0) < len(records):
+                yield partition, 0
 
     def _drawn(
         self,
@@ -402,7 +402,7 @@ class Cluster:
     def _commit(self, thread: _Thread, delivery: Delivery) -> None:
         """Commit all tasks of a thread as one: what they have written becomes visible, with their offsets."""
         offsets = {
-            name: task.prepare_commit(lambda place: self._delivered.get((place, 0), 0))
+            name: task.prepare_commit(lambda partition: self._delivered.get((partition, 0), 0))
             for name, task in thread.tasks.items()
         }
         for task in thread.tasks.values():
@@ -417,8 +417,8 @@ class Cluster:
         del task.output[:]
         for row in rows:
             topic = row[0]
-            place = TopicPartition(topic, self._partition(row))
-            self._append(place, row, None)
+            partition = TopicPartition(topic, self._partition(row))
+            self._append(partition, row, None)
             if topic not in self._changelogs:
                 self._order.append(row)
                 delivery.written.append(row)
@@ -438,14 +438,14 @@ class Cluster:
             topic, sent.number % self._partitions if key is None else partition_of(key, self._partitions)
         )
 
-    def _append(self, place: TopicPartition, row: OutputTuple, number: int | None) -> None:
-        self._log.setdefault(place, []).append(_Record(row, number))
+    def _append(self, partition: TopicPartition, row: OutputTuple, number: int | None) -> None:
+        self._log.setdefault(partition, []).append(_Record(row, number))
 
-    def _batch(self, place: TopicPartition, at: int) -> RecordBatch:
-        _, key, value, timestamp, headers, _ = self._log[place][at].row
-        if timestamp is None or (timestamp < 0 and place.topic in self._internal):
+    def _batch(self, partition: TopicPartition, at: int) -> RecordBatch:
+        _, key, value, timestamp, headers, _ = self._log[partition][at].row
+        if timestamp is None or (timestamp < 0 and partition.topic in self._internal):
             timestamp = self.clock
-        return RecordBatch(*place, Columns([key], [value], [timestamp], [headers], [at]))
+        return RecordBatch(*partition, Columns([key], [value], [timestamp], [headers], [at]))
 
     # -- Faults --
 
@@ -479,8 +479,8 @@ class Cluster:
         inputs = self._layout.inputs(task_id)
         committed = self._committed.get(task_id, {})
         task = self.make(self._subs[task_id.sub_topology], task_id.partition, thread.instance.environment)
-        for place in inputs:
-            self._delivered[place, 0] = committed[place].offset if place in committed else 0
+        for partition in inputs:
+            self._delivered[partition, 0] = committed[partition].offset if partition in committed else 0
         self._restore(task, task_id.partition)
         task.start(committed)
         thread.tasks[task_id] = task
@@ -489,10 +489,10 @@ class Cluster:
     def _restore(self, task: Task, partition: int) -> None:
         for name, store in task.stores.items():
             topic = self.plan.changelog_name(name) or ""
-            place = TopicPartition(topic, partition)
-            records = self._log.get(place, [])
+            changelog = TopicPartition(topic, partition)
+            records = self._log.get(changelog, [])
             if self.plan.stores[name].source_topic is not None:
-                records = records[: self._delivered.get((place, 0), 0)]
+                records = records[: self._delivered.get((changelog, 0), 0)]
             if records:
                 _, keys, values, timestamps, headers, _ = map(
                     list, zip(*(record.row for record in records), strict=True)

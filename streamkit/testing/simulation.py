@@ -254,10 +254,10 @@ class _Simulation:
 
         at = _search(len(last), lambda number: same(_begun(first, last, number)))
         before, moved = _begun(first, last, at), last[at]
-        place = next((n for n in range(at, len(before)) if before[n].identity == moved.identity), len(before))
-        rest = [event for number, event in enumerate(before) if number != place]
-        steps = _search(place - at, lambda number: same([*rest[: place - number], moved, *rest[place - number :]]))
-        orders = [[*rest[: place - n], moved, *rest[place - n :]] for n in (steps, steps + 1)]
+        target = next((n for n in range(at, len(before)) if before[n].identity == moved.identity), len(before))
+        rest = [event for number, event in enumerate(before) if number != target]
+        steps = _search(target - at, lambda number: same([*rest[: target - number], moved, *rest[target - number :]]))
+        orders = [[*rest[: target - n], moved, *rest[target - n :]] for n in (steps, steps + 1)]
 
         def differs(segments: Sequence[Segment]) -> bool:
             one, other = (self._result(self._play(segments, order)) for order in orders)
@@ -304,7 +304,7 @@ class _Simulation:
 
     def _failure(self, finding: _Finding, often: str) -> Failure:
         step = finding.step
-        place = f": step {step.step} of pipeline {step.pipeline} ({step.position})" if step is not None else ""
+        step_text = f": step {step.step} of pipeline {step.pipeline} ({step.position})" if step is not None else ""
         details = []
         if finding.ordered:
             pairs = zip(finding.one.deliveries, finding.other.deliveries, strict=False)
@@ -321,7 +321,7 @@ class _Simulation:
             details += [(kind, _cut(f"{sign} {number}. {line}")) for number, line in enumerate(lines, 1)]
             if played.error is not None:
                 details.append((kind, f"{sign} {played.error}"))
-        return Failure(self._case.position, f"{finding.what}{place}", details=tuple(details))
+        return Failure(self._case.position, f"{finding.what}{step_text}", details=tuple(details))
 
     def _line(self, delivery: Delivery) -> str:
         event = delivery.event

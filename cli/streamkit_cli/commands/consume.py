@@ -232,7 +232,7 @@ def _polls(
             yield from reading.between(first, ends)
         if not follow:
             return
-        first = {place: max(first[place], end) for place, end in ends.items()}
+        first = {partition: max(first[partition], end) for partition, end in ends.items()}
     yield from reading.follow(first, until_idle=until_idle, most=most)
 
 
@@ -310,11 +310,11 @@ def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threadi
     from streamkit.runtime.operations.opening import address
 
     is_reported = False
-    while (place := transport.missing()) is not None:
+    while (location := transport.missing()) is not None:
         if stopped is None:
-            raise TopicError(f"there is no log in {place} yet; a command that writes creates it")
+            raise TopicError(f"there is no log in {location} yet; a command that writes creates it")
         if not is_reported:
-            print_message(f"there is no log in {place} yet: waiting")
+            print_message(f"there is no log in {location} yet: waiting")
             is_reported = True
         if stopped.wait(_PAUSE_SECONDS):
             return None
@@ -409,8 +409,8 @@ class Blocks:
 
     def _dead_letter(self, row: Row) -> dict[str, Json]:
         """Print what failed, where and when, and return the record in the form of its own topic."""
-        place = TopicPartition(row.topic, row.partition)
-        letter = read_dead_letter(place, row.offset, (row.key, row.value, row.timestamp, row.headers))
+        partition = TopicPartition(row.topic, row.partition)
+        letter = read_dead_letter(partition, row.offset, (row.key, row.value, row.timestamp, row.headers))
         source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
         facts = (
             ("failed", ": ".join(filter(None, (letter.error, letter.message)))),

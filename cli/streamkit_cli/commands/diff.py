@@ -180,14 +180,14 @@ def _summary(old: str, new: str, findings: list[Finding]) -> str:
 
 
 def _data(finding: Finding) -> dict[str, object]:
-    place = {"file": finding.position.file, "line": finding.position.line, "column": finding.position.column}
+    position = {"file": finding.position.file, "line": finding.position.line, "column": finding.position.column}
     return {
         "verdict": str(finding.verdict),
         "subject": finding.subject,
         "name": finding.name,
         "old": finding.old,
         "pipeline": finding.pipeline,
-        **place,
+        **position,
         "message": finding.message,
         "action": finding.action,
     }

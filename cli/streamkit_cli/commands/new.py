@@ -79,10 +79,10 @@ def new(name: Name, template: Chosen = Template.COUNT) -> None:
     if not name.strip():
         raise UsageError("NAME is empty; expected the name of the application, or . for this folder")
     folder = Path(name)
-    place = folder.resolve()
-    is_here, application = place == Path.cwd(), place.name
+    target = folder.resolve()
+    is_here, application = target == Path.cwd(), target.name
     if not application:
-        raise UsageError(f"{place} has no name that the application could have")
+        raise UsageError(f"{target} has no name that the application could have")
     mistake = kafka_name_mistake(application)
     if mistake:
         raise UsageError(f"{application!r} {mistake}")

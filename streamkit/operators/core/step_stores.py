@@ -158,19 +158,19 @@ def check_plain(options: StoreOptions | None, position: Position) -> None:
     """Raise BuildError for options of windowed or versioned stores at a plain key-value store."""
     if options is None:
         return
-    place = options.position or position
+    at = options.position or position
     if options.retention is not None:
-        raise BuildError(place, f"{_shown(options)}: `retention` is for the stores of windows and sessions")
+        raise BuildError(at, f"{_shown(options)}: `retention` is for the stores of windows and sessions")
     if options.versioned is None:
         if options.segment_interval is not None:
             raise BuildError(
-                place, f"{_shown(options)}: `segment_interval` is for the stores of windows and sessions, and versions"
+                at, f"{_shown(options)}: `segment_interval` is for the stores of windows and sessions, and versions"
             )
         return
     if options.persistent is False:
-        raise BuildError(place, f"{_shown(options)}: a versioned store is always persistent")
+        raise BuildError(at, f"{_shown(options)}: a versioned store is always persistent")
     if options.name is None:
-        raise BuildError(place, f"{_shown(options)}: a versioned store needs a `name`")
+        raise BuildError(at, f"{_shown(options)}: a versioned store needs a `name`")
 
 
 def refuse_ttl(options: StoreOptions | None, why: str) -> None:

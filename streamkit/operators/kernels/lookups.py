@@ -172,12 +172,12 @@ class Lookup(UserCode):
 
     async def _work(self, places: Iterator[int], arguments: Sequence[Value], results: list[Value | Failed]) -> None:
         batch = self._options.batch
-        for place in places:
+        for start in places:
             if not batch:
-                results[place] = await self._answer(arguments[place])
+                results[start] = await self._answer(arguments[start])
                 continue
-            part = list(arguments[place : place + batch])
-            results[place : place + len(part)] = self._each(await self._answer(part), len(part))
+            part = list(arguments[start : start + batch])
+            results[start : start + len(part)] = self._each(await self._answer(part), len(part))
 
     def _each(self, answer: Value | Failed, count: int) -> list[Value | Failed]:
         """Return the results of a call with a list."""
@@ -297,7 +297,7 @@ class LookupStep(HoldingStep):
 
     def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
         """Return results. Equal arguments are looked up once; arguments without a key are looked up one by one."""
-        keys: list[Hashable] = [cache_key(argument) or place for place, argument in enumerate(arguments)]
+        keys: list[Hashable] = [cache_key(argument) or number for number, argument in enumerate(arguments)]
         results: dict[Hashable, Value | Failed] = {}
         missing: dict[Hashable, Value] = {}
         for key, argument in zip(keys, arguments, strict=True):

@@ -122,14 +122,14 @@ class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
             if self._bytes > MAX_BYTES:
                 self._evict()
             return
-        place = bisect_left(suffixes, suffix)
-        there = place < len(suffixes) and suffixes[place] == suffix
+        index = bisect_left(suffixes, suffix)
+        there = index < len(suffixes) and suffixes[index] == suffix
         if there:
-            self._bytes -= ROW_BYTES + len(values[place])
-            del suffixes[place], values[place]
+            self._bytes -= ROW_BYTES + len(values[index])
+            del suffixes[index], values[index]
         if data is not None:
-            suffixes.insert(place, suffix)
-            values.insert(place, data)
+            suffixes.insert(index, suffix)
+            values.insert(index, data)
             self._bytes += ROW_BYTES + len(data)
             if self._bytes > MAX_BYTES:
                 self._evict()
@@ -300,10 +300,10 @@ class JoinRows(RowsOfKeys[list[JoinRow]]):
         rows.insert(bisect_left(rows, row), row)
 
     def _remove(self, rows: list[JoinRow], time: int, sequence: int) -> None:
-        place = bisect_left(rows, (time, sequence))
-        if place < len(rows) and rows[place][:2] == (time, sequence):
-            self._bytes -= _ROW_BYTES + len(rows[place][2])
-            del rows[place]
+        index = bisect_left(rows, (time, sequence))
+        if index < len(rows) and rows[index][:2] == (time, sequence):
+            self._bytes -= _ROW_BYTES + len(rows[index][2])
+            del rows[index]
 
     def _trim(self, rows: list[JoinRow]) -> None:
         """Drop expired rows once they are half of a key's rows, so that a row is moved once on average."""

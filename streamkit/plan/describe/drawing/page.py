@@ -133,15 +133,15 @@ def node_steps(plan: Plan) -> dict[str, dict[str, object]]:
             origin = node.origin
             if origin is None:
                 continue
-            place = origin.position
-            if place.file not in texts:
-                texts[place.file] = _lines(place.file)
+            position = origin.position
+            if position.file not in texts:
+                texts[position.file] = _lines(position.file)
             steps[f"{sub.id} {name}"] = {
                 "pipeline": origin.pipeline,
                 "step": origin.step,
-                "file": place.file,
-                "line": place.line,
-                "yaml": "\n".join(block(texts[place.file], place.line)),
+                "file": position.file,
+                "line": position.line,
+                "yaml": "\n".join(block(texts[position.file], position.line)),
             }
     return steps
 

@@ -189,10 +189,10 @@ def _order(graph: _Graph) -> None:
         indices = range(1, len(graph.layers)) if down else range(len(graph.layers) - 2, -1, -1)
         for index in indices:
             other = graph.layers[index - 1 if down else index + 1]
-            places = {node: place for place, node in enumerate(other)}
+            places = {node: rank for rank, node in enumerate(other)}
             weights = {
-                item: _mean_place(graph, item, linked.get(item, ()), places, place)
-                for place, item in enumerate(graph.layers[index])
+                item: _mean_place(graph, item, linked.get(item, ()), places, rank)
+                for rank, item in enumerate(graph.layers[index])
             }
             graph.layers[index].sort(key=weights.__getitem__)
         crossings = _crossings(graph)
@@ -246,7 +246,7 @@ def _across(graph: _Graph, gap: float) -> dict[_Item, float]:
             widths = [graph.sizes[node].width for node in layer]
             places.update(zip(layer, _spread(wanted, widths, gap), strict=True))
     left = min((places[node] - size.width / 2 for node, size in graph.sizes.items()), default=0.0)
-    return {node: place - left for node, place in places.items()}
+    return {node: x - left for node, x in places.items()}
 
 
 def _spread(wanted: list[float], widths: list[float], gap: float) -> list[float]:
