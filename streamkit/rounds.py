@@ -43,22 +43,22 @@ def is_full() -> bool:
     return _ROUND.left < 0
 
 
-def made(size: int) -> None:
+def count_bytes(size: int) -> None:
     """Count bytes that were produced, which may end the round."""
     _ROUND.left -= size
     if _ROUND.left < 0 and _ROUND.end is not None:
         _ROUND.end()
 
 
-def waited(seconds: float, most: float) -> None:
+def count_wait(seconds: float, most: float) -> None:
     """Count seconds that the thread has waited for calls; with more than `most` of them the round ends."""
     _ROUND.waited += seconds
     if _ROUND.waited > most:
-        made(MOST + 1)
+        count_bytes(MOST + 1)
 
 
 def many(results: T) -> T:
     """Return the results of one record; if there are many, count them."""
     if len(results) > MANY:
-        made(ROW * len(results))
+        count_bytes(ROW * len(results))
     return results

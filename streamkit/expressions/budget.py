@@ -16,7 +16,7 @@ from streamkit.errors import LimitError, TimeLimitError
 from streamkit.expressions import regex
 from streamkit.extension import native
 from streamkit.record import Operand, Value
-from streamkit.rounds import LARGE, made
+from streamkit.rounds import LARGE, count_bytes
 
 MAX_RANGE = 1_000_000
 MAX_BYTES = 10 * 1024 * 1024
@@ -153,7 +153,7 @@ class Budget:
     def start(self) -> None:
         """Begin a record with the full budget."""
         if self.max_bytes - self.bytes > LARGE:
-            made(self.max_bytes - self.bytes)
+            count_bytes(self.max_bytes - self.bytes)
         self.bytes = self.max_bytes
         self.steps = self.max_steps
         self._look = self.max_steps - _LOOK if self.max_steps > _LOOK else 0

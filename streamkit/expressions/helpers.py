@@ -26,7 +26,7 @@ from streamkit.expressions.budget import (
 )
 from streamkit.extension import native
 from streamkit.record import Operand, Value
-from streamkit.rounds import LARGE, made
+from streamkit.rounds import LARGE, count_bytes
 
 Text = TypeVar("Text", str, bytes)
 
@@ -89,7 +89,7 @@ def _repeat(sequence: Operand, count: int) -> Value:
     if unit * count > MAX_BYTES:
         raise size_error(f"{noun(sequence)} made by '*'", unit * count)
     if unit * count > LARGE:
-        made(unit * count)
+        count_bytes(unit * count)
     return sequence * count
 
 
@@ -147,7 +147,7 @@ def bounded(value: Text, what: str) -> Text:
     if len(value) > LARGE:
         if len(value) > MAX_BYTES:
             raise size_error(what, len(value))
-        made(len(value))
+        count_bytes(len(value))
     return value
 
 

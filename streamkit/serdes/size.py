@@ -17,7 +17,7 @@ from typing import TypeVar
 from streamkit.errors import SerdeError
 from streamkit.extension import native
 from streamkit.record import Operand, Value
-from streamkit.rounds import LARGE, made
+from streamkit.rounds import LARGE, count_bytes
 
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes that an encoded key or value may have, unless `max.request.size` is set. Before it is encoded, each list and object
@@ -139,7 +139,7 @@ def check_size(data: Bytes, most: int | None = None) -> Bytes:
             f"the value is too large to be written: {len(data):,} bytes; at most {most:,} are allowed (max.request.size)"
         )
     if len(data) > LARGE:
-        made(len(data))
+        count_bytes(len(data))
     return data
 
 

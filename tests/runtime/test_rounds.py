@@ -130,7 +130,7 @@ def test_each_thread_has_its_own_round() -> None:
 
     def other() -> None:
         rounds.begin(lambda: ended.append("other"))
-        rounds.made(rounds.MOST + 1)
+        rounds.count_bytes(rounds.MOST + 1)
 
     rounds.begin(lambda: ended.append("this"))
     thread = threading.Thread(target=other)

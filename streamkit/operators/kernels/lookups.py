@@ -293,7 +293,7 @@ class LookupStep(HoldingStep):
                 return self._lookup.run(arguments)
             return self._through_cache(self._cache, arguments)
         finally:
-            rounds.waited(time.monotonic() - began, self._longest_wait)
+            rounds.count_wait(time.monotonic() - began, self._longest_wait)
 
     def _through_cache(self, cache: LookupCache, arguments: list[Value]) -> list[Value | Failed]:
         """Return results. Equal arguments are looked up once; arguments without a key are looked up one by one."""

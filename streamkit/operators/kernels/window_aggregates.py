@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from streamkit.metrics import DropReason
 from streamkit.record import Key, RecordContext, Value, WindowedKey
-from streamkit.rounds import MANY, ROW, made
+from streamkit.rounds import MANY, ROW, count_bytes
 from streamkit.state.definitions import Volatile
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class SlidingWindowAggregate:
                 left, previous = (value, time), time
                 break
         if len(window_starts) > MANY:
-            made(ROW * len(window_starts))
+            count_bytes(ROW * len(window_starts))
         if previous is not None and previous + 1 not in window_starts and previous + 1 + difference >= t:
             self._update(previous + 1, self._fresh(t))
         if not has_left:
@@ -278,7 +278,7 @@ class SlidingWindowAggregate:
         if not has_right and right is not None and right[1] > t:
             self._open_right(right)
         if len(window_starts) > MANY:
-            made(ROW * len(window_starts))
+            count_bytes(ROW * len(window_starts))
         if previous is not None and previous + 1 not in window_starts:
             self._update(previous + 1, self._fresh(t))
         self._update(0, first if first is not None else self._fresh(t))

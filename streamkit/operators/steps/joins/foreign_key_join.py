@@ -34,7 +34,7 @@ from streamkit.operators.core.step_stores import is_named, materialize, refuse_n
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.topics.source import source_work
 from streamkit.record import Headers, Key, RecordContext, Value
-from streamkit.rounds import MANY, ROW, made
+from streamkit.rounds import MANY, ROW, count_bytes
 from streamkit.serdes.partitioner import murmur3_128
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
@@ -460,7 +460,7 @@ class ForeignTableJoinKernel:
         value = None if new is None else self._encode(new)
         for number, (primary_key, data, _) in enumerate(self._store.prefix(foreign_key), 1):
             if number % MANY == 0:
-                made(MANY * (ROW + len(value or b"")))
+                count_bytes(MANY * (ROW + len(value or b"")))
             subscription = unpack_subscription(data)
             response = pack_response(subscription.hash, value)
             self._forward(primary_key, (response, subscription.partition), t, c)
