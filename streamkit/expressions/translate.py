@@ -286,26 +286,8 @@ _COUNTS = {"abs": (1, 1), "all": (1, 1), "any": (1, 1), "len": (1, 1), "range": 
 """The minimum and maximum number of positional arguments of functions that have both."""
 _QUICK = frozenset(("len", "abs", "round", "float", "bool"))
 _KEYS = frozenset(("sorted", "min", "max"))
-_AS_KEY = frozenset(
-    [
-        "len",
-        "min",
-        "max",
-        "sum",
-        "abs",
-        "round",
-        "int",
-        "float",
-        "str",
-        "bool",
-        "any",
-        "all",
-        "list",
-        "dict",
-        "tuple",
-        "set",
-    ]
-)
+_AS_KEY = frozenset(FUNCTIONS[: FUNCTIONS.index("zip")]) - {"sorted"}
+"""The functions of one value by Python's rules, which may be the key of `sorted`, `min` and `max` without a call of their own."""
 
 
 class Calls(Core):

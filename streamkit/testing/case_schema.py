@@ -7,31 +7,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TypeAlias
 
-from streamkit.serdes.plain import Document
-from streamkit.spec.topology_schema import keep
+from streamkit.spec.topology_schema import Schema, keep, object_of, ref
 from streamkit.testing.case_file import CASE_KEYS, FILE_KEYS
 from streamkit.testing.cases import ALL, COMPARED, FAULTS, MATCHES, Simulation
 
-Schema: TypeAlias = dict[str, Document]
 PATH = Path("schemas/test.schema.json")
 ANY: Schema = {}
 TEXT: Schema = {"type": "string"}
 SETTING: Schema = {"type": ["string", "number", "boolean", "null"]}
-
-
-def _object(properties: Schema, required: tuple[str, ...] = (), description: str = "") -> Schema:
-    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    if required:
-        schema["required"] = list(required)
-    if description:
-        schema["description"] = description
-    return schema
-
-
-def _ref(name: str, description: str = "") -> Schema:
-    return {"$ref": f"#/$defs/{name}", **({"description": description} if description else {})}
 
 
 def _map_of(schema: Schema, description: str) -> Schema:
@@ -43,7 +27,7 @@ def _record_fields() -> Schema:
     return {
         "key": {"description": "In the JSON form of the key's serde."},
         "value": {"description": "In the JSON form of the value's serde."},
-        "timestamp": _ref("instant", "Event time."),
+        "timestamp": ref("instant", "Event time."),
         "headers": {"type": ["array", "null"], "items": header, "description": "[[name, text or {base64: …}], …]"},
     }
 
@@ -52,10 +36,10 @@ def _generate() -> Schema:
     options: Schema = {
         "count": {"type": "integer", "minimum": 0, "description": "How many records of all topics together."},
         "seed": {"type": "integer", "minimum": 0, "description": "Another number makes other records; 0 where absent."},
-        "start": _ref("instant", "The time of the first records; 2025-01-01T00:00Z where absent."),
+        "start": ref("instant", "The time of the first records; 2025-01-01T00:00Z where absent."),
         "topics": {"type": "array", "items": TEXT, "description": "The topics' entries; all where absent."},
     }
-    return _object(options, ("count",), "Records of the topology's generators.")
+    return object_of(options, ("count",), "Records of the topology's generators.")
 
 
 def _sample() -> Schema:
@@ -63,18 +47,18 @@ def _sample() -> Schema:
         "job": {**TEXT, "description": "The job file that has the inputs."},
         "limit": {"type": "integer", "minimum": 1, "description": "How many records of each topic; 100 where absent."},
     }
-    return _object(options, ("job",), "The first records of the inputs of a job file, which Spark reads.")
+    return object_of(options, ("job",), "The first records of the inputs of a job file, which Spark reads.")
 
 
 def _given() -> Schema:
-    record = _object(_record_fields())
+    record = object_of(_record_fields())
     items = [
-        _object({"topic": {**TEXT, "description": "The topic's entry."}, **_record_fields()}, ("topic",)),
-        _object({"advance_wall_clock": _ref("duration", "Moves the wall clock.")}, ("advance_wall_clock",)),
-        _object({"restart": {"type": "boolean", "description": "Restarts from the changelogs."}}, ("restart",)),
-        _object({"generate": _generate()}, ("generate",)),
-        _object({"sample": _sample()}, ("sample",)),
-        _object({"file": {**TEXT, "description": "Records as JSON Lines."}}, ("file",)),
+        object_of({"topic": {**TEXT, "description": "The topic's entry."}, **_record_fields()}, ("topic",)),
+        object_of({"advance_wall_clock": ref("duration", "Moves the wall clock.")}, ("advance_wall_clock",)),
+        object_of({"restart": {"type": "boolean", "description": "Restarts from the changelogs."}}, ("restart",)),
+        object_of({"generate": _generate()}, ("generate",)),
+        object_of({"sample": _sample()}, ("sample",)),
+        object_of({"file": {**TEXT, "description": "Records as JSON Lines."}}, ("file",)),
     ]
     return {
         "description": "What happens, in order: records, clock advances, restarts; or records by topic.",
@@ -94,16 +78,16 @@ def _expectation(record: Schema) -> Schema:
         "records": records,
         "file": {**TEXT, "description": "Records as JSON Lines."},
     }
-    return {"anyOf": [records, _object(options)]}
+    return {"anyOf": [records, object_of(options)]}
 
 
 def _phase() -> Schema:
-    row = _object({"key": ANY, "value": ANY}, ("key",))
+    row = object_of({"key": ANY, "value": ANY}, ("key",))
     store = _expectation(row)
     store["anyOf"].append({"type": "object", "description": "Rows by key."})
     return {
-        "given": _ref("given"),
-        "expect": _map_of(_expectation(_object(_record_fields())), "What comes out, by topic."),
+        "given": ref("given"),
+        "expect": _map_of(_expectation(object_of(_record_fields())), "What comes out, by topic."),
         "stores": _map_of(store, "What stores hold, by name."),
         "error": {**TEXT, "description": "Text in the message with which processing must fail."},
         "dropped": {"type": "integer", "minimum": 0, "description": "How many records are dropped."},
@@ -131,7 +115,7 @@ def _simulate() -> Schema:
             "description": "Steps, as PIPELINE.STEP, whose output may depend on the order of records.",
         },
     }
-    return _object(options, (), "What `streamkit test --simulate` varies.")
+    return object_of(options, (), "What `streamkit test --simulate` varies.")
 
 
 def build() -> Schema:
@@ -140,9 +124,13 @@ def build() -> Schema:
     case = {
         "description": {"type": ["string", "null"]},
         "set": settings,
-        "clock": _ref("instant", "Where the wall clock starts; 0 by default."),
+        "clock": ref("instant", "Where the wall clock starts; 0 by default."),
         "describe": {**TEXT, "description": "The text of `streamkit describe`, or the name of its file."},
-        "steps": {"type": "array", "items": _object(_phase()), "description": "Several rounds of given and expected."},
+        "steps": {
+            "type": "array",
+            "items": object_of(_phase()),
+            "description": "Several rounds of given and expected.",
+        },
         **_phase(),
     }
     file = {
@@ -151,13 +139,13 @@ def build() -> Schema:
         "environment": _map_of(SETTING, "Variables for ${NAME} in the topology."),
         "set": settings,
         "simulate": _simulate(),
-        "tests": {"type": "object", "minProperties": 1, "additionalProperties": _object(case)},
+        "tests": {"type": "object", "minProperties": 1, "additionalProperties": object_of(case)},
     }
     assert (tuple(file), set(case)) == (FILE_KEYS, set(CASE_KEYS))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "streamkit tests of a topology",
-        **_object(file, ("tests",)),
+        **object_of(file, ("tests",)),
         "$defs": {
             "given": _given(),
             "duration": {"type": ["integer", "string"]},

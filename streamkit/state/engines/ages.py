@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from streamkit.state.definitions import BytesMap
+from streamkit.state.definitions import BytesMap, MapOnMap
 from streamkit.state.engines.overlay import METADATA_KEY
 from streamkit.state.layouts import pack_long, prefix_end, unpack_long
 from streamkit.state.store_offsets import WITH_TTL, StoreOffsets
@@ -58,7 +58,7 @@ def unfinished(layout: str) -> str:
     return without_ttl(layout) + _UNFINISHED
 
 
-class AgedMap(BytesMap):
+class AgedMap(MapOnMap):
     """Rows that begin with their timestamp (8 bytes) on a map, with an index by the time at which each may be due.
 
     A row is due at the first tick at or after its timestamp plus `ttl` (ms). It has an entry in the index that is not later.
@@ -69,7 +69,7 @@ class AgedMap(BytesMap):
     """
 
     def __init__(self, inner: BytesMap, ttl: int):
-        self._inner = inner
+        super().__init__(inner)
         self.ttl = ttl
         self.tick = tick_of(ttl)
         self._new: dict[int, set[bytes]] = {}
@@ -132,15 +132,6 @@ class AgedMap(BytesMap):
 
     # -- The map ------------------------------------------------------------------------------------------------------
 
-    @property
-    def metadata(self) -> bytes | None:
-        """The metadata of the map below."""
-        return self._inner.metadata
-
-    @metadata.setter
-    def metadata(self, data: bytes | None) -> None:
-        self._inner.metadata = data
-
     def get(self, key: bytes) -> bytes | None:
         """Return a value or None."""
         data = self._inner.get(_outer(key) if key.startswith(METADATA_KEY) else key)
@@ -198,14 +189,6 @@ class AgedMap(BytesMap):
         """Return the rows as of the last commit."""
         inner = self._inner.committed()
         return None if inner is None else AgedMap(inner, self.ttl)
-
-    def uncommitted_bytes(self) -> int:
-        """Return about how many bytes were written since the last commit."""
-        return self._inner.uncommitted_bytes()
-
-    def bytes_on_disk(self) -> int | None:
-        """Return the size of its files; None if there are none. Every thread may call it."""
-        return self._inner.bytes_on_disk()
 
     def rows_estimate(self) -> int | None:
         """Return about how many rows there are: on disk each has an entry in the index. Every thread may call it."""

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from streamkit.record import Headers
-from streamkit.state.definitions import BytesMap
+from streamkit.state.definitions import BytesMap, MapOnMap
 from streamkit.state.layouts import encode_headers, pack_int, pack_long, unpack_int, unpack_long
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 _MARK = 1 << 63
 _TIME = (1 << 62) - 1
 _SIGN = 1 << 61
 
 
-class HeadedMap(BytesMap):
+class HeadedMap(MapOnMap):
     """Rows of timestamp8 + value on a map whose rows may also have headers, which reads leave out.
 
     A row with headers is timestamp8 + length4 + headers + value in the map below. The first bits of its timestamp are 10, which
     no other timestamp begins with. Only `headed_row` makes such rows: what is put has no headers, as in Java
     (KTableSource), and what is restored has those of its record (RecordConverters).
     """
-
-    def __init__(self, inner: BytesMap):
-        self._inner = inner
-        self.durable = inner.durable
-
-    @property
-    def metadata(self) -> bytes | None:
-        """The metadata of the map below."""
-        return self._inner.metadata
-
-    @metadata.setter
-    def metadata(self, data: bytes | None) -> None:
-        self._inner.metadata = data
 
     def get(self, key: bytes) -> bytes | None:
         """Return timestamp8 + value, or None."""
@@ -48,14 +31,6 @@ class HeadedMap(BytesMap):
         data = self._inner.get(key)
         return b"" if data is None or not _has_headers(data) else data[12 : 12 + unpack_int(data, 8)[0]]
 
-    def put(self, key: bytes, value: bytes | None) -> None:
-        """Set a row without headers; None deletes."""
-        self._inner.put(key, value)
-
-    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
-        """Apply many writes at once, the last one of a key winning; rows may be those of `headed_row`."""
-        self._inner.put_many(items)
-
     def range(
         self,
         low: bytes | None,
@@ -65,41 +40,13 @@ class HeadedMap(BytesMap):
         limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Return entries from low to high in byte order, at most `limit`, as they are now, without headers."""
-        found = self._inner.range(low, high, reverse, include_high, limit)
-        return ((key, _plain(data)) for key, data in found)
+        rows = self._inner.range(low, high, reverse, include_high, limit)
+        return ((key, _plain(data)) for key, data in rows)
 
     def committed(self) -> BytesMap | None:
         """Return the rows as of the last commit."""
         inner = self._inner.committed()
         return None if inner is None else HeadedMap(inner)
-
-    def uncommitted_bytes(self) -> int:
-        """Return about how many bytes were written since the last commit."""
-        return self._inner.uncommitted_bytes()
-
-    def bytes_on_disk(self) -> int | None:
-        """Return the size of its files; None if there are none. Every thread may call it."""
-        return self._inner.bytes_on_disk()
-
-    def rows_estimate(self) -> int | None:
-        """Return about how many rows there are. Every thread may call it."""
-        return self._inner.rows_estimate()
-
-    def begin_load(self, executor: Executor) -> None:
-        """Prepare for many writes and few reads (see BytesMap.begin_load)."""
-        self._inner.begin_load(executor)
-
-    def end_load(self) -> None:
-        """End the load: return when all commits are written."""
-        self._inner.end_load()
-
-    def commit(self) -> None:
-        """Write everything since the last commit in one write batch."""
-        self._inner.commit()
-
-    def close(self) -> None:
-        """Close the files; uncommitted writes are lost."""
-        self._inner.close()
 
 
 def headed_row(timestamp: int, value: bytes, headers: Headers | None) -> bytes:
