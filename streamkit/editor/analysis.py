@@ -216,7 +216,11 @@ def _assemble(found: Analysis, model: TopologyModel) -> None:
     built: list[BuiltStep] = []
     try:
         config = Config(model.application, {}, overrides={}, environment={}, folder="")
-        Assembler(model, StoreDefaults.of(config), built.append).build()
+        assembler = Assembler(model, StoreDefaults.of(config), built.append)
+        try:
+            assembler.build()
+        finally:
+            assembler.graph.release()
     except Exception:
         # The plan relies on checks that this model has not passed; what was built before the failure is right.
         pass

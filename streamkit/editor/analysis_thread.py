@@ -15,7 +15,7 @@ Analyse = Callable[[Text, Callable[[], bool]], Analysis | None]
 Done = Callable[[Analysis], None]
 logger = logging.getLogger(__name__)
 _IDLE_S = 0.5
-_MOST_GARBAGE = 10
+_MOST_GARBAGE = 200
 """Analyses whose garbage may wait for a pause."""
 
 
@@ -66,7 +66,10 @@ class Worker:
         return None
 
     def _collect(self) -> None:
-        """Collect garbage in a pause: automatically, it would come while an analysis makes its many objects."""
+        """Collect garbage in a pause: automatically, it would come while an analysis makes its many objects.
+
+        An analysis itself leaves no circles of objects behind; the tracebacks of its errors do.
+        """
         self._uncollected += 1
         with self._changed:
             goes_on = self._changed.wait_for(lambda: self._waiting or self._is_closed, _IDLE_S)

@@ -91,6 +91,11 @@ class GraphBuilder:
         topology.connect_deferred()
         return topology
 
+    def release(self) -> None:
+        """Detach all nodes, once the topology is written: they refer to each other in circles, which only the garbage collector frees."""
+        for node in self.nodes():
+            node.clear_children()
+
     def problem(self, node: GraphNode, message: str) -> None:
         """Add a problem at the step that a node comes from."""
         self.problems.append(Problem(node.position, message))

@@ -14,7 +14,7 @@ from streamkit.operators.core.operator import StoreDefaults
 from streamkit.plan.model import Plan
 
 if TYPE_CHECKING:
-    from streamkit.plan.assemble import BuiltStep
+    from streamkit.plan.assemble import Assembler, BuiltStep
     from streamkit.spec.topology_model import TopologyModel
 
 
@@ -50,7 +50,6 @@ def build(
     Raises TopologyError with every problem in the meaning of the file, ConfigError, RegistryError.
     """
     from streamkit.plan.assemble import Assembler
-    from streamkit.plan.freeze import bind_serdes, broken_copartitions, copartition_groups, freeze
 
     config = Config(
         model.application,
@@ -61,6 +60,20 @@ def build(
     )
     absent = _fetch_schemas(model, config) if online else []
     assembler = Assembler(model, StoreDefaults.of(config), observe)
+    try:
+        plan = _assembled(model, config, assembler, absent)
+    finally:
+        assembler.graph.release()
+    if online:
+        from streamkit.plan.online import incompatible_schemas
+
+        _raise_any(incompatible_schemas(model, plan.external_topics))
+    return plan
+
+
+def _assembled(model: TopologyModel, config: Config, assembler: Assembler, absent: list[Problem]) -> Plan:
+    from streamkit.plan.freeze import bind_serdes, broken_copartitions, copartition_groups, freeze
+
     assembler.build()
     topology = assembler.graph.write(config.optimizations)
     groups = copartition_groups(assembler.graph, topology)
@@ -74,14 +87,9 @@ def build(
     _raise_any([*absent, *problems])
     sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
     plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
-    plan = replace(
+    return replace(
         bind_serdes(plan, model), written_types={name: tuple(types) for name, types in assembler.written_types.items()}
     )
-    if online:
-        from streamkit.plan.online import incompatible_schemas
-
-        _raise_any(incompatible_schemas(model, plan.external_topics))
-    return plan
 
 
 def _fetch_schemas(model: TopologyModel, config: Config) -> list[Problem]:

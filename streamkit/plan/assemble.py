@@ -57,7 +57,6 @@ class BuiltStep:
     position: Position
     before: Types | None
     after: Types
-    result: Upstream
 
 
 class Assembler:
@@ -195,7 +194,7 @@ class Assembler:
     def _report(self, origin: StepRef, before: Types | None, result: Upstream) -> None:
         if self._observe is not None:
             after = self._types.of(result)
-            self._observe(BuiltStep(origin.pipeline, origin.step, origin.position, before, after, result))
+            self._observe(BuiltStep(origin.pipeline, origin.step, origin.position, before, after))
 
     def _on_error(self, step: Step) -> OnError | None:
         if step.on_error is None or step.on_error.topic is None:

@@ -154,8 +154,8 @@ class _Composer:
         """Yield the parser's events; its errors become TopologyError."""
         try:
             loader = _LOADER(self.source.text)
-            while loader.check_event():
-                yield loader.get_event()  # type: ignore[no-untyped-call]
+            while (event := loader.get_event()) is not None:  # type: ignore[no-untyped-call]
+                yield event
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             offset = mark.index if mark else 0

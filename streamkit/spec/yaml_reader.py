@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -86,9 +86,7 @@ class Reader:
         self.folder = folder
         self.operators = operators
         self.problems = problems
-        self.value = Resolver(environment, self._unreadable)
-        self._broken: set[int] = set()
-        """Scalars without a value, by identity: further checks of them report nothing."""
+        self.value = Resolver(environment, problems)
         self.functions = Library()
         """The file's functions."""
         self.names: list[Name] = []
@@ -120,21 +118,17 @@ class Reader:
 
     def report(self, place: Node | Position, message: str) -> Bad:
         """Add a problem and return BAD; a problem of a scalar without a value is left out."""
-        if isinstance(place, Node) and id(place) in self._broken:
+        if isinstance(place, Node) and id(place) in self.value.broken:
             return BAD
         position = place.position if isinstance(place, Node) else place
         self.problems.append(Problem(position, message))
         return BAD
 
-    def _unreadable(self, node: Node, message: str) -> None:
-        self.problems.append(Problem(node.position, message))
-        self._broken.add(id(node))
-
     def is_broken(self, node: Node) -> bool:
         """Return whether a scalar has no value, such as one with a variable that is not set."""
         if node.kind == "scalar" and not has_arguments(node):
             self.value(node)
-        return id(node) in self._broken
+        return id(node) in self.value.broken
 
     def report_all(self, error: TopologyError) -> Bad:
         """Add the problems of an error and return BAD."""
@@ -307,8 +301,6 @@ def put(target: dict[str, T], name: str, value: T | Bad) -> None:
 
 # Resolves the values of scalars: the YAML 1.2 core schema, and `${NAME}` from the environment.
 
-Report = Callable[[Node, str], None]
-
 ScalarValue: TypeAlias = bool | int | float | str | None
 """The value of a scalar."""
 
@@ -353,12 +345,19 @@ def core(text: str) -> ScalarValue:
 
 
 class Resolver:
-    """Resolves the values of scalars; `environment` has the variables of `${NAME}`."""
+    """Resolves the values of scalars; `environment` has the variables of `${NAME}`. Adds mistakes to `problems`."""
 
-    def __init__(self, environment: Mapping[str, str], report: Report):
+    def __init__(self, environment: Mapping[str, str], problems: list[Problem]):
         self.environment = environment
-        self.report = report
+        self.problems = problems
+        self.broken: set[int] = set()
+        """Scalars without a value, by identity: further checks of them report nothing."""
         self._cache: dict[int, ScalarValue] = {}
+
+    def report(self, node: Node, message: str) -> None:
+        """Note that a scalar has no value."""
+        self.problems.append(Problem(node.position, message))
+        self.broken.add(id(node))
 
     def __call__(self, node: Node) -> ScalarValue:
         """Return the value of a scalar node; reports a mistake in it once, and then returns its text."""

@@ -392,7 +392,7 @@ def load(path: Path, plan_of: PlanOf, text: str | None = None) -> CaseFile:
     if root is not None:
         check_keys(root, problems)
     reader = Reader(source, str(path.parent), {}, {}, problems)
-    reader.value = _Literal({}, reader._unreadable)
+    reader.value = _Literal({}, problems)
     case_file = _File(reader, path, plan_of).read(root) if root is not None else None
     if root is None:
         problems.append(Problem(source.at(0), "The file is empty; a test file begins with 'tests:'"))

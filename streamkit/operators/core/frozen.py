@@ -10,7 +10,15 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ClassVar, Protocol
+
     from _typeshed import DataclassInstance
+
+    class _Frozen(DataclassInstance, Protocol):
+        _defaults: ClassVar[dict[str, object]]
+        _factories: ClassVar[dict[str, Callable[[], object]]]
+
 
 Class = TypeVar("Class", bound=type)
 
@@ -33,6 +41,12 @@ def frozen(cls: Class) -> Class:
             fields[name] = _field(cls, name, annotation)
     cls.__dataclass_fields__ = fields  # type: ignore[attr-defined]
     cls.__match_args__ = tuple(fields)  # type: ignore[attr-defined, misc]
+    cls._defaults = {  # type: ignore[attr-defined]
+        name: each.default for name, each in fields.items() if each.default is not MISSING
+    }
+    cls._factories = {  # type: ignore[attr-defined]
+        name: each.default_factory for name, each in fields.items() if each.default_factory is not MISSING
+    }
     for method in (_init, _repr, _eq, _hash, _setattr, _delattr):
         setattr(cls, f"_{method.__name__}__", method)
     return cls
@@ -51,7 +65,7 @@ def _field(cls: type, name: str, annotation: object) -> Field[object]:
     return made
 
 
-def _init(self: DataclassInstance, *args: object, **given: object) -> None:
+def _init(self: _Frozen, *args: object, **given: object) -> None:
     fields = self.__dataclass_fields__
     if len(args) > len(fields):
         raise TypeError(f"{type(self).__name__} takes {len(fields)} arguments, not {len(args)}")
@@ -62,17 +76,15 @@ def _init(self: DataclassInstance, *args: object, **given: object) -> None:
     if not given.keys() <= fields.keys():
         raise TypeError(f"{type(self).__name__} has no {', '.join(given.keys() - fields.keys())}")
     values = self.__dict__
-    values.update(given)
     if len(given) < len(fields):
-        for name, each in fields.items():
-            if name in given:
-                continue
-            if each.default_factory is not MISSING:
-                values[name] = each.default_factory()
-            elif each.default is not MISSING:
-                values[name] = each.default
-            else:
-                raise TypeError(f"{type(self).__name__} needs {name}")
+        values.update(self._defaults)
+        for name, make in self._factories.items():
+            if name not in given:
+                values[name] = make()
+    values.update(given)
+    if len(values) < len(fields):
+        missing = next(name for name in fields if name not in values)
+        raise TypeError(f"{type(self).__name__} needs {missing}")
 
 
 def _compared(self: DataclassInstance) -> tuple[object, ...]:
