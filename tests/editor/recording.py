@@ -21,6 +21,19 @@ _HEAD = """\
 What the language server answers while `topologies/fraud-detection/topology.yaml` is [written in an editor](editors.md). `¦` is the cursor. This
 is a recording of the protocol, which VS Code and other editors show in their own way: `python -m tests.editor.recording` types the file
 again, and a test compares this page with it. Each scene shows the last lines above the cursor and the first answers.
+
+The pictures are VS Code 1.139 with the extension, served by code-server 4.139 and shown by Chromium: `python -m tests.editor.vscode_recording`
+types the same text there.
+
+![The first letters of a step, and the steps that begin so with their documentation](../screenshots/typing-steps.png)
+
+![A misspelt step with its message and its quick fix](../screenshots/typing-mistake.png)
+
+![The documentation of a step, with its mistake and the types of key and value before it](../screenshots/typing-hover.png)
+
+![The fields of an aggregate, for an expression](../screenshots/typing-fields.png)
+
+![The whole file with its drawing beside it](../screenshots/typing-whole.png)
 """
 _SCENES = (
     ("The first lines", "\napplication: fraud-detection\n", "", "problems"),

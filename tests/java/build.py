@@ -37,18 +37,19 @@ def command(sources: str, main: str, *options: str, kafka: str = "") -> list[str
     pom = folder / "pom.xml" if (folder / "pom.xml").exists() else _POM
     jars = _made(_jars(pom), lambda target: _fetch(pom, target))
     kafka = kafka or os.environ.get(VERSION, "")
-    classes = _made(_cache() / f"classes-{_digest(folder)}", lambda target: _compile(folder, jars, target))
+    classes = _made(cache() / f"classes-{_digest(folder)}", lambda target: _compile(folder, jars, target))
     if kafka not in ("", ANCHOR) and "${kafka.version}" in pom.read_text(encoding="utf-8"):
         jars = _made(_jars(pom, kafka), lambda target: _fetch(pom, target, f"-Dkafka.version={kafka}"))
     return ["java", *options, "-cp", f"{classes}{os.pathsep}{jars}/*", main]
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Return the folder of what is built or fetched once for the tests."""
     return Path(os.environ.get("STREAMKIT_TEST_CACHE") or Path.home() / ".cache" / "streamkit-tests")
 
 
 def _jars(pom: Path = _POM, kafka: str = "") -> Path:
-    return _cache() / f"programs-{_digest(pom)}{kafka and '-'}{kafka}"
+    return cache() / f"programs-{_digest(pom)}{kafka and '-'}{kafka}"
 
 
 def _digest(path: Path) -> str:
