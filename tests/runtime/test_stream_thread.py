@@ -267,6 +267,100 @@ def test_repartition_topics_are_purged(tmp_path):
     assert harness.log.purged == {TopicPartition("app-again", 0): 3}
 
 
+def test_repartition_topics_are_purged_of_tasks_at_rest_too(tmp_path):
+    program = FakeProgram(("app-again",))
+    harness = Harness(tmp_path, program, Settings(commit_interval_ms=100))
+    harness.shared.topics = TopicsOnLog({"app-again": 1}, {0: program.topics})
+    harness.log.append([("app-again", None, b"x", 1, None, 0)] * 3)
+    harness.round()
+    harness.clock.now = 101
+    harness.round()
+    assert not harness.thread._tasks.awake
+    harness.clock.now = 30_001
+    harness.round()
+    assert harness.log.purged == {TopicPartition("app-again", 0): 3}
+
+
+def test_a_task_rests_once_it_is_committed_and_wakes_for_records(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+    harness.send(1)
+    harness.round()
+    awake = harness.thread._tasks.awake
+    assert list(awake) == [TaskId(0, 0)]
+    harness.clock.now = 101
+    harness.round()
+    assert not awake
+    harness.send(1)
+    harness.round()
+    assert harness.values() == [b"0", b"1"]
+    assert list(awake) == [TaskId(0, 0)]
+    harness.clock.now = 202
+    harness.round()
+    assert harness.log.offsets[IN].offset == 2
+    assert not awake
+
+
+def test_a_task_at_rest_wakes_for_its_timers(tmp_path):
+    fired: list[int] = []
+    program = FakeProgram(init=lambda rt: rt.schedule(0, 1000, "wall_clock", fired.append))
+    harness = Harness(tmp_path, program)
+    harness.round()
+    tasks = harness.thread._tasks
+    for now, times in ((999, []), (1000, [1000]), (1999, [1000]), (2500, [1000, 2500]), (3000, [1000, 2500, 3000])):
+        assert not tasks.awake
+        harness.clock.now = now
+        harness.round()
+        assert fired == times
+        tasks.commit()
+        tasks.rest()
+
+
+def test_a_timer_of_a_closed_task_wakes_nothing(tmp_path):
+    fired: list[int] = []
+    program = FakeProgram(init=lambda rt: rt.schedule(0, 1000, "wall_clock", fired.append))
+    harness = Harness(tmp_path, program)
+    harness.round()
+    harness.thread.assign([])
+    harness.round()
+    harness.clock.now = 1000
+    harness.round()
+    assert not fired
+
+
+def test_timers_of_stream_time_wait_for_the_end_of_a_pause(tmp_path):
+    """A task that starts with a committed time fires them in its first round."""
+    fired: list[int] = []
+    harness = Harness(tmp_path, FakeProgram(init=lambda rt: rt.schedule(0, 1000, "stream_time", fired.append)))
+    harness.send(6)
+    harness.round()
+    harness.thread._tasks.commit()
+    harness.thread._tasks.handle_corruption(TaskCorruptedError("restart", on_disk=False))
+    fired.clear()
+    harness.thread._tasks.updater.round()
+    harness.shared.paused.set()
+    harness.thread._round()
+    assert harness.thread._tasks.running
+    assert not fired
+    harness.shared.paused.clear()
+    harness.round()
+    assert fired == [5]
+
+
+def test_counts_of_a_task_at_rest_are_shown(tmp_path):
+    harness = Harness(tmp_path, FakeProgram(), Settings(commit_interval_ms=100))
+    thread = harness.thread
+    for at, sent in ((101, 2), (202, 3)):
+        harness.send(sent)
+        harness.round()
+        harness.clock.now = at
+        harness.round()
+        assert not thread._tasks.awake
+        thread._publish(now=True)
+        [view] = thread.counters.view.tasks
+        assert (view.processed, view.commits) == ((2, 1) if at == 101 else (5, 2))
+        assert view.positions == {IN: view.processed}
+
+
 def test_a_corrupted_task_starts_again(tmp_path):
     failures = [TaskCorruptedError("bad state")]
 

@@ -351,6 +351,22 @@ class Task(ProgramServices):
         return self._group.buffered() > 0
 
     @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to process, send or commit before another record or wall-clock punctuator."""
+        return not (
+            self.commit_needed
+            or self.commit_requested
+            or self.output
+            or self._expiry.unfinished
+            or self._group.has_work()
+        )
+
+    @property
+    def next_wall_clock(self) -> int | None:
+        """When the next wall-clock punctuator is due (ms); None without any."""
+        return self._wall_punctuators.next_due()
+
+    @property
     def expiring(self) -> bool:
         """Whether there are expired rows that `process` has not deleted yet, because they are too many for one call."""
         return self._expiry.unfinished
@@ -371,7 +387,6 @@ class Task(ProgramServices):
         """
         group, now = self._group, self.now
         if not (self._expiry.unfinished or group.has_work()):
-            # An idle thread asks each of its tasks many times a second.
             return 0
         done = 0
         rounds.begin(self._end_run)

@@ -184,8 +184,11 @@ class Committer:
         except ProductionError as error:
             self._handle_rejected(error, output)
 
-    def commit_if_due(self, tasks: Collection[LocalTask]) -> bool:
-        """Commit if it is due: by time, by the bytes of uncommitted writes, or by a task's request; return whether anything was committed."""
+    def commit_if_due(self, tasks: Collection[LocalTask], running: Collection[LocalTask]) -> bool:
+        """Commit if it is due: by time, by the bytes of uncommitted writes, or by a task's request; return whether anything was committed.
+
+        `tasks`: those that may have something to commit; `running`: all of the thread.
+        """
         interval, now = self._settings.commit_interval_ms, self._shared.elapsed()
         self._warnings.write(now)
         # 0 commits after each round; Java compares milliseconds, so rounds within the same millisecond do not commit.
@@ -196,7 +199,7 @@ class Committer:
             # The interval begins at the end of a commit; otherwise, if commits take longer, tasks would process one
             # record between them.
             now = self._shared.elapsed()
-            self._purge(tasks, now)
+            self._purge(running, now)
             self._last_commit = now
             return done
         if any(each.task.commit_requested for each in tasks):

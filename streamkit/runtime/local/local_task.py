@@ -124,6 +124,8 @@ class LocalTask:
         self.produced: Counter[str] = Counter()
         """Records written by topic, changelogs included."""
         self.commits = 0
+        self.wakes = 0
+        """How often its thread has found something to do for the task."""
         self.process_seconds = 0.0
         self.dropped = 0
         """Dropped records up to the last commit; the task counts later ones."""
@@ -201,9 +203,8 @@ class LocalTask:
 
         Otherwise repeated runs that stop when idle would each begin at a later end and process nothing.
         """
-        if self.at_end:
-            self.task.touch(self.at_end)
-            self.at_end = []
+        self.task.touch(self.at_end)
+        self.at_end = []
 
     def run(self) -> None:
         """Start counting the records that the task writes to its changelogs; its stores are fully restored."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from time import perf_counter
 from weakref import WeakKeyDictionary
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from streamkit.errors import StateError
 from streamkit.latency import NodeLatency, Samples, figures_of
 from streamkit.metrics import DroppedCount, DroppedRecords
-from streamkit.record import RecordBatch, TopicPartition
+from streamkit.record import RecordBatch, TaskId, TopicPartition
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.user_metrics import MetricValue
@@ -230,6 +230,8 @@ class ThreadCounters:
         self._next = 0.0
         self._viewed_at = 0.0
         self._viewed_work = 0.0
+        self._resting: WeakKeyDictionary[LocalTask, tuple[int, TaskView]] = WeakKeyDictionary()
+        """The last view of each task at rest, and how often the task had been woken by then."""
 
     def add(self, name: str, amount: float = 1) -> None:
         """Add to a total of the thread."""
@@ -247,32 +249,45 @@ class ThreadCounters:
     def publish(
         self,
         tasks: Iterable[LocalTask],
+        awake: Container[TaskId],
         position: Callable[[TopicPartition], int],
         rejected: DroppedRecords,
         stages: StageTimes,
         *,
         now: bool = False,
     ) -> None:
-        """Replace the view if it is due or `now` is set; called at most once per round."""
+        """Replace the view if it is due or `now` is set; called at most once per round. `awake`: the tasks that may have changed."""
         clock, totals = time.monotonic(), self._totals
         if clock < self._next and not now:
             return
         self._next = clock + PUBLISH_SECONDS
         views, work = self.view.tasks, sum(totals.get(name, 0) for name in _WORK)
         if now or work != self._viewed_work or clock >= self._viewed_at + _IDLE_VIEW_SECONDS:
-            views = tuple(_task_view(active, position) for active in tasks)
+            views = tuple(self._view_of(active, position, active.id in awake) for active in tasks)
             self._viewed_at, self._viewed_work = clock, work
         self.view = ThreadView(views, rejected.view(), dict(totals), stages.view())
 
+    def _view_of(self, active: LocalTask, position: Callable[[TopicPartition], int], awake: bool) -> TaskView:
+        """Return the view of a task; while it rests, only positions change."""
+        positions = _positions(active.task, position)
+        wakes, view = self._resting.get(active, (-1, None))
+        if awake or view is None or wakes != active.wakes:
+            view = _task_view(active, positions)
+        elif positions != view.positions:
+            view = replace(view, positions=positions)
+        if not awake:
+            self._resting[active] = active.wakes, view
+        return view
 
-def _task_view(active: LocalTask, position: Callable[[TopicPartition], int]) -> TaskView:
+
+def _positions(task: Task, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, int]:
+    heads = ((partition, task.head_offset(partition)) for partition in task.inputs)
+    found = {partition: position(partition) if head is None else head for partition, head in heads}
+    return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+
+def _task_view(active: LocalTask, positions: Mapping[TopicPartition, int]) -> TaskView:
     task = active.task
-    positions = {}
-    for partition in task.inputs:
-        head = task.head_offset(partition)
-        offset = position(partition) if head is None else head
-        if offset >= 0:
-            positions[partition] = offset
     consumed = task.taken()
     return TaskView(
         task.task_id,

@@ -208,19 +208,23 @@ class StreamThread:
                 self._committer.send_rest()
             polled_at = self._shared.elapsed()
             arrived = [(tasks.by_partition[TopicPartition(each.topic, each.partition)], each) for each in batches]
-            self._stages.polled(arrived)
-            for task, batch in arrived:
-                task.add(batch)
+            self._stages.polled([(local_task.task, batch) for local_task, batch in arrived])
+            for local_task, batch in arrived:
+                tasks.wake(local_task)
+                local_task.task.add(batch)
                 self.counters.add("poll-records-total", len(batch.offsets))
             self.counters.add("poll-total")
             self._fetching.update_lags()
             with self.counters.timed("process"):
                 # While paused, too: what was processed before is committed.
-                worked = self._commit_if_due() if self._shared.paused.is_set() else self._process(polled_at)
+                paused = self._shared.paused.is_set()
+                worked = self._commit_if_due() if paused else self._process(polled_at)
             if sum(len(batch.offsets) for batch in batches) < min(_FEW_RECORDS, self._settings.max_poll_records):
                 self._committer.send_now()
             self._committer.note_acknowledged()
             self._fetching.balance()
+            if not paused:
+                tasks.rest()
             self._note_idleness(bool(batches or worked or started))
         except TaskCorruptedError as error:
             self._iterations.note_failure(self._shared.elapsed())
@@ -239,7 +243,7 @@ class StreamThread:
 
     def _poll_ms(self) -> int:
         """Return how long a poll may wait: not longer than the next commit."""
-        limit, left = self._settings.poll_ms, self._committer.ms_to_commit(self._tasks.running.values())
+        limit, left = self._settings.poll_ms, self._committer.ms_to_commit(self._tasks.awake.values())
         return limit if left is None else min(limit, left)
 
     def _begin(self) -> None:
@@ -262,7 +266,7 @@ class StreamThread:
 
     def _uncommitted(self) -> Iterator[str]:
         """Return the names of the tasks that have processed records without committing them."""
-        return (task.name for task in self._tasks.running.values() if task.task.commit_needed)
+        return (task.name for task in self._tasks.awake.values() if task.task.commit_needed)
 
     def _fenced(self, error: FencedError) -> None:
         """Close all active tasks: others may own them. The group assigns tasks again (TaskMigratedException)."""
@@ -324,10 +328,11 @@ class StreamThread:
         """Process, punctuate and commit until no record is left; return whether there was any work."""
         worked = False
         iterations, committer, elapsed = self._iterations, self._committer, self._shared.elapsed
-        tasks = list(self._tasks.running.values())
         add = self.counters.add
         while True:
             count, interrupted = 0, False
+            self._tasks.wake_due()
+            tasks = self._tasks.awake.values()
             iterations.began = elapsed()
             for local_task in tasks:
                 began = perf_counter()
@@ -370,8 +375,8 @@ class StreamThread:
 
     def _publish(self, *, now: bool = False) -> None:
         committer = self._committer
-        tasks, position = self._tasks.running.values(), committer.consumer.position
-        self.counters.publish(tasks, position, committer.rejected, self._stages, now=now)
+        tasks, position = self._tasks, committer.consumer.position
+        self.counters.publish(tasks.running.values(), tasks.awake, position, committer.rejected, self._stages, now=now)
 
     def _note_idleness(self, worked: bool) -> None:
         self._timeout.note_progress(self._uncommitted())
@@ -383,7 +388,9 @@ class StreamThread:
             return
         tasks = self._tasks
         for local_task in tasks.running.values():
-            local_task.commit_end_positions()
+            if local_task.at_end:
+                tasks.wake(local_task)
+                local_task.commit_end_positions()
         if tasks.commit():
             self.activity += 1
         self.positions = {tp: self._committer.consumer.position(tp) for tp in tasks.by_partition}
@@ -515,7 +522,7 @@ class Fetching:
         if self._settings.max_idle_ms < 0 or len(self._tasks.by_partition) == len(self._tasks.running):
             # Nothing waits for another partition if each task has one.
             return
-        for local_task in self._tasks.running.values():
+        for local_task in self._tasks.awake.values():
             task = local_task.task
             if len(task.inputs) > 1 and task.has_records():
                 task.set_lags(self._committer.consumer.lags(task.inputs))
@@ -527,8 +534,13 @@ class Fetching:
         request. Only the consumer knows which ones are paused: it forgets those that are removed.
         """
         limit, consumer = self._settings.buffered_records, self._committer.consumer
-        full = {tp for tp, task in self._tasks.by_partition.items() if task.buffered(tp) > limit}
-        consumer.resume(self._tasks.by_partition.keys() - full)
+        full: list[TopicPartition] = []
+        others: list[TopicPartition] = []
+        # A partition is paused because of records that are queued, so its task is awake.
+        for local_task in self._tasks.awake.values():
+            for partition in local_task.task.inputs:
+                (full if local_task.task.buffered(partition) > limit else others).append(partition)
+        consumer.resume(others)
         consumer.pause(full)
 
 

@@ -18,13 +18,22 @@ from streamkit.state.directory import delete_checkpoint
 
 log = logging.getLogger(__name__)
 
+NEVER = 2**63 - 1
+"""A time (ms) that no clock reaches."""
+
 
 class TaskManager:
     """The assigned tasks of a stream thread: running ones here, the others in the state updater."""
 
     def __init__(self, owner: str, shared: Shared, committer: Committer):
         self.running: dict[TaskId, LocalTask] = {}
-        self.by_partition: dict[TopicPartition, Task] = {}
+        self.by_partition: dict[TopicPartition, LocalTask] = {}
+        self.awake: dict[TaskId, LocalTask] = {}
+        """Running tasks that may have something to process, punctuate, send or commit; a round visits no other task."""
+        self._timers: dict[TaskId, int] = {}
+        """When the wall-clock punctuators of resting tasks are due (ms)."""
+        self._next_timer = NEVER
+        """No timer is due before this time (ms)."""
         self.updater = StateUpdater(owner.replace("StreamThread", "StateUpdater"), shared)
         self.stores = DirectoryStores(shared.plan, shared.directory, shared.cache_bytes, shared.topics.ids)
         self._owner = owner
@@ -111,11 +120,38 @@ class TaskManager:
             raise
         return len(restored)
 
+    # -- Rest ---------------------------------------------------------------------------------------------------------
+
+    def wake(self, task: LocalTask) -> None:
+        """Have the rounds visit a running task until it has nothing left to do."""
+        self.awake[task.id] = task
+        task.wakes += 1
+
+    def wake_due(self) -> None:
+        """Wake the tasks whose wall-clock punctuators are due."""
+        now = self._shared.clock()
+        if now < self._next_timer:
+            return
+        for task_id in [task_id for task_id, due in self._timers.items() if due <= now]:
+            del self._timers[task_id]
+            self.wake(self.running[task_id])
+        self._next_timer = min(self._timers.values(), default=NEVER)
+
+    def rest(self) -> None:
+        """Let the tasks rest that have nothing left to do, after a round has processed and punctuated all that are awake."""
+        for task in list(self.awake.values()):
+            if task.task.at_rest:
+                del self.awake[task.id]
+                due = task.task.next_wall_clock
+                if due is not None:
+                    self._timers[task.id] = due
+                    self._next_timer = min(self._next_timer, due)
+
     # -- Commit -------------------------------------------------------------------------------------------------------
 
     def commit_if_due(self) -> bool:
         """Commit if the interval has passed or a task has requested it; return whether anything was committed."""
-        return self._committer.commit_if_due(self.running.values())
+        return self._committer.commit_if_due(self.awake.values(), self.running.values())
 
     def commit(self) -> bool:
         """Commit all tasks; return whether there was anything to commit (Committer.commit)."""
@@ -253,7 +289,8 @@ class TaskManager:
         # First, because a task that runs without its partitions would wait forever.
         self._committer.consumer.add(task.start_positions)
         self.running[task.id] = task
-        self.by_partition.update(dict.fromkeys(task.start_positions, task.task))
+        self.by_partition.update(dict.fromkeys(task.start_positions, task))
+        self.wake(task)
         task.run()
         task.task.start(task.committed)
         self._committer.send(task)
@@ -315,10 +352,12 @@ class TaskManager:
 
     def _remove_running(self, task: LocalTask) -> None:
         """Remove a task from the running ones, also if the consumer fails: it must not commit after an abort."""
-        partitions = [partition for partition, owner in self.by_partition.items() if owner is task.task]
+        partitions = [partition for partition, owner in self.by_partition.items() if owner is task]
         for partition in partitions:
             del self.by_partition[partition]
         del self.running[task.id]
+        self.awake.pop(task.id, None)
+        self._timers.pop(task.id, None)
         self._committer.consumer.remove(partitions)
 
     def _close(self, task: LocalTask, *, quietly: bool, damage: TaskCorruptedError | None = None) -> bool:
