@@ -152,7 +152,7 @@ class ApplicationSettings(SettingValues):
     statestore_cache_max_bytes = Setting("statestore.cache.max.bytes", "int", 10_485_760, "Bytes of all record caches together.", minimum=0, old=("cache.max.bytes.buffering",))
     statestore_uncommitted_max_bytes = Setting("statestore.uncommitted.max.bytes", "int", 67_108_864, "With enable.transactional.statestores: bytes of uncommitted writes of all stores that bring the next commit forward; -1: none.", minimum=-1)
     task_timeout_ms = Setting("task.timeout.ms", "int", 300_000, "Milliseconds that a task may fail and be tried again.", minimum=0)
-    topology_description_push_enabled = Setting("topology.description.push.enabled", "bool", True, "Whether a streams group is given the description of the topology.", no_effect="descriptions are not sent")
+    topology_description_push_enabled = Setting("topology.description.push.enabled", "bool", True, "Whether brokers that ask a streams group for the description of its topology get it.")
     topology_optimization = Setting[tuple[str, ...]]("topology.optimization", "list", ("none",), "Optimizations: none, all, or some of them.", words=("none", "all", *OPTIMIZATIONS))
     upgrade_from = Setting[str | None]("upgrade.from", "text", None, "The version that a rolling upgrade comes from.", words=UPGRADES, no_effect="formats are those of Kafka Streams 4.4, whatever the version before")
     windowstore_changelog_additional_retention_ms = Setting("windowstore.changelog.additional.retention.ms", "int", 86_400_000, "Milliseconds that changelogs of windows are kept beyond their retention.", minimum=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import NamedTuple
 
 from streamkit.errors import TransportError
@@ -423,6 +424,36 @@ class SubTopologyTopics:
     """Topics of `sources` and `repartition_sources`; members of one group must send them in one order."""
 
 
+class NodeKind(IntEnum):
+    """The kinds of nodes in the description of a topology, by their numbers in messages (KIP-1331)."""
+
+    SOURCE = 1
+    PROCESSOR = 2
+    SINK = 3
+
+
+@dataclass(frozen=True)
+class DescribedNode:
+    """A node in the description that a streams group has of its topology; topics have their names on the log."""
+
+    name: str
+    kind: NodeKind
+    sources: tuple[str, ...] = ()
+    sink: str | None = None
+    """None: each record has a topic of its own."""
+    stores: tuple[str, ...] = ()
+    successors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DescribedTopology:
+    """The description that brokers ask members of a streams group for (KIP-1331); everything by name or number."""
+
+    sub_topologies: Mapping[int, tuple[DescribedNode, ...]]
+    global_stores: tuple[tuple[DescribedNode, DescribedNode], ...]
+    """The source and the processor of each."""
+
+
 @dataclass(frozen=True)
 class StreamsInstance:
     """What a member of a streams group says of its instance when it joins."""
@@ -466,6 +497,8 @@ class StreamsTopology:
     """Reads the metadata that Membership.join gets."""
     encode: Callable[[StreamsAssignment], bytes]
     """Turns an assignment into the data of a Rebalance."""
+    description: DescribedTopology | None = None
+    """What brokers get that ask for it; None: nothing."""
 
 
 TRANSACTIONS = "transactions"

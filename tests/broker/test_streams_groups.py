@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,14 @@ from kafka.errors import KafkaConnectionError, NotCoordinatorError
 from streamkit.errors import FencedError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka import KafkaTransport
-from streamkit.transport.kafka.streams_membership import StreamsMembership
+from streamkit.transport.kafka.messages import StreamsGroupDescribeRequest
+from streamkit.transport.kafka.streams_membership import StreamsMembership, description_message
 from streamkit.transport.log_interface import (
     CommittedOffset,
+    DescribedNode,
+    DescribedTopology,
     GroupDescription,
+    NodeKind,
     Rebalance,
     StreamsInstance,
     StreamsTopology,
@@ -43,6 +48,7 @@ group.streams.session.timeout.ms=6000
 group.streams.min.session.timeout.ms=1000
 group.streams.max.session.timeout.ms=60000
 group.streams.num.standby.replicas=1
+group.streams.topology.description.plugin.class=org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin
 """
 
 
@@ -342,6 +348,35 @@ def test_a_member_gives_up_its_tasks_before_another_has_them(members: Members) -
     got = [second.poll(200) for _ in range(5)]
     assert not any(each.partitions for each in got if each)
     members.own(2, 2)
+
+
+def kept_description(member: StreamsMembership) -> dict | None:
+    """The description of the topology that the broker has for a member's group."""
+    answer = member._send(StreamsGroupDescribeRequest(group_ids=[member._group], include_topology_description=True))
+    kept = answer.groups[0].topology_description
+    return None if kept is None else kept.to_dict()
+
+
+def test_a_broker_that_asks_is_given_the_description_once(members: Members, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    nodes = (
+        DescribedNode("read", NodeKind.SOURCE, sources=("in",), successors=("work", "write")),
+        DescribedNode("work", NodeKind.PROCESSOR, stores=("a", "b")),
+        DescribedNode("write", NodeKind.SINK, sink="out"),
+    )
+    stores = ((DescribedNode("rows", NodeKind.SOURCE, sources=("all",), successors=("keep",)), nodes[1]),)
+    described_there = DescribedTopology({0: nodes}, stores)
+    members.topology = replace(members.topology, description=described_there)
+    first = members.join("a")
+    members.own(4)
+    until(lambda: kept_description(first) is not None, "the broker has the description")
+    assert kept_description(first) == description_message(described_there).to_dict()
+    second = members.join("b")
+    members.own(2, 2)
+    assert [each.getMessage() for each in caplog.records].count(
+        f"group {members.group} has the description of its topology"
+    ) == 1
+    assert kept_description(second) == description_message(described_there).to_dict()
 
 
 def test_a_group_refuses_another_topology(members: Members) -> None:

@@ -64,7 +64,21 @@ def ours(folder: Path, counts: dict[str, int]) -> dict:
             topic.name: [topic.partitions, dict(topic.config)] for topic in (*layout.repartitions, *layout.changelogs)
         },
         "group": _heartbeat(plan),
+        "description": _description(plan),
     }
+
+
+def _description(plan: Plan) -> str:
+    """The bytes of a request that has the topology's description and nothing else, behind its version."""
+    from streamkit.runtime.local.streams_group import described_topology
+    from streamkit.transport.kafka.messages import StreamsGroupTopologyDescriptionUpdateRequest
+    from streamkit.transport.kafka.streams_membership import description_message
+
+    description = description_message(described_topology(plan))
+    request = StreamsGroupTopologyDescriptionUpdateRequest(
+        group_id="", member_id="", topology_epoch=0, topology_description=description
+    )
+    return (bytes(2) + request.encode(version=0)).hex()
 
 
 def _heartbeat(plan: Plan) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from streamkit.errors import InvalidTopologyError, TransportError
 from streamkit.hashing import hash_order
-from streamkit.plan.model import Plan, SourceNode, SubTopology
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import groups_on_log, source_topics
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.local.internal_topics import TopicsOnLog
@@ -20,7 +20,10 @@ from streamkit.runtime.local.subscription_codec import (
 )
 from streamkit.state.definitions import changelog_config
 from streamkit.transport.log_interface import (
+    DescribedNode,
+    DescribedTopology,
     NewTopic,
+    NodeKind,
     StreamsAssignment,
     StreamsInstance,
     StreamsTopology,
@@ -62,6 +65,7 @@ def streams_topology(
         topics.partitions_of,
         instance,
         partial(_encode, plan.config.application_server, topics),
+        described_topology(plan) if plan.config.topology_description_push_enabled else None,
     )
 
 
@@ -106,6 +110,41 @@ def _changelogs(plan: Plan, sub: SubTopology) -> tuple[NewTopic, ...]:
         if (name := plan.changelog_name(store)) is not None
     }
     return tuple(found[name] for name in sorted(found))
+
+
+def described_topology(plan: Plan) -> DescribedTopology:
+    """Return the description of a topology as Kafka Streams sends it (TopologyDescriptionConverter.toWire)."""
+    subs = [(sub, _described(plan, sub)) for sub in plan.sub_topologies]
+    stores = [sorted(nodes, key=lambda node: node.kind) for sub, nodes in subs if sub.is_global]
+    return DescribedTopology(
+        {sub.id: nodes for sub, nodes in subs if not sub.is_global},
+        tuple((source, processor) for source, processor in stores),
+    )
+
+
+def _described(plan: Plan, sub: SubTopology) -> tuple[DescribedNode, ...]:
+    """Return the nodes of a sub-topology by name."""
+    successors: dict[str, set[str]] = {name: set() for name in sub.nodes}
+    for node in sub.nodes.values():
+        for parent in () if isinstance(node, SourceNode) else node.parents:
+            successors[parent].add(node.name)
+    nodes = {name: _described_node(plan, node, _by_name(successors[name])) for name, node in sub.nodes.items()}
+    return tuple(nodes[name] for name in _by_name(nodes))
+
+
+def _described_node(plan: Plan, node: PlanNode, successors: tuple[str, ...]) -> DescribedNode:
+    if isinstance(node, SourceNode):
+        topics = _by_name({plan.internal_name(topic) for topic in node.topics})
+        return DescribedNode(node.name, NodeKind.SOURCE, sources=topics, successors=successors)
+    if isinstance(node, SinkNode):
+        topic = None if node.topic is None else plan.internal_name(node.topic)
+        return DescribedNode(node.name, NodeKind.SINK, sink=topic, successors=successors)
+    return DescribedNode(node.name, NodeKind.PROCESSOR, stores=_by_name(set(node.stores)), successors=successors)
+
+
+def _by_name(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names in the order of Java's strings, which compares UTF-16 units."""
+    return tuple(sorted(names, key=lambda name: name.encode("utf-16-be")))
 
 
 def _end_sums(changelogs: Mapping[TaskId, Sequence[TopicPartition]], ends: Ends) -> dict[TaskId, int]:

@@ -22,11 +22,18 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
 
 from streamkit.errors import FencedError, InvalidTopologyError, StreamkitError, TopicError, TransportError
 from streamkit.record import TaskId, TopicPartition
-from streamkit.transport.kafka.messages import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from streamkit.transport.kafka.messages import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
 from streamkit.transport.kafka.python_client import connected_admin, translated
 from streamkit.transport.log_interface import (
     CommittedOffset,
     Describe,
+    DescribedNode,
+    DescribedTopology,
     Generation,
     Membership,
     NewTopic,
@@ -60,6 +67,7 @@ _DESCRIBE_SECONDS = 10.0
 """How long heartbeats repeat offsets of standbys (task.offset.interval.ms of Kafka is at least 15 s)."""
 
 _Request = StreamsGroupHeartbeatRequest
+_Update = StreamsGroupTopologyDescriptionUpdateRequest
 _FATAL = {
     kafka_errors.GroupAuthorizationFailedError.errno,
     kafka_errors.TopicAuthorizationFailedError.errno,
@@ -169,6 +177,9 @@ class StreamsMembership(Membership):
         self._foreign_since: float | None = None
         self._missing_since: float | None = None
         self._warned: tuple[str, ...] = ()
+        self._pushing = False
+        self._push_again = 0.0
+        """When the coordinator may get the description of the topology again, which it delays by its quota."""
 
     @property
     def member_id(self) -> str:
@@ -409,9 +420,38 @@ class StreamsMembership(Membership):
                 return
             self._state, self._resync, self._said, self._foreign_since = _State.MEMBER, False, named, None
             self._decided = replace(decided, end=self._has_ended(answer.status or ()))
+            if answer.topology_description_required:
+                self._push()
             if named != self._owned:
                 self._due = 0.0
             self._changed.notify_all()
+
+    def _push(self) -> None:
+        """Send the description of the topology in a thread, since a plugin of the broker keeps it; the caller holds the lock."""
+        description = self._topology.description
+        if description is not None and not self._pushing and monotonic() >= self._push_again:
+            self._pushing = True
+            threading.Thread(target=self._push_now, args=(description,), daemon=True).start()
+
+    def _push_now(self, description: DescribedTopology) -> None:
+        """Send the description once: after an error, the coordinator asks for it again (KIP-1331)."""
+        throttled = 0
+        try:
+            answer: StreamsGroupTopologyDescriptionUpdateResponse = self._send(
+                _Update(
+                    group_id=self._group,
+                    member_id=self._member,
+                    topology_epoch=_TOPOLOGY_EPOCH,
+                    topology_description=description_message(description),
+                )
+            )
+            throttled = answer.throttle_time_ms
+            _raise_error(answer)
+            log.info("group %s has the description of its topology", self._group)
+        except Exception as error:
+            log.warning("group %s did not take the description of its topology: %s", self._group, error)
+        with self._changed:
+            self._pushing, self._push_again = False, monotonic() + throttled / 1000
 
     def _has_ended(self, statuses: Sequence[DataContainer]) -> bool:
         """Note what the coordinator says of the group; return whether all instances must stop (handleStreamsRebalanceData)."""
@@ -544,7 +584,7 @@ class StreamsMembership(Membership):
                     raise error(f"{topic.name}-{partition.partition_index}")
 
 
-def _raise_error(answer: StreamsGroupHeartbeatResponse) -> None:
+def _raise_error(answer: StreamsGroupHeartbeatResponse | StreamsGroupTopologyDescriptionUpdateResponse) -> None:
     error = kafka_errors.for_code(answer.error_code)
     if error is not kafka_errors.NoError:
         raise error(answer.error_message or "")
@@ -570,6 +610,34 @@ def topology_message(topology: Mapping[int, SubTopologyTopics]) -> DataContainer
     """Return what a group takes for its topology: it refuses members whose message has other bytes."""
     subs = [_sub_topology(number, topics) for number, topics in sorted(topology.items(), key=_by_text)]
     return _Request.Topology(epoch=_TOPOLOGY_EPOCH, subtopologies=subs)
+
+
+def description_message(description: DescribedTopology) -> DataContainer:
+    """Return the description of a topology as brokers get it."""
+    parts = _Update.TopologyDescription
+    return parts(
+        subtopologies=[
+            parts.TopologyDescriptionSubtopology(
+                subtopology_id=str(number), nodes=[_described_node(node) for node in nodes]
+            )
+            for number, nodes in sorted(description.sub_topologies.items())
+        ],
+        global_stores=[
+            parts.TopologyDescriptionGlobalStore(source=_described_node(source), processor=_described_node(processor))
+            for source, processor in description.global_stores
+        ],
+    )
+
+
+def _described_node(node: DescribedNode) -> DataContainer:
+    return _Update.TopologyDescription.TopologyDescriptionSubtopology.TopologyDescriptionNode(
+        name=node.name,
+        node_type=int(node.kind),
+        source_topics=list(node.sources),
+        sink_topic=node.sink,
+        stores=list(node.stores),
+        successors=list(node.successors),
+    )
 
 
 def _by_text(item: tuple[int, SubTopologyTopics]) -> str:

@@ -10,12 +10,14 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
+import java.util.function.Function;
 import org.apache.kafka.clients.consumer.internals.StreamsGroupHeartbeatRequestManager;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.message.StreamsGroupHeartbeatRequestData;
+import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.streams.StreamsConfig;
@@ -55,6 +57,7 @@ final class Layouts {
             answer.put("tasks", layouts.tasks(counts));
             answer.put("topics", layouts.topics());
             answer.put("group", layouts.group());
+            answer.put("description", layouts.description());
         } catch (RuntimeException e) {
             answer.put("error", e.toString());
         }
@@ -116,6 +119,24 @@ final class Layouts {
         StreamsGroupHeartbeatRequestData.Topology message = new StreamsGroupHeartbeatRequestData.Topology();
         message.setSubtopologies(subtopologies(hidden(() -> invoke(null, state, "fromStreamsToHeartbeatRequest", subs))));
         return HexFormat.of().formatHex(MessageUtil.toVersionPrefixedBytes((short) 0, new StreamsGroupHeartbeatRequestData().setTopology(message)));
+    }
+
+    /** The bytes of a request with the topology's description and nothing else; empty before Kafka Streams 4.4, which does not send any. */
+    private String description() {
+        Class<?> converter;
+        Class<?> update;
+        try {
+            converter = Class.forName("org.apache.kafka.streams.processor.internals.TopologyDescriptionConverter");
+            update = Class.forName("org.apache.kafka.common.message.StreamsGroupTopologyDescriptionUpdateRequestData");
+        } catch (ClassNotFoundException e) {
+            return "";
+        }
+        Function<String, String> names = topic -> topic == null
+            ? null
+            : (String) hidden(() -> invoke(builder, InternalTopologyBuilder.class, "maybeDecorateInternalTopic", topic));
+        Object description = hidden(() -> invoke(null, converter, "toWire", builder.describe(), names));
+        Object request = hidden(() -> invoke(update.getConstructor().newInstance(), update, "setTopologyDescription", description));
+        return HexFormat.of().formatHex(MessageUtil.toVersionPrefixedBytes((short) 0, (Message) request));
     }
 
     @SuppressWarnings("unchecked")

@@ -13,6 +13,14 @@ class StreamsGroupHeartbeatResponse(ApiMessage, load_json=__name__):  # type: ig
     """The epoch and the tasks of a member."""
 
 
+class StreamsGroupTopologyDescriptionUpdateRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """Gives the coordinator the description of a topology."""
+
+
+class StreamsGroupTopologyDescriptionUpdateResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
+    """Whether the coordinator has kept a description."""
+
+
 class StreamsGroupDescribeRequest(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
     """Asks for the members of streams groups."""
 
