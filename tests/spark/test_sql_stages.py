@@ -644,7 +644,7 @@ def queried(job: Job, spark: Any) -> list[dict[str, Any]]:
     engines = prepare(job.plan, options, counts, columns=columns_of({"orders": [opened]}), creates=False).job.engines
     (query,) = (query for choice in engines.values() for query in choice.queries.values())
     with translated():
-        found = query.frame(opened).toArrow().to_pylist()
+        found = query.frame(lambda _: opened).toArrow().to_pylist()
     return sorted(map(without_zone, found), key=as_text)
 
 

@@ -266,12 +266,13 @@ class Job:
         # Spark Connect has no accumulators.
         self._drops = None if context is None else Drops.of(context)
         rows = _Rows({topic: [] for topic in names})
-        global_tables = self._global_tables(spark, inputs)
+        in_python = any(choice.engine != SQL for choice in self.engines.values())
+        global_tables = self._global_tables(spark, inputs) if in_python else None
         for stage in self.stages:
             choice = self.engines[stage.number]
             if choice.engine == SQL:
                 for topic, query in choice.queries.items():
-                    rows.written[topic].append(query.frame(inputs.opened(query.topic)))
+                    rows.written[topic].append(query.frame(inputs.opened))
                 continue
             work = self._work(stage, global_tables)
             before = None if self._kept_state is None else inputs.state(self._stores(stage))

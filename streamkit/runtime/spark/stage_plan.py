@@ -59,7 +59,7 @@ def make_stages(plan: Plan, layout: Layout) -> list[Stage]:
     """Return the stages in the order in which they can run."""
     subs = {sub.id: sub for sub in plan.sub_topologies if not sub.is_global}
     writes = {index: written_topics(plan, sub) for index, sub in subs.items()}
-    reads = {index: {*layout.sources[index], *_global_topics(plan, sub)} for index, sub in subs.items()}
+    reads = {index: {*layout.sources[index], *global_topics(plan, sub)} for index, sub in subs.items()}
     after = {
         index: [other for other in subs if any(topic in reads[index] for topic in writes[other])] for index in subs
     }
@@ -157,7 +157,7 @@ def _internal(plan: Plan, topic: str) -> bool:
     return topic in {plan.internal_name(name) for name in plan.internal_topics}
 
 
-def _global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
+def global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics of the global tables that a sub-topology may read."""
     found: list[str] = []
     for each in plan.sub_topologies:

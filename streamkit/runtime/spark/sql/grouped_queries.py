@@ -1,10 +1,11 @@
-"""Queries in place of stages: rows of one input that are chosen, or grouped by key and aggregated, as the columns of an output."""
+"""Queries in place of stages: rows of inputs that are chosen, or grouped by key and aggregated, as the columns of an output."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
@@ -14,6 +15,7 @@ from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import OutputColumn, OutputLayout, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
+from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
@@ -39,13 +41,16 @@ _LONGEST_SQL = 100_000
 
 @dataclass(frozen=True)
 class Records:
-    """The records at a place of a stage: those of a source that pass tests, in their order, with what steps made of them."""
+    """The records at a place of a stage: those of a source that pass tests, in their order, with what steps made of them.
+
+    tests: with joins among them, for which only the records count that pass the tests before.
+    """
 
     source: SqlSource
     key: Term
     value: Term
     time: Term
-    tests: tuple[Guard | Keep, ...] = ()
+    tests: tuple[Guard | Keep | TableJoin, ...] = ()
 
     @classmethod
     def of(cls, source: SqlSource) -> Records:
@@ -69,18 +74,61 @@ class Records:
         """Return the records, each of which meets the guards of a value that a step makes of it."""
         return replace(self, tests=(*self.tests, *term.guards))
 
+    @property
+    def joins(self) -> list[TableJoin]:
+        """The joins with tables, in their order."""
+        return [each for each in self.tests if isinstance(each, TableJoin)]
+
+    def frame(self, opened: Callable[[str], OpenedInput], made: Sequence[str], has_order: bool = False) -> DataFrame:
+        """Return the records with the columns that texts of SQL name. has_order: whether those of their order are needed."""
+        texts = [*(each.sql for each in self.tests), self.key.sql, self.time.sql, *made]
+        columns = self.source.columns_in(texts)
+        rows = self.source.frame(opened(self.source.topic), columns, has_order)
+        tests: list[Guard | Keep] = [*self.source.guards(columns)]
+        for each in self.tests:
+            if isinstance(each, TableJoin):
+                each.refuse_changes(self.source, opened)
+                rows = rows.where(chosen_rows(tests, _failure))
+                rows, tests = each.joined(rows, texts, opened(each.table.topic), _failure), []
+            else:
+                tests.append(each)
+        return rows.where(chosen_rows(tests, _failure))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records of one source that are aggregated. operands: SQL of what is aggregated of each, by name."""
+
+    records: Records
+    operands: Mapping[str, str]
+
+    def frame(self, opened: Callable[[str], OpenedInput], windows: TimeWindows | None) -> DataFrame:
+        """Return the key, the start of the window if there are windows, the operands and the time of each record."""
+        from pyspark.sql import functions as sf
+
+        records = self.records
+        rows = records.frame(opened, [*self.operands.values()])
+        starts = []
+        if windows is not None:
+            refuse_late(records.source, opened(records.source.topic), windows)
+            starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
+        operands = [sf.expr(sql).alias(name) for name, sql in self.operands.items()]
+        return rows.select(
+            sf.expr(records.key.sql).alias(_GROUP), *starts, *operands, sf.expr(records.time.sql).alias(TIME)
+        )
+
 
 @dataclass(frozen=True)
 class Groups:
     """The rows of a table: an aggregate of the records of each key, in each of its windows, with the time of the latest.
 
-    sums: SQL of what is computed for each key, by the names that `value` and `tests` have for it.
+    functions: of SQL, which aggregate the operands, by the names that `value` and `tests` have for the results.
     """
 
-    records: Records
+    parts: tuple[Part, ...]
     key: Term
     value: Term
-    sums: Mapping[str, str]
+    functions: Mapping[str, str]
     tests: tuple[Guard, ...] = ()
     windows: TimeWindows | None = None
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
@@ -99,64 +147,47 @@ class Query:
     columns: tuple[tuple[str, str], ...]
     """SQL by the names of the columns, in their order."""
 
-    @property
-    def topic(self) -> str:
-        """The topic that it reads."""
-        return self._records.source.topic
-
-    @property
-    def _records(self) -> Records:
-        return self.rows if isinstance(self.rows, Records) else self.rows.records
-
-    def frame(self, opened: OpenedInput) -> DataFrame:
-        """Return the rows over an opened input. A row for which the query is not exact raises InexactError when they are computed.
+    def frame(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
+        """Return the rows over opened inputs. A row for which the query is not exact raises InexactError when they are computed.
 
         Raises InexactError if Spark refuses the query.
         """
         from pyspark.errors import AnalysisException
 
+        rows = self.rows
         try:
             with without_error_log():
-                found = self._frame(opened)
+                found = self._in_order(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
                 _ = found.schema  # Spark Connect analyzes a query no earlier.
         except AnalysisException as error:
             raise InexactError(f"Spark refuses the query of {self.topic}: {reason(error)}") from error
         return found
 
-    def _frame(self, opened: OpenedInput) -> DataFrame:
+    @property
+    def topic(self) -> str:
+        """The topic that it reads, or the first of them."""
+        return (self.rows if isinstance(self.rows, Records) else self.rows.parts[0].records).source.topic
+
+    def _grouped(self, groups: Groups, opened: Callable[[str], OpenedInput]) -> DataFrame:
+        from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
-        records = self._records
-        columns = records.source.columns_in(self._texts())
-        tests = (*records.source.guards(columns), *records.tests)
-        chosen = records.source.frame(opened, columns, self.rows is records).where(chosen_rows(tests, _failure))
-        if isinstance(self.rows, Records):
-            return self._in_order(chosen)
-        groups, by = self.rows, [sf.expr(records.key.sql).alias(_GROUP)]
-        if groups.windows is not None:
-            refuse_late(records.source, opened, groups.windows)
-            chosen = chosen.withColumn(_START, sf.expr(window_starts(groups.windows, records.time.sql)))
-            by.append(sf.col(_START))
-        computed = [sf.expr(sql).alias(name) for name, sql in groups.sums.items()]
-        latest = sf.expr(f"max({records.time.sql})").alias(TIME)
-        rows = chosen.groupBy(*by).agg(*computed, latest)
+        rows = reduce(DataFrame.unionByName, (part.frame(opened, groups.windows) for part in groups.parts))
+        by = [_GROUP] if groups.windows is None else [_GROUP, _START]
+        computed = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()]
+        found = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
         if groups.tests:
-            rows = rows.where(chosen_rows(groups.tests, _failure))
-        return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+            found = found.where(chosen_rows(groups.tests, _failure))
+        return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
 
-    def _texts(self) -> list[str]:
-        """Return all SQL that may name columns of the input."""
-        records = self._records
-        made = [sql for _, sql in self.columns] if isinstance(self.rows, Records) else self.rows.sums.values()
-        return [*(each.sql for each in records.tests), records.key.sql, records.time.sql, *made]
-
-    def _in_order(self, chosen: DataFrame) -> DataFrame:
+    def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
         from pyspark.sql import functions as sf
 
-        key, order = self._records.key, self._records.source.order_columns()
+        key, order = records.key, records.source.order_columns()
         columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
-        made = chosen.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
+        rows = records.frame(opened, [sql for _, sql in self.columns], True)
+        made = rows.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
         by_key = (
             made.orderBy(*order)
             if key.kind == NOTHING
@@ -173,13 +204,13 @@ def _failure(reason: str) -> str:
 def grouped(
     records: Records,
     value: Term,
-    sums: Mapping[str, str],
+    sums: Mapping[str, tuple[str, str]],
     tests: tuple[Guard, ...] = (),
     windows: TimeWindows | None = None,
 ) -> Groups:
     """Return the groups of records by their key and windows; records without a key are in none, nor those without a value.
 
-    Windows have records without a value too.
+    sums: functions and their operands, by name. Windows have records without a value too.
     """
     if records.key.kind in (NOTHING, NUMBER, OBJECT):
         raise UntranslatableError(f"the key of the groups is {records.key.kind}")
@@ -191,7 +222,23 @@ def grouped(
         start = ticked(_START)
         ends = {"start": Term(INTEGER, start), "end": Term(INTEGER, f"({start} + {windows.size}L)")}
         key = Term(WINDOWED, "", fields={"key": key, **ends}, size=key.size)
-    return Groups(records, key, value, sums, tests, windows)
+    operands = {name: operand for name, (_, operand) in sums.items()}
+    functions = {name: function for name, (function, _) in sums.items()}
+    return Groups((Part(records, operands),), key, value, functions, tests, windows)
+
+
+def merged(found: Sequence[Groups]) -> Groups:
+    """Return the groups of the records of several sources. Raises UntranslatableError if those have other kinds of values."""
+    largest = max(found, key=lambda each: each.value.size)
+    if len({_kinds(each.key) for each in found}) > 1 or len({_kinds(each.value) for each in found}) > 1:
+        raise UntranslatableError("the topics that it merges have other kinds of keys or values")
+    key = max((each.key for each in found), key=lambda each: each.size)
+    return replace(largest, key=key, parts=tuple(part for each in found for part in each.parts))
+
+
+def _kinds(term: Term) -> str:
+    fields = ", ".join(f"{name} {_kinds(each)}" for name, each in term.fields.items())
+    return f"{term.kind} {term.sql} ({fields})"
 
 
 def query_of(rows: Groups | Records, layout: OutputLayout) -> Query:
@@ -203,10 +250,11 @@ def query_of(rows: Groups | Records, layout: OutputLayout) -> Query:
         if term.kind == OBJECT and not names.issuperset(term.fields):
             raise UntranslatableError(f"the output {layout.place} has no column for a field of its {part}s")
     columns = tuple((column.name, _cell(rows, column)) for column in layout.columns)
-    sums = () if isinstance(rows, Records) else (*rows.sums.values(), *(each.sql for each in rows.tests))
-    records = rows if isinstance(rows, Records) else rows.records
-    tests = [each.sql for each in records.tests]
-    if sum(map(len, (*tests, *sums, *(sql for _, sql in columns)))) > _LONGEST_SQL:
+    parts = () if isinstance(rows, Records) else rows.parts
+    made = [sql for part in parts for sql in part.operands.values()]
+    made += [each.sql for each in rows.tests]
+    made += [each.sql for part in parts for each in part.records.tests]
+    if sum(map(len, (*made, *(sql for _, sql in columns)))) > _LONGEST_SQL:
         raise UntranslatableError(f"the query of the output {layout.place} has more than {_LONGEST_SQL:,} characters")
     return Query(rows, columns)
 

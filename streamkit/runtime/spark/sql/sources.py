@@ -63,10 +63,14 @@ class InputColumns:
 
 
 class SqlSource:
-    """The records of one input as columns. Raises UntranslatableError for an input whose rows only Python makes records of."""
+    """The records of one input as columns. Raises UntranslatableError for an input whose rows only Python makes records of.
 
-    def __init__(self, topic: str, columns: InputColumns, serdes: tuple[Serde, Serde]):
+    mark: the beginning of the names of its columns, if they are joined with those of another input.
+    """
+
+    def __init__(self, topic: str, columns: InputColumns, serdes: tuple[Serde, Serde], mark: str = ""):
         self.topic = topic
+        self.mark = mark
         self._columns = columns
         self._serdes = dict(zip(("key", "value"), serdes, strict=True))
         self._leaves: dict[Path, str] = {}
@@ -99,7 +103,7 @@ class SqlSource:
     def _term(self, path: Path, kind: DataType, nullable: bool, word: str) -> Term:
         fields = _Fields(self, path, kind) if word == OBJECT else {}
         size = {OBJECT: _MOST_TEXT, TEXT: LONGEST}.get(word, 0)
-        return Term(word, ticked(_name(path)), nullable, fields=fields, size=size)
+        return Term(word, ticked(self.name_of(path)), nullable, fields=fields, size=size)
 
     def field(self, path: Path, kind: DataType, nullable: bool) -> Term | None:
         """Return a field; None for one of a type whose values SQL does not treat as Python does."""
@@ -109,9 +113,13 @@ class SqlSource:
         self._leaves[path] = word
         return self._term(path, kind, nullable, word)
 
+    def name_of(self, path: Path) -> str:
+        """Return the name of the column of a path."""
+        return self.mark + _name(path)
+
     def columns_in(self, texts: Sequence[str]) -> list[Path]:
         """Return the paths of the columns that texts of SQL name, and perhaps of others."""
-        return [path for path in self.all_columns() if any(ticked(_name(path)) in text for text in texts)]
+        return [path for path in self.all_columns() if any(ticked(self.name_of(path)) in text for text in texts)]
 
     def guards(self, columns: Sequence[Path]) -> list[Guard]:
         """Return what holds of each row that a task can read, and that no limit of a record's size refuses.
@@ -124,17 +132,17 @@ class SqlSource:
         if self._columns.order != FILES:
             found.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
         if self._columns.has_key and ("key",) in columns:
-            found.append(Guard(f"({ticked('key')} IS NOT NULL)", f"a key of {self.topic} is null"))
+            found.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
         texts = sum(self._kind_of(path) == TEXT for path in columns)
         longest = min(LONGEST, _MOST_TEXT // max(1, texts))
         for path in columns:
             if self._kind_of(path) == TEXT:
-                column = ticked(_name(path))
+                column = ticked(self.name_of(path))
                 fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {longest})"
                 reason = f"{_name(path)} of {self.topic} is no UTF-8, or a long text"
                 found.append(Guard(f"({column} IS NULL OR {fits})", reason))
             elif self._kind_of(path) == NUMBER:
-                column = ticked(_name(path))
+                column = ticked(self.name_of(path))
                 fits = f"abs({column}) < CAST('Infinity' AS DOUBLE)"
                 found.append(
                     Guard(f"({column} IS NULL OR {fits})", f"{_name(path)} of {self.topic} is NaN or infinite")
@@ -177,7 +185,7 @@ class SqlSource:
             # All numbers have 64 bits, so that no arithmetic ends at fewer.
             wide = _WIDE.get(self._kind_of(path) or "")
             column = column if wide is None else column.cast(wide)
-            columns.append(column.alias(_name(path)))
+            columns.append(column.alias(self.name_of(path)))
         time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
         placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
         return frame.select(*columns, time, *placed, *((FILE, BLOCK, ROW) if has_order else ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -12,15 +12,18 @@ from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.core.parsed_values import TimeWindows
+from streamkit.operators.core.value_getters import StoreGetter
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, StreamAggregate, WindowAggregate
 from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
+from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.map import Map
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
 from streamkit.operators.steps.stateless.select_key import SelectKey
 from streamkit.operators.steps.tables.to_stream import ToStream
+from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
 from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job_options import PYTHON
@@ -28,18 +31,30 @@ from streamkit.runtime.spark.rows.files import FILES
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
 from streamkit.runtime.spark.sql.expressions import Made, Translator, parse, translate, translate_condition
-from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, grouped, query_of
+from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, grouped, merged, query_of
 from streamkit.runtime.spark.sql.sources import LATEST, InputColumns, SqlSource
-from streamkit.runtime.spark.sql.terms import INTEGER, NOTHING, SERDE_KINDS, TEXT, WINDOWED, Guard, Term, object_of
+from streamkit.runtime.spark.sql.table_joins import TableJoin
+from streamkit.runtime.spark.sql.terms import (
+    INTEGER,
+    NOTHING,
+    SERDE_KINDS,
+    TEXT,
+    WINDOWED,
+    Guard,
+    Keep,
+    Term,
+    object_of,
+)
 from streamkit.runtime.spark.sql.window_times import MOST_WINDOWS
-from streamkit.runtime.spark.stage_plan import Stage, where
+from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
 from streamkit.serdes.formats.windowed import TimeWindowedSerde
 from streamkit.serdes.serde import Serde
 
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that the types of its input decide, which only Spark can tell."""
-_Rows: TypeAlias = Records | Groups
+_Rows: TypeAlias = tuple[Records, ...] | Groups
+"""The records of several sources, each by themselves, or the rows of a table."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +116,7 @@ class _Compiler:
         self._inputs = inputs
         self._outputs = outputs
         self._form = RecordJson(plan)
-        self._between: dict[str, Records] = {}
+        self._between: dict[str, tuple[Records, ...]] = {}
         """The records of topics between stages."""
         self._writers: dict[str, int] = {}
         """The stages in Python that write topics, by topic."""
@@ -113,7 +128,8 @@ class _Compiler:
         if refused:
             self._writers |= dict.fromkeys(stage.outputs, stage.number)
             return Choice(PYTHON, refused[0])
-        unknown = [topic for topic in stage.inputs if topic in self._unknown]
+        tables = [topic for sub in self._subs(stage) for topic in global_topics(self._plan, sub)]
+        unknown = [topic for topic in (*stage.inputs, *tables) if topic in self._unknown]
         if unknown:
             self._unknown.update(stage.outputs)
             return Choice(UNKNOWN, f"the types of the columns of {unknown[0]} decide, which only Spark can tell")
@@ -124,33 +140,39 @@ class _Compiler:
             return Choice(PYTHON, str(reason))
 
     def _sinks(self, stage: Stage) -> list[str]:
-        return [topic for sub in self._plan.sub_topologies if sub.id in stage.subs for topic in sub.sink_topics]
+        return [topic for sub in self._subs(stage) for topic in sub.sink_topics]
+
+    def _subs(self, stage: Stage) -> list[SubTopology]:
+        return [sub for sub in self._plan.sub_topologies if sub.id in stage.subs]
 
     def _compiled(self, stage: Stage) -> dict[str, Query]:
-        if stage.cyclic or len(stage.inputs) != 1:
-            raise UntranslatableError("it merges the records of several topics by their times")
-        (index,) = stage.subs
-        sub = next(each for each in self._plan.sub_topologies if each.id == index)
-        (topic,) = stage.inputs
-        walk = _Walk(self._plan, sub)
+        if stage.cyclic:
+            raise UntranslatableError("it reads what it writes itself")
+        (sub,) = self._subs(stage)
+        walk = _Walk(self._plan, sub, self._source)
         for node in sub.nodes.values():
             if isinstance(node, SourceNode):
-                walk.from_source(node, self._records(topic))
+                topics = map(self._plan.internal_name, node.topics) if node.internal else node.topics
+                walk.from_source(node, tuple(each for topic in topics for each in self._records(topic)))
         missing = walk.left()
         if missing is not None:
             raise UntranslatableError(missing)
-        streams = [name for name, rows in walk.written.items() if isinstance(rows, Records)]
-        if streams and topic in self._between:
+        streams = [name for name, rows in walk.written.items() if not isinstance(rows, Groups)]
+        if streams and not self._between.keys().isdisjoint(stage.inputs):
             raise UntranslatableError(
                 f"{streams[0]} is a stream from several tasks, and its records are ordered by their times"
             )
         self._between |= walk.between
         return {name: self._query(name, rows) for name, rows in walk.written.items()}
 
-    def _records(self, topic: str) -> Records:
+    def _records(self, topic: str) -> tuple[Records, ...]:
         """Return the records that a stage reads."""
         if topic in self._between:
             return self._between[topic]
+        return (Records.of(self._source(topic)),)
+
+    def _source(self, topic: str, mark: str = "") -> SqlSource:
+        """Return a topic from outside, as columns whose names begin with a mark."""
         columns = self._inputs.get(topic)
         if topic in self._writers:
             raise UntranslatableError(f"stage {self._writers[topic]}, which writes {topic}, runs in Python")
@@ -161,7 +183,7 @@ class _Compiler:
         declared = self._plan.external_topics.get(topic)
         if declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str):
             raise UntranslatableError(f"topic {topic} has an expression for its timestamps")
-        return Records.of(SqlSource(topic, columns[0], self._form.reading(topic)))
+        return SqlSource(topic, columns[0], self._form.reading(topic), mark)
 
     def _query(self, topic: str, rows: _Rows) -> Query:
         layout = self._outputs.layouts.get(topic)
@@ -169,7 +191,11 @@ class _Compiler:
             raise UntranslatableError(f"{topic} is not written")
         if isinstance(rows, Groups) and topic not in self._outputs.tables:
             raise UntranslatableError(f"{topic} gets all changes of a table")
-        return query_of(rows, layout)
+        if isinstance(rows, Groups):
+            return query_of(rows, layout)
+        if len(rows) > 1:
+            raise UntranslatableError(f"{topic} is a stream that merges the records of several topics by their times")
+        return query_of(rows[0], layout)
 
 
 def _guards(rows: Records) -> set[Guard]:
@@ -177,14 +203,17 @@ def _guards(rows: Records) -> set[Guard]:
 
 
 class _Walk:
-    """Follows the records of a sub-topology from its source to its sinks."""
+    """Follows the records of a sub-topology from its sources to its sinks."""
 
-    def __init__(self, plan: Plan, sub: SubTopology):
+    def __init__(self, plan: Plan, sub: SubTopology, source: Callable[[str, str], SqlSource]):
         self._plan = plan
         self._sub = sub
+        self._source = source
         self._seen: set[str] = set()
         self._made = Made()
-        self.between: dict[str, Records] = {}
+        self._arrived: dict[str, list[tuple[Records, ...]]] = {}
+        """The records from each parent of a node that has several."""
+        self.between: dict[str, tuple[Records, ...]] = {}
         self.written: dict[str, _Rows] = {}
         self._dropped: list[tuple[ProcessorNode, Records]] = []
         """Records that no output gets, by their last node."""
@@ -194,14 +223,17 @@ class _Walk:
         others = [node for name, node in self._sub.nodes.items() if name not in self._seen]
         if others:
             return f"{where(self._plan, others[0])}: it has no records from the input"
-        made = {test for rows in (*self.written.values(), *self.between.values()) for test in rows.tests}
+        made = set[Guard]()
+        for rows in (*self.written.values(), *self.between.values()):
+            for each in (part.records for part in rows.parts) if isinstance(rows, Groups) else rows:
+                made |= _guards(each)
         unmade = [node for node, rows in self._dropped if not made.issuperset(_guards(rows))]
         return f"{where(self._plan, unmade[0])}: no output gets its records" if unmade else None
 
-    def from_source(self, node: SourceNode, records: Records) -> None:
+    def from_source(self, node: SourceNode, records: tuple[Records, ...]) -> None:
         """Follow the records of a source. Raises UntranslatableError."""
         if node.pattern is not None or node.value_kind != "plain":
-            raise UntranslatableError(f"{where(self._plan, node)}: it reads more than the records of one topic")
+            raise UntranslatableError(f"{where(self._plan, node)}: it reads more than the records of its topics")
         self._seen.add(node.name)
         self._to_children(node.children, records)
 
@@ -211,40 +243,58 @@ class _Walk:
 
     def _follow(self, name: str, rows: _Rows) -> None:
         node = self._sub.nodes[name]
-        if name in self._seen:
-            raise UntranslatableError(f"{where(self._plan, node)}: it merges the records of several steps")
+        parents = () if isinstance(node, SourceNode) else node.parents
+        if len(parents) > 1:
+            if isinstance(rows, Groups):
+                raise UntranslatableError(f"{where(self._plan, node)}: it merges the changes of several steps")
+            self._arrived.setdefault(name, []).append(rows)
+            if len(self._arrived[name]) < len(parents):
+                return
+            rows = tuple(each for part in self._arrived[name] for each in part)
         self._seen.add(name)
         if isinstance(node, SinkNode):
             self._write(node, rows)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, Branch) and isinstance(rows, Records):
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, Branch) and not isinstance(rows, Groups):
             self._branch(node.processor, rows)
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableSource):
+            self._check_table(node, rows)
         elif isinstance(node, ProcessorNode):
             made = self._processed(node, rows)
             if not node.children:
                 self._drop(node, made)
             self._to_children(node.children, made)
 
+    def _check_table(self, node: ProcessorNode, rows: _Rows) -> None:
+        """Raise UntranslatableError for a table that not only joins read: those look at its topic by themselves."""
+        joins = [each for each in self._sub.nodes.values() if isinstance(each, ProcessorNode) and each is not node]
+        if node.children or not any(_joined_store(each) == _store_of(node) for each in joins):
+            raise UntranslatableError(f"{where(self._plan, node)}: the step has no exact form in SQL")
+
     def _drop(self, node: ProcessorNode, rows: _Rows) -> None:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
         if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
             raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
-        self._dropped.append((node, rows))
+        self._dropped += [(node, each) for each in rows]
 
-    def _branch(self, branch: Branch, records: Records) -> None:
+    def _branch(self, branch: Branch, rows: tuple[Records, ...]) -> None:
         """Follow the records of each branch. A predicate is evaluated only for records that match no earlier one."""
-        before = list[str]()
-        chosen = list[tuple[str, str]]()
-        for predicate, target in zip(branch.predicates, branch.targets, strict=True):
-            test = translate_condition(predicate, records.names, self._made)
-            earlier = " AND ".join(before)
-            guards = tuple(each.under(earlier) if before else each for each in test.guards)
-            records = replace(records, tests=(*records.tests, *guards))
-            chosen.append((target, " AND ".join((*before, test.sql))))
-            before.append(f"(NOT {test.sql})")
-        if branch.default is not None:
-            chosen.append((branch.default, " AND ".join(before) or "true"))
-        for target, condition in chosen:
-            self._follow(target, records.kept_where(f"({condition})"))
+        chosen: dict[str, list[Records]] = {}
+        for records in rows:
+            before = list[str]()
+            conditions = list[tuple[str, str]]()
+            for predicate, target in zip(branch.predicates, branch.targets, strict=True):
+                test = translate_condition(predicate, records.names, self._made)
+                earlier = " AND ".join(before)
+                guards = tuple(each.under(earlier) if before else each for each in test.guards)
+                records = replace(records, tests=(*records.tests, *guards))
+                conditions.append((target, " AND ".join((*before, test.sql))))
+                before.append(f"(NOT {test.sql})")
+            if branch.default is not None:
+                conditions.append((branch.default, " AND ".join(before) or "true"))
+            for target, condition in conditions:
+                chosen.setdefault(target, []).append(records.kept_where(f"({condition})"))
+        for target, found in chosen.items():
+            self._follow(target, tuple(found))
 
     def _processed(self, node: ProcessorNode, rows: _Rows) -> _Rows:
         """Return what a node makes of records or of the rows of a table."""
@@ -253,10 +303,15 @@ class _Walk:
             return rows
         if isinstance(rows, Groups):
             return self._mapped(node, rows)
+        if isinstance(processor, StreamAggregate | WindowAggregate):
+            return merged([self._aggregated(node, processor, each) for each in rows])
+        return tuple(self._stepped(node, each) for each in rows)
+
+    def _stepped(self, node: ProcessorNode, rows: Records) -> Records:
+        """Return what a node makes of the records of one source."""
+        processor = node.processor
         if isinstance(processor, RepartitionFilter):
             return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
-        if isinstance(processor, StreamAggregate | WindowAggregate):
-            return self._aggregated(node, processor, rows)
         if isinstance(processor, Filter):
             test = translate_condition(processor.predicate, rows.names, self._made)
             return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
@@ -267,7 +322,68 @@ class _Walk:
             return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
         if isinstance(processor, SetTimestamp):
             return self._timed(node, processor, rows)
+        if isinstance(processor, StreamGlobalJoin):
+            on = translate(processor.on, rows.names, self._made)
+            topic = self._global_topic(node, processor.store)
+            return self._joined(node, processor, rows, on, topic, True)
+        if isinstance(processor, StreamTableJoin):
+            return self._joined(node, processor, rows, rows.key, self._table_topic(node, processor, rows), False)
         raise UntranslatableError(f"{where(self._plan, node)}: the step has no exact form in SQL")
+
+    def _joined(
+        self,
+        node: ProcessorNode,
+        join: StreamGlobalJoin | StreamTableJoin,
+        rows: Records,
+        on: Term,
+        topic: str,
+        is_global: bool,
+    ) -> Records:
+        """Return records with the rows that a table has for `on`."""
+        table = self._source(topic, f"{len(rows.joins) + 1}:")
+        if on.kind != table.key.kind or on.kind not in (TEXT, INTEGER):
+            raise UntranslatableError(f"{where(self._plan, node)}: {on.kind} is no key of the table {topic}")
+        rows = rows.guarded(on)
+        kept = [rows.value, *(() if join.left else (on,))]
+        rows = replace(rows, tests=(*rows.tests, *(Keep(f"(NOT {each.is_null})") for each in kept if each.nullable)))
+        found = TableJoin(table, on.sql, is_global)
+        rows = replace(rows, tests=(*rows.tests, found))
+        if not join.left:
+            rows = rows.kept_where(f"(NOT {found.row.is_null})")
+        right = found.row if join.left else replace(found.row, nullable=False)
+        names = {"key": rows.key, "left": rows.value, "right": right} | ({"mapped_key": on} if is_global else {})
+        value = translate(join.value, names, self._made)
+        return replace(rows.guarded(value), value=value.without_guards())
+
+    def _global_topic(self, node: ProcessorNode, store: str) -> str:
+        """Return the topic of a global table. Raises UntranslatableError for a table that a processor fills."""
+        for sub in self._plan.sub_topologies:
+            for each in sub.nodes.values():
+                if isinstance(each, ProcessorNode) and each.processor == GlobalTableSource(store):
+                    return sub.source_topics[0]
+        raise UntranslatableError(f"{where(self._plan, node)}: another step writes its table")
+
+    def _table_topic(self, node: ProcessorNode, join: StreamTableJoin, rows: Records) -> str:
+        """Return the topic of a table. Raises UntranslatableError for a table that other steps make, or of versions."""
+        reasons = {
+            "it waits for records of its table": join.grace is not None,
+            "a step before it sets the timestamps": rows.time != rows.source.time,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        for each in self._sub.nodes.values():
+            if (
+                isinstance(each, ProcessorNode)
+                and _store_of(each) is not None
+                and _store_of(each) == _joined_store(node)
+            ):
+                (parent,) = each.parents
+                source = self._sub.nodes[parent]
+                is_topic = isinstance(source, SourceNode) and not source.internal and source.pattern is None
+                if isinstance(source, SourceNode) and is_topic and len(source.topics) == 1:
+                    return source.topics[0]
+        raise UntranslatableError(f"{where(self._plan, node)}: its table is none of a topic as it is")
 
     def _changed(self, records: Records, key: Expression | None, value: Expression | None) -> Records:
         """Return records with other keys and values; both expressions see the records before."""
@@ -335,15 +451,16 @@ class _Walk:
     def _write(self, node: SinkNode, rows: _Rows) -> None:
         if node.topic is None or node.partition is not None:
             raise UntranslatableError(f"{where(self._plan, node)}: records choose their topics or their partitions")
-        self._check_serde(node, "key", node.key_serde, rows.key)
-        self._check_serde(node, "value", node.value_serde, rows.value)
+        for each in (rows,) if isinstance(rows, Groups) else rows:
+            self._check_serde(node, "key", node.key_serde, each.key)
+            self._check_serde(node, "value", node.value_serde, each.value)
+            self._made.size += each.key.size + each.value.size
         windows = rows.windows if isinstance(rows, Groups) else None
         if windows is not None and getattr(node.key_serde, "size", None) != windows.size:
             raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
-        self._made.size += rows.key.size + rows.value.size
         if not self._made.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
-        if isinstance(rows, Records) and node.internal:
+        if not isinstance(rows, Groups) and node.internal:
             self.between[self._plan.internal_name(node.topic)] = rows
         elif node.internal or node.topic in self.written:
             raise UntranslatableError(f"{where(self._plan, node)}: the changes of a table go on as records")
@@ -359,6 +476,18 @@ class _Walk:
             raise UntranslatableError(
                 f"{where(self._plan, node)}: its {part} is {term.kind} for the serde {serde.spec}"
             )
+
+
+def _store_of(node: ProcessorNode) -> str | None:
+    """Return the store that a node keeps the rows of a topic's table in, only the latest of each key."""
+    found = node.processor
+    return found.store if isinstance(found, TableSource) and not found.versioned else None
+
+
+def _joined_store(node: ProcessorNode) -> str | None:
+    """Return the store in which a join looks up rows as they are."""
+    getter = node.processor.getter if isinstance(node.processor, StreamTableJoin) else None
+    return getter.store if isinstance(getter, StoreGetter) and not getter.is_versioned else None
 
 
 # Aggregations whose result does not depend on the order of records, recognized by the form of their expressions.
@@ -377,7 +506,7 @@ def aggregate(
     windows: None without windows; made: what other expressions make of a record; shown: the step, for messages.
     """
     if aggregation.kind == "count":
-        return grouped(records, Term(INTEGER, "`count`"), {"count": "count(*)"}, windows=windows)
+        return grouped(records, Term(INTEGER, "`count`"), {"count": ("count", "1")}, windows=windows)
     if aggregation.kind not in ("reduce", "aggregate") or aggregation.add is None:
         raise UntranslatableError(f"{shown}: the aggregation has no exact form in SQL")
     return _Folding(aggregation, aggregation.add, windows, records, made).groups()
@@ -392,8 +521,8 @@ class _Folding:
     windows: TimeWindows | None
     records: Records
     made: Made
-    sums: dict[str, str] = field(default_factory=dict)
-    """What is computed for each key, by name."""
+    sums: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The functions that are computed for each key, and their operands, by name."""
     tests: list[Guard] = field(default_factory=list)
     used: list[Guard] = field(default_factory=list)
     """The guards of what is aggregated of each record."""
@@ -409,7 +538,9 @@ class _Folding:
             self._object(tree, initial) if isinstance(tree, ast.Dict) else self._folded(tree, None, initial, "value")
         )
         groups = grouped(self.records, value, self.sums, tuple(self.tests), self.windows)
-        return replace(groups, records=replace(groups.records, tests=(*groups.records.tests, *self.used)))
+        (part,) = groups.parts
+        records = replace(part.records, tests=(*part.records.tests, *self.used))
+        return replace(groups, parts=(replace(part, records=records),))
 
     def _initial(self) -> Term | None:
         """Return the initial value; None for `reduce`, which begins with the first value."""
@@ -453,7 +584,7 @@ class _Folding:
         if term.nullable:
             self.used.append(self._translator.guard(tree, f"({term.sql} IS NOT NULL)", "an operand is null"))
         if extreme:
-            self.sums[column] = f"{extreme}({term.sql})"
+            self.sums[column] = (extreme, term.sql)
             folded = ticked(column)
             sql = folded if initial is None else f"{_EXTREMES[extreme]}({folded}, {initial.sql})"
             return Term(term.kind, sql, size=max(term.size, 0 if initial is None else initial.size))
@@ -464,9 +595,9 @@ class _Folding:
         self.used.append(
             self._translator.guard(tree, f"({term.sql} <> CAST('{_LOWEST}' AS BIGINT))", "a value is too small")
         )
-        self.sums[column] = f"try_sum({term.sql})"
+        self.sums[column] = ("try_sum", term.sql)
         absolute = f"absolute {column}"
-        self.sums[absolute] = f"try_sum(abs({term.sql}))"
+        self.sums[absolute] = ("try_sum", f"abs({term.sql})")
         first = "0L" if initial is None else initial.sql
         most = f"if({first} < 0L, try_subtract({ticked(absolute)}, {first}), try_add({ticked(absolute)}, {first}))"
         self.tests.append(
