@@ -1,21 +1,24 @@
-"""Stages as Spark SQL against the same stages in Python and the DataFrame code that a user of Spark writes, on the same files.
+"""Stages as Spark SQL against the DataFrame code that a user of Spark writes, the same stages in Python, and DuckDB, on the same files.
 
-    python -m tests.bench.spark_engines --records 1000000 --rounds 3
+    python -m tests.bench.spark_engines --records 1000000,4000000 --keys even,half --masters local[1],local[2]
 
-The history is Parquet with columns, as a lake has it. Four works: a count by key, a filter with a count by another key, a sum by key,
-and a count by key in windows of a minute. `--works 3` chooses one.
-Programs take turns in one session: the first round is cold, the medians of the others are warm. CPU seconds are those of all processes of
-the job: the JVM, its Python workers, and this one. Outputs are compared.
+The history is Parquet with columns, as a lake has it. Five works: a count by key, a filter with a count by another key, a sum by key,
+a count by key in windows of a minute, and a filter with a join with a global table. `--works 3` chooses one. With the keys `half`, one
+key has half of the records. DuckDB, with as many threads, is the limit of what the machine does.
+Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
+those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +36,10 @@ streamkit: 1
 application: engines
 topics:
   orders: {value: json, partitions: 4}
+  items: {value: long}
   out: {key: KEY, value: long, partitions: 4}
 pipelines:
+TABLE
   out:
     stream: orders
     to: out
@@ -49,31 +54,38 @@ class Work:
 
     title: str
     steps: str
-    frame: Callable[[Any], Any]
+    frame: Callable[[Any, Any], Any]
+    query: str
+    """For DuckDB."""
     key: str = "string"
 
+    @property
+    def has_table(self) -> bool:
+        """Whether it joins the orders with the items."""
+        return "items" in self.steps
 
-def _counted(rows: Any) -> Any:
+
+def _counted(rows: Any, items: Any) -> Any:
     from pyspark.sql import functions as sf
 
     return rows.groupBy(sf.col("user").alias("key")).agg(sf.count("*").alias("value"), sf.max("at").alias("timestamp"))
 
 
-def _filtered(rows: Any) -> Any:
+def _filtered(rows: Any, items: Any) -> Any:
     from pyspark.sql import functions as sf
 
     kept = rows.where((sf.col("amount") > 100) & sf.col("kind").isin("a", "b") & sf.col("item").isNotNull())
     return kept.groupBy(sf.col("item").alias("key")).agg(sf.count("*").alias("value"), sf.max("at").alias("timestamp"))
 
 
-def _summed(rows: Any) -> Any:
+def _summed(rows: Any, items: Any) -> Any:
     from pyspark.sql import functions as sf
 
     found = rows.groupBy(sf.col("user").alias("key"))
     return found.agg(sf.sum("amount").alias("value"), sf.max("at").alias("timestamp"))
 
 
-def _windowed(rows: Any) -> Any:
+def _windowed(rows: Any, items: Any) -> Any:
     from pyspark.sql import functions as sf
 
     found = rows.groupBy(sf.col("user").alias("key"), sf.window(sf.timestamp_millis("at"), "1 minute").alias("window"))
@@ -81,39 +93,69 @@ def _windowed(rows: Any) -> Any:
     return counted.select("key", sf.col("window.start").alias("window_start"), "value", "timestamp")
 
 
+def _joined(rows: Any, items: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    kept = rows.where(sf.col("amount") > 900).join(items, "item")
+    return kept.select(sf.col("user").alias("key"), sf.col("weight").alias("value"), sf.col("at").alias("timestamp"))
+
+
 WORKS = (
-    Work("count by key", "[group_by_key, count, to_stream]", _counted),
+    Work(
+        "count by key",
+        "[group_by_key, count, to_stream]",
+        _counted,
+        'SELECT "user" AS key, count(*) AS value, max(orders."at") AS timestamp FROM orders GROUP BY 1',
+    ),
     Work(
         "filter, count by another key",
         "[{filter: \"value.amount > 100 and value.kind in ['a', 'b']\"}, {group_by: value.item}, count, to_stream]",
         _filtered,
+        'SELECT item AS key, count(*) AS value, max(orders."at") AS timestamp FROM orders '
+        "WHERE amount > 100 AND kind IN ('a', 'b') AND item IS NOT NULL GROUP BY 1",
     ),
     Work(
         "sum by key",
         "[group_by_key, {aggregate: {initial: 0, add: aggregate + value.amount, value_serde: long}}, to_stream]",
         _summed,
+        'SELECT "user" AS key, sum(amount)::bigint AS value, max(orders."at") AS timestamp FROM orders GROUP BY 1',
     ),
     Work(
         "count by key in windows",
         "[group_by_key, {window: {tumbling: 1m, grace: 10s}}, count, to_stream]",
         _windowed,
+        'SELECT "user" AS key, epoch_ms(orders."at" // 60000 * 60000) AS window_start, count(*) AS value, max(orders."at") AS timestamp '
+        "FROM orders GROUP BY ALL",
         "{windowed: string, size: 1m}",
+    ),
+    Work(
+        "filter, join with a global table",
+        "[{filter: value.amount > 900}, {join: {with: items, on: value.item, value: right, value_serde: long}}]",
+        _joined,
+        'SELECT "user" AS key, weight AS value, orders."at" AS timestamp FROM orders JOIN items USING (item) WHERE amount > 900',
     ),
 )
 
 
-def make_history(spark: Any, path: Path, records: int) -> None:
-    """Write orders: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads."""
+def make_history(spark: Any, folder: Path, records: int, keys: str) -> None:
+    """Write orders: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads.
+
+    keys: even, or half, so that one user has half of the orders. The items have a weight.
+    """
     users = max(1, min(100_000, records // 10))
+    user = f"pmod(xxhash64(id), {users})"
     spark.range(0, records, 1, PARTITIONS).selectExpr(
-        f"concat('user-', pmod(xxhash64(id), {users})) user",
+        f"concat('user-', {user if keys == 'even' else f'if(id % 2 = 0, 0, {user})'}) user",
         "concat('item-', pmod(xxhash64(id, 1), 1000)) item",
         "element_at(array('a', 'b', 'c'), cast(1 + pmod(id, 3) as int)) kind",
         "pmod(xxhash64(id, 2), 1000) amount",
         "rand(1) price",
         "concat('note ', id) note",
         "1700000000000 + id at",
-    ).write.parquet(str(path))
+    ).write.parquet(str(folder / "orders"))
+    spark.range(0, 1000, 1, 1).selectExpr("concat('item-', id) item", "id * 3 weight").write.parquet(
+        str(folder / "items")
+    )
 
 
 def cpu_seconds(root: int) -> float:
@@ -133,28 +175,47 @@ def cpu_seconds(root: int) -> float:
     return sum(ticks.get(number, 0) for number in tree) / TICKS
 
 
-def by_user(work: Work, spark: Any, source: Path, target: Path) -> None:
+def by_user(work: Work, spark: Any, folder: Path, target: Path) -> None:
     """The work as a user of Spark writes it."""
-    work.frame(spark.read.parquet(str(source))).write.parquet(str(target))
+    items = spark.read.parquet(str(folder / "items")) if work.has_table else None
+    work.frame(spark.read.parquet(str(folder / "orders")), items).write.parquet(str(target))
 
 
-def by_engine(work: Work, spark: Any, source: Path, target: Path, engine: str) -> None:
+def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -> None:
     """The work as a topology."""
-    path = source.parent / "engines.yaml"
-    path.write_text(HEAD.replace("KEY", work.key) + f"      {work.steps}\n")
+    path = folder / "engines.yaml"
+    table = "  items: {global_table: items}" if work.has_table else ""
+    path.write_text(HEAD.replace("KEY", work.key).replace("TABLE", table) + f"      {work.steps}\n")
     plan = load(path)
-    inputs = inputs_of(plan, [f"orders={source},format=parquet,key=user,value=*,timestamp=at"])
+    places = [f"orders={folder}/orders,format=parquet,key=user,value=*,timestamp=at"]
+    if work.has_table:
+        places.append(f"items={folder}/items,format=parquet,key=item,value=weight,timestamp=0")
     lines: list[str] = []
     submit(
-        plan, JobOptions(inputs, outputs_of(plan, [f"out={target},format=parquet"]), engine=engine), spark, lines.append
+        plan,
+        JobOptions(inputs_of(plan, places), outputs_of(plan, [f"out={target},format=parquet"]), engine=engine),
+        spark,
+        lines.append,
     )
     assert engine == "python" or not [line for line in lines if "not sql" in line or "after all" in line], lines
+
+
+def by_duckdb(work: Work, spark: Any, folder: Path, target: Path) -> None:
+    """The work as a query of DuckDB, with as many threads."""
+    import duckdb
+
+    target.mkdir()
+    with duckdb.connect(config={"threads": spark.sparkContext.defaultParallelism}) as connection:
+        for name in ("orders", "items"):
+            connection.execute(f"CREATE VIEW {name} AS FROM '{folder}/{name}/*.parquet'")
+        connection.execute(f"COPY ({work.query}) TO '{target}/part.parquet'")
 
 
 PROGRAMS: dict[str, Callable[[Work, Any, Path, Path], None]] = {
     "DataFrame": by_user,
     "sql": lambda *arguments: by_engine(*arguments, "auto"),
     "python": lambda *arguments: by_engine(*arguments, "python"),
+    "duckdb": by_duckdb,
 }
 
 
@@ -166,61 +227,79 @@ def rows_of(spark: Any, target: Path) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, frame.selectExpr("key", *windows, "value", time_of).collect()))
 
 
+@dataclass
+class Times:
+    """CPU and wall seconds of the rounds of a program, and its last output."""
+
+    rounds: list[tuple[float, float]]
+    rows: list[tuple[Any, ...]]
+
+    @property
+    def warm(self) -> tuple[float, float]:
+        """The medians without the first round."""
+        cpu, wall = zip(*self.rounds[1:], strict=True)
+        return statistics.median(cpu), statistics.median(wall)
+
+
 def main() -> None:
     """Print a table of CPU seconds and wall time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--records", default="1000000", help="numbers, with commas")
+    parser.add_argument("--keys", default="even", help="even, half, or both with a comma")
+    parser.add_argument("--masters", default="local[2]", help="with commas")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count, after the first one")
     parser.add_argument(
         "--programs", default=",".join(PROGRAMS), help="those that take turns, with commas; the first is the base"
     )
     parser.add_argument("--works", default=",".join(map(str, range(len(WORKS)))), help="their numbers, with commas")
     options = parser.parse_args()
-    programs = {name: PROGRAMS[name] for name in options.programs.split(",")}
+    programs = options.programs.split(",")
     settings = {
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": str(PARTITIONS),
     }
     print(report.machine())
-    spark = open_session(Cluster("local[2]", settings), "engines")
-    print(f"\n{options.records:,} records, `local[2]`; CPU seconds / wall seconds\n")
-    print(
-        "| work | program | cold | warm | CPU, against the first | output |\n| --- | --- | ---: | ---: | ---: | --- |"
-    )
+    print(f"\nCPU seconds / wall seconds (CPU, against {programs[0]}); medians of {options.rounds} warm rounds\n")
+    print(f"| records | keys | master | work | {' | '.join(programs)} |")
+    print(f"| ---: | --- | --- | --- | {' | '.join(['---:'] * len(programs))} |")
     with tempfile.TemporaryDirectory() as name:
-        source = Path(name) / "orders"
-        make_history(spark, source, options.records)
-        for number, work in ((int(each), WORKS[int(each)]) for each in options.works.split(",")):
-            times: dict[str, list[tuple[float, float]]] = {program: [] for program in programs}
-            results: dict[str, list[tuple[Any, ...]]] = {}
-            for turn in range(options.rounds + 1):
-                for program, run in programs.items():
-                    target = Path(name) / f"{program}-{number}-{turn}"
-                    started, before = time.monotonic(), cpu_seconds(os.getpid())
-                    run(work, spark, source, target)
-                    times[program].append((cpu_seconds(os.getpid()) - before, time.monotonic() - started))
-                    results[program] = rows_of(spark, target)
-            show(work, times, results)
-    spark.stop()
+        for master in options.masters.split(","):
+            spark = open_session(Cluster(master, settings), "engines")
+            for records, keys in itertools.product(map(int, options.records.split(",")), options.keys.split(",")):
+                folder = Path(name) / f"{records}-{keys}"
+                if not folder.exists():
+                    make_history(spark, folder, records, keys)
+                for work in (WORKS[int(number)] for number in options.works.split(",")):
+                    found = timed(work, spark, folder, programs, options.rounds)
+                    print(f"| {records:,} | {keys} | {master} | {work.title} | {cells(found)} |", flush=True)
+            spark.stop()
     print(f"\nat the end {report.machine().rpartition(', ')[2]}")
 
 
-def show(work: Work, times: dict[str, list[tuple[float, float]]], results: dict[str, list[tuple[Any, ...]]]) -> None:
-    """Print the lines of one work."""
-    first = next(iter(times))
-    base = statistics.median(cpu for cpu, _ in times[first][1:])
-    for program, found in times.items():
-        cold, warm = found[0], [statistics.median(each) for each in zip(*found[1:], strict=True)]
-        same = "same" if results[program] == results[first] else "DIFFERENT"
-        cells = [
-            work.title,
-            program,
-            f"{cold[0]:.1f} / {cold[1]:.1f}",
-            f"{warm[0]:.2f} / {warm[1]:.2f}",
-            f"{warm[0] / base:.2f}",
-        ]
-        print(f"| {' | '.join([*cells, same])} |", flush=True)
+def timed(work: Work, spark: Any, folder: Path, programs: Sequence[str], rounds: int) -> dict[str, Times]:
+    """Run programs by turns; the first round is cold."""
+    found: dict[str, Times] = {program: Times([], []) for program in programs}
+    for _ in range(rounds + 1):
+        for program, times in found.items():
+            target = folder / "result"
+            started, before = time.monotonic(), cpu_seconds(os.getpid())
+            PROGRAMS[program](work, spark, folder, target)
+            times.rounds.append((cpu_seconds(os.getpid()) - before, time.monotonic() - started))
+            times.rows = rows_of(spark, target)
+            shutil.rmtree(target)
+    return found
+
+
+def cells(found: dict[str, Times]) -> str:
+    """Return the cells of the programs; one whose output is not that of the first says so."""
+    first = next(iter(found.values()))
+    texts = []
+    for times in found.values():
+        cpu, wall = times.warm
+        different = "" if times.rows == first.rows else " DIFFERENT"
+        texts.append(f"{cpu:.2f} / {wall:.2f} ({cpu / first.warm[0]:.2f}){different}")
+    return " | ".join(texts)
 
 
 if __name__ == "__main__":
