@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from streamkit.errors import InexactError
 from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.runtime.spark.rows.files import OpenedInput
@@ -9,9 +11,13 @@ from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW
 from streamkit.runtime.spark.sql.sources import LATEST, TIME, SqlSource, file_order
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
 MOST_WINDOWS = 1000
 """The windows that a record may be in: a query makes a row for each of them."""
-_CHUNK_BITS = 10
+_CHUNK_BITS = 12
 """Rows of a chunk, as a power of two: those of which some might be late are read a second time."""
 _PIECE, _FIRST, _LAST, _BEFORE = "piece", "first", "last", "before"
 
@@ -37,8 +43,9 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
     """Raise InexactError if a record might come after a window of it has closed: its partition then decides.
 
     The stream time at a record, in whatever partition and behind whatever repartition topic, is at most the highest time of the
-    input up to the record. Chunks of rows are compared with that by their least and highest times, and only those in which
-    a row might be late are compared row by row.
+    input up to the record. That holds for records that are merged with those of other topics too, since a task takes a record
+    only after those of lower times. Chunks of rows are compared with that by their least and highest times, and only those in
+    which a row might be late are compared row by row.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -48,20 +55,38 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
     # A block is a row's index in its file, or the part of a file that one task reads.
     has_index = INDEX in opened.frame.columns
     chunk = (FILE, _PIECE) if has_index else (FILE, BLOCK, _PIECE)
-    in_order = [file_order(), *chunk[1:]]
     times = source.frame(opened, (), True).withColumn(_PIECE, sf.shiftright(BLOCK if has_index else ROW, _CHUNK_BITS))
     # The query itself refuses other times.
     times = times.where(sf.col(TIME).between(0, LATEST - windows.size))
-    chunks = times.groupBy(*chunk).agg(sf.min(TIME).alias(_FIRST), sf.max(TIME).alias(_LAST))
-    earlier = Window.orderBy(*in_order).rowsBetween(Window.unboundedPreceding, -1)
-    chunks = chunks.withColumn(_BEFORE, sf.coalesce(sf.max(_LAST).over(earlier), sf.lit(-1).cast("bigint")))
-    some = chunks.where(_is_late(windows, _FIRST, f"greatest({_BEFORE}, {_LAST})"))
+    some = _perhaps_late(times.groupBy(*chunk).agg(sf.min(TIME).alias(_FIRST), sf.max(TIME).alias(_LAST)), windows)
+    if some is None:
+        return
     up_to = Window.partitionBy(*chunk).orderBy(BLOCK, ROW).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = times.join(sf.broadcast(some.select(*chunk, _BEFORE)), list(chunk))
+    rows = times.join(sf.broadcast(times.sparkSession.createDataFrame(some)), list(chunk))
     highest = sf.greatest(sf.max(TIME).over(up_to), sf.col(_BEFORE)).alias(_LAST)
-    if rows.select(TIME, highest).where(_is_late(windows, ticked(TIME), _LAST)).limit(1).collect():
+    late = f"{first_start(windows, ticked(TIME))} + {windows.size}L <= {_LAST} - {windows.grace}L"
+    if rows.select(TIME, highest).where(late).limit(1).collect():
         raise InexactError(f"records of {source.topic} come after their windows have closed")
 
 
-def _is_late(windows: TimeWindows, time: str, highest: str) -> str:
-    return f"{first_start(windows, time)} + {windows.size}L <= {highest} - {windows.grace}L"
+def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
+    """Return the chunks in which a row might be late, with the highest time before them; None if there are none.
+
+    The driver looks at them: they are few, and a sort of them by Spark takes more time than all the rest.
+    """
+    import pyarrow as pa
+
+    names = [name for name in chunks.columns if name not in (_FIRST, _LAST)]
+    found = chunks.select("*", file_order().alias(_BEFORE)).toArrow()
+    order: list[tuple[str, Literal["ascending"]]] = [(name, "ascending") for name in (_BEFORE, *names[1:])]
+    rows = found.sort_by(order).drop_columns([_BEFORE])
+    highest, behind = -1, windows.size - windows.advance
+    before, is_some = list[int](), list[bool]()
+    for first, last in zip(rows[_FIRST].to_pylist(), rows[_LAST].to_pylist(), strict=True):
+        before.append(highest)
+        highest = max(highest, last)
+        start = max(0, first - behind) // windows.advance * windows.advance
+        is_some.append(start + windows.size <= highest - windows.grace)
+    if not any(is_some):
+        return None
+    return rows.select(names).append_column(_BEFORE, pa.array(before, pa.int64())).filter(pa.array(is_some))
