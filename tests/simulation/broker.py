@@ -36,6 +36,14 @@ class Entry:
 
 
 @dataclass
+class Written:
+    """What a partition has of a producer: its epoch, and the first sequence, last sequence and offset of its latest batches."""
+
+    epoch: int
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+@dataclass
 class Partition:
     """A partition: its records from the offset `first` on, and the transactions that are open in it."""
 
@@ -43,10 +51,40 @@ class Partition:
     first: int = 0
     open: dict[int, int] = field(default_factory=dict)
     """The offset of the first record by producer id."""
+    producers: dict[int, Written] = field(default_factory=dict)
+    tried: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The latest epoch that each producer has tried since its last transaction here, and the lowest sequence in it: the first
+    record may have no higher one."""
 
     @property
     def end(self) -> int:
         return len(self.entries)
+
+    def lowest(self, producer: int, epoch: int, sequence: int) -> int:
+        """Note what a producer tries; return its lowest sequence so far (VerificationStateEntry)."""
+        before, lowest = self.tried.get(producer, (epoch, sequence))
+        if epoch >= before:
+            self.tried[producer] = epoch, min(sequence, lowest) if epoch == before else sequence
+        return self.tried[producer][1]
+
+    def accept(self, producer: int, epoch: int, sequence: int, count: int) -> bool:
+        """Note a batch of an idempotent producer; return False if it is here already (ProducerAppendInfo)."""
+        known = self.producers.get(producer)
+        if known is None:
+            # Any sequence: what is known of a producer may have been deleted with its records.
+            known = Written(epoch, [(0, sequence - 1, 0)])
+        if epoch < known.epoch:
+            raise BrokerError("INVALID_PRODUCER_EPOCH")
+        if epoch > known.epoch:
+            known = Written(epoch)
+        last = sequence + count - 1
+        if any(batch[:2] == (sequence, last) for batch in known.batches):
+            return False
+        if sequence != (known.batches[-1][1] + 1 if known.batches else 0):
+            raise BrokerError("OUT_OF_ORDER_SEQUENCE_NUMBER")
+        known.batches = [*known.batches[-4:], (sequence, last, self.end)]
+        self.producers[producer] = known
+        return True
 
     def stable(self) -> int:
         return min(self.open.values(), default=self.end)
@@ -58,8 +96,10 @@ class Partition:
         for _, key, value, time, headers, _ in rows:
             self.entries.append(Entry(key, value, time or now, headers, state, producer))
 
-    def end_transaction(self, producer: int, now: int, *, committed: bool) -> None:
+    def end_transaction(self, producer: int, epoch: int, now: int, *, committed: bool) -> None:
         start = self.open.pop(producer, None)
+        if self.producers.setdefault(producer, Written(epoch)).epoch < epoch:
+            self.producers[producer] = Written(epoch)
         for entry in self.entries[start:] if start is not None else ():
             if entry.producer == producer and entry.state == "open":
                 entry.state = "committed" if committed else "aborted"
@@ -85,9 +125,13 @@ class Transaction:
 
     producer: int
     epoch: int = -1
+    before: int = -1
+    """The epoch before this one: a producer that repeats its request for a new epoch still has it."""
     state: str = "Empty"
     partitions: set[TopicPartition] = field(default_factory=set)
     offsets: dict[tuple[str, TopicPartition], CommittedOffset] = field(default_factory=dict)
+    written: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """As of a group."""
     began: float = 0.0
     timeout: float = 10.0
 
@@ -114,9 +158,17 @@ class Group:
     state: str = "Empty"
     members: dict[str, Member] = field(default_factory=dict)
     leader: str = ""
+    pending: dict[str, float] = field(default_factory=dict)
+    """When ids that were given to new members, which have not joined with them, end."""
+    waits_until: float = 0.0
+    """How long the present rebalance waits for members that have only an id: not at all if it is the first one of an empty group
+    (`group.initial.rebalance.delay.ms` is 0), or its last member has left."""
     began: float = 0.0
     """When the present rebalance began."""
+    exists: bool = False
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    written: dict[TopicPartition, int] = field(default_factory=dict)
+    """The order in which offsets were written: of two, the end of a transaction keeps the later one."""
 
 
 class Broker:
@@ -212,17 +264,21 @@ class Broker:
 
     # -- Transactions --
 
-    def init_producer(self, name: str, timeout: float) -> tuple[int, int]:
-        """Fence the last producer of an id; return the new one's id and epoch."""
+    def init_producer(self, name: str, timeout: float, epoch: int | None = None) -> tuple[int, int]:
+        """Fence the last producer of an id; return the new one's id and epoch. `epoch`: of a producer that wants a new one."""
         found = self.transactions.setdefault(name, Transaction(len(self.transactions) + 1000))
         found.timeout = timeout
         if found.state == "Ongoing":
-            found.epoch += 1
+            found.before, found.epoch = found.epoch, found.epoch + 1
             self._note(f"{name} is taken over while it has a transaction, which is aborted")
             self._end(name, found, committed=False)
         if found.state.startswith("Prepare"):
             raise BrokerError("CONCURRENT_TRANSACTIONS")
-        found.epoch += 1
+        # Only now: a producer that is fenced aborts the transaction of its successor.
+        if epoch is not None and epoch not in (found.epoch, found.before):
+            raise BrokerError("PRODUCER_FENCED")
+        if epoch is None or epoch == found.epoch:
+            found.before, found.epoch = -1 if epoch is None else epoch, found.epoch + 1
         found.state = "Empty"
         return found.producer, found.epoch
 
@@ -240,14 +296,28 @@ class Broker:
             found.state, found.began = "Ongoing", self._clock()
         return found
 
-    def produce_in(self, name: str, epoch: int, rows: Sequence[OutputTuple]) -> None:
-        """Add partitions to a transaction, and write to them."""
-        found = self._begun(name, epoch)
-        self.changes += 1
-        for row in rows:
-            place = self.place_of(row)
-            found.partitions.add(place)
-            self.partition(place).append([row], found.producer, self._now_ms(), transactional=True)
+    def add_partitions(self, name: str, epoch: int, places: Iterable[TopicPartition]) -> None:
+        """Add partitions to a transaction."""
+        self._begun(name, epoch).partitions.update(places)
+
+    def produce_in(
+        self, name: str, epoch: int, place: TopicPartition, sequence: int, rows: Sequence[OutputTuple]
+    ) -> None:
+        """Write to a partition of a transaction; a batch that is there already is not written again."""
+        found, partition = self.transactions[name], self.partition(place)
+        known = partition.producers.get(found.producer)
+        # A partition asks the coordinator before the first record of a transaction (KIP-890).
+        if found.producer not in partition.open or known is None or known.epoch != epoch:
+            lowest = partition.lowest(found.producer, epoch, sequence)
+            self._checked(name, epoch)
+            if found.state != "Ongoing" or place not in found.partitions:
+                raise BrokerError("INVALID_TXN_STATE")
+            if sequence > lowest:
+                raise BrokerError("OUT_OF_ORDER_SEQUENCE_NUMBER")
+        if partition.accept(found.producer, epoch, sequence, len(rows)):
+            self.changes += 1
+            partition.tried.pop(found.producer, None)
+            partition.append(rows, found.producer, self._now_ms(), transactional=True)
 
     def offsets_in(
         self,
@@ -260,10 +330,11 @@ class Broker:
     ) -> None:
         """Add offsets to a transaction; the group checks who sends them."""
         found = self._begun(name, epoch)
-        if generation >= 0 or member:
-            self._check_member(group, generation, member)
+        self._check_sender(group, generation, member)
         found.offsets.update({(group, place): offset for place, offset in offsets.items()})
+        self._count += 1
         for place in offsets:
+            found.written[group, place] = self._count
             self._note_owner(generation, place, name)
 
     def _note_owner(self, generation: int, place: TopicPartition, name: str) -> None:
@@ -284,8 +355,6 @@ class Broker:
             return
         wanted = "Commit" if committed else "Abort"
         if found.state in (f"Prepare{wanted}", f"Complete{wanted}"):
-            return
-        if found.state == "Empty" and not committed:
             return
         raise BrokerError("CONCURRENT_TRANSACTIONS" if found.state.startswith("Prepare") else "INVALID_TXN_STATE")
 
@@ -314,7 +383,8 @@ class Broker:
     def _end_skipped(self, place: TopicPartition, producer: int) -> bool:
         committed, _ = self.skipped.pop((place, producer))
         self.changes += 1
-        self.partition(place).end_transaction(producer, self._now_ms(), committed=committed)
+        epoch = max(each.epoch for each in self.transactions.values() if each.producer == producer)
+        self.partition(place).end_transaction(producer, epoch, self._now_ms(), committed=committed)
         return committed
 
     def _end(self, name: str, found: Transaction, *, committed: bool) -> None:
@@ -323,7 +393,7 @@ class Broker:
         left: set[TopicPartition] = set(found.partitions)
         groups = {group for group, _ in found.offsets}
         waiting: list[object] = [*left, *groups]
-        producer = found.producer
+        producer, epoch = found.producer, found.epoch
 
         def finish(one: object) -> None:
             waiting.remove(one)
@@ -345,20 +415,21 @@ class Broker:
                 # Ends what was skipped before, too.
                 self.skipped.pop((place, producer), None)
                 self.changes += 1
-                self.partition(place).end_transaction(producer, self._now_ms(), committed=committed)
+                self.partition(place).end_transaction(producer, epoch, self._now_ms(), committed=committed)
             finish(place)
 
         def take(group: str) -> None:
             for (each, place), offset in list(found.offsets.items()):
                 if each == group:
                     del found.offsets[each, place]
-                    if committed:
-                        before = self.group(group).offsets.get(place)
+                    of_group, order = self.group(group), found.written.pop((each, place))
+                    if committed and order > of_group.written.get(place, 0):
+                        before = of_group.offsets.get(place)
                         if before is not None and before.offset > offset.offset:
                             self.wrong.append(
                                 f"{place.topic}-{place.partition} goes back from {before.offset} to {offset.offset}"
                             )
-                        self.group(group).offsets[place] = offset
+                        of_group.offsets[place], of_group.written[place] = offset, order
                         if self.verbose:
                             self._note(
                                 f"offset of {place.topic}-{place.partition}: {offset.offset} by {name} {found.epoch}"
@@ -388,11 +459,24 @@ class Broker:
         return {place: offsets[place] for place in places if place in offsets}
 
     def commit(self, name: str, generation: int, member: str, offsets: dict[TopicPartition, CommittedOffset]) -> None:
-        if generation >= 0 or member:
+        group = self.group(name)
+        self._check_sender(name, generation, member)
+        if not member and group.state != "Empty":
+            raise BrokerError("UNKNOWN_MEMBER_ID")
+        if group.state == "CompletingRebalance":
+            raise BrokerError("REBALANCE_IN_PROGRESS")
+        group.offsets.update(offsets)
+        self._count += 1
+        group.written.update(dict.fromkeys(offsets, self._count))
+
+    def _check_sender(self, name: str, generation: int, member: str) -> None:
+        """Refuse offsets of a member that is not in the generation; those without a generation pass while there are no members."""
+        group = self.group(name)
+        if not group.exists and generation >= 0:
+            raise BrokerError("ILLEGAL_GENERATION")
+        group.exists = True
+        if generation >= 0 or (member and self.group(name).state != "Empty"):
             self._check_member(name, generation, member)
-            if self.group(name).state == "CompletingRebalance":
-                raise BrokerError("REBALANCE_IN_PROGRESS")
-        self.group(name).offsets.update(offsets)
 
     def _check_member(self, name: str, generation: int, member: str) -> Group:
         group = self.group(name)
@@ -402,20 +486,28 @@ class Broker:
             raise BrokerError("ILLEGAL_GENERATION")
         return group
 
-    def join(self, name: str, member: str, client: str, metadata: bytes, session: float, limit: float) -> str:
-        """Begin to join; the id of the member is the answer, and `joined` tells when the generation is there."""
+    def new_member(self, name: str, client: str, session: float) -> str:
+        """Return the id of a new member, which joins with it (KIP-394)."""
+        self._count += 1
+        member = f"{client}-{self._count:06d}"
         group = self.group(name)
-        if member and member not in group.members:
+        group.exists, group.pending[member] = True, self._clock() + session
+        return member
+
+    def join(self, name: str, member: str, metadata: bytes, session: float, limit: float) -> None:
+        """Begin to join; `joined` tells when the generation is there."""
+        group = self.group(name)
+        if member not in group.members and group.pending.pop(member, None) is None:
             raise BrokerError("UNKNOWN_MEMBER_ID")
-        if not member:
-            self._count += 1
-            member = f"{client}-{self._count:06d}"
-            group.members[member] = Member(member, session, limit)
-        found = group.members[member]
-        found.metadata, found.joining, found.seen, found.assignment = metadata, True, self._clock(), None
+        found = group.members.setdefault(member, Member(member, session, limit))
+        found.seen = self._clock()
+        again = found.metadata == metadata and not found.joining
+        if again and (group.state == "CompletingRebalance" or (group.state == "Stable" and group.leader != member)):
+            # A join that is repeated has the answer of the first one.
+            return
+        found.metadata, found.joining, found.assignment = metadata, True, None
         self._rebalance(group)
         self._look_at(group, self._clock())
-        return member
 
     def joined(self, name: str, member: str) -> tuple[int, str, dict[str, bytes]] | None:
         """Return the generation, its leader and, for that, all metadata; None while members are missing."""
@@ -440,6 +532,10 @@ class Broker:
             group.state = "Stable"
         return group.members[member].assignment if group.state == "Stable" else None
 
+    def synced(self, name: str, generation: int, member: str) -> bytes | None:
+        """Go on with a sync. A member that is removed meanwhile never hears of it."""
+        return self.sync(name, generation, member, {}) if member in self.group(name).members else None
+
     def heartbeat(self, name: str, generation: int, member: str) -> None:
         group = self._check_member(name, generation, member)
         group.members[member].seen = self._clock()
@@ -451,14 +547,22 @@ class Broker:
         if group.members.pop(member, None) is not None:
             self._note(f"{member} leaves")
             self._rebalance(group)
-            self._look_at(group, self._clock())
+        elif group.pending.pop(member, None) is None:
+            raise BrokerError("UNKNOWN_MEMBER_ID")
+        elif group.members:
+            self._rebalance(group)
+        self._look_at(group, self._clock())
 
     def _rebalance(self, group: Group) -> None:
         if group.state != "PreparingRebalance":
+            initial = group.state == "Empty"
+            longest = max((member.limit for member in group.members.values()), default=0.0)
+            group.waits_until = self._clock() + (0.0 if initial else longest)
             group.state, group.began = "PreparingRebalance", self._clock()
 
     def _look_at(self, group: Group, now: float) -> None:
         """Remove members that are silent, and begin the generation that everybody has joined."""
+        group.pending = {member: end for member, end in group.pending.items() if end > now}
         for member in list(group.members.values()):
             silent = now - member.seen > member.session
             late = group.state == "PreparingRebalance" and not member.joining and now - group.began > member.limit
@@ -467,7 +571,7 @@ class Broker:
                 self._note(f"{member.id} is removed: {'late' if late else 'silent'}")
                 del group.members[member.id]
                 self._rebalance(group)
-        if group.state != "PreparingRebalance":
+        if group.state != "PreparingRebalance" or (group.pending and now < group.waits_until):
             return
         if not group.members:
             group.state, group.leader = "Empty", ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -296,6 +297,17 @@ class SimulatedConsumer(Consumer):
         self._positions.clear()
 
 
+def once(step: Callable[[], object]) -> Callable[[], None]:
+    """Return a step that is done by its first call only, like a write that the broker knows by its sequence."""
+    done: list[object] = []
+
+    def first() -> None:
+        if not done:
+            done.append(step())
+
+    return first
+
+
 _FENCED = {"INVALID_PRODUCER_EPOCH", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "PRODUCER_FENCED"}
 
 
@@ -308,6 +320,13 @@ class SimulatedProducer(Producer):
         self._epoch: int | None = None
         self._queue: list[OutputTuple] = []
         self._open = False
+        self._places: set[TopicPartition] = set()
+        """The partitions of the open transaction."""
+        self._sequences: Counter[TopicPartition] = Counter()
+        self._sent = False
+        """Whether the coordinator knows of the open transaction."""
+        self._unknown = False
+        """Whether records may or may not be written, whose sequences only a new epoch may use again."""
         self._uncertain = False
         self._fenced = False
         self._restarts = network.broker.down_until
@@ -325,22 +344,34 @@ class SimulatedProducer(Producer):
             raise ProducerLostError(f"the producer of {self._id} waits for an answer")
 
     def _deliver(self) -> None:
-        # An idempotent producer repeats what may not have arrived, and the broker has it once.
         if not self._queue:
             return
         rows, self._queue = self._queue, []
-        done = []
+        broker, name, epoch = self._network.broker, self._id, self._epoch or 0
+        if name is None:
+            self._call(once(lambda: broker.produce(rows)), "records could not be written", 60.0)
+            return
+        batches: dict[TopicPartition, list[OutputTuple]] = {}
+        for row in rows:
+            batches.setdefault(broker.place_of(row), []).append(row)
+        fresh = batches.keys() - self._places
+        try:
+            if fresh:
+                self._sent = True
+                self._call(lambda: broker.add_partitions(name, epoch, fresh), "partitions could not be added", 60.0)
+                self._places |= fresh
 
-        def step() -> None:
-            if done:
-                return
-            if self._id is None:
-                self._network.broker.produce(rows)
-            else:
-                self._network.broker.produce_in(self._id, self._epoch or 0, rows)
-            done.append(True)
+            def write() -> None:
+                # An idempotent producer repeats what may not have arrived, and the broker has it once.
+                for place, batch in batches.items():
+                    broker.produce_in(name, epoch, place, self._sequences[place], batch)
 
-        self._call(step, "records could not be written", 60.0)
+            self._call(write, "records could not be written", 60.0)
+        except TransportError:
+            self._unknown = True
+            raise
+        for place, batch in batches.items():
+            self._sequences[place] += len(batch)
 
     def _call(self, step: Callable[[], Result], what: str, timeout: float = TIMEOUT_S) -> Result:
         try:
@@ -380,6 +411,7 @@ class SimulatedProducer(Producer):
         name, epoch = self._id, self._epoch or 0
         broker = self._network.broker
         if offsets:
+            self._sent = True
             generation = decode_generation(group_metadata or b"")
             self._call(
                 lambda: broker.offsets_in(
@@ -392,9 +424,8 @@ class SimulatedProducer(Producer):
 
     def _end(self, *, committed: bool) -> None:
         name, epoch = str(self._id), self._epoch or 0
-        found = self._network.broker.transactions[name]
-        if found.state != "Ongoing" and found.epoch == epoch and not found.partitions:
-            return  # nothing was sent
+        if not self._sent:
+            return
         try:
             self._network.request(lambda: self._network.broker.end_transaction(name, epoch, committed=committed))
             if current().random.random() < self._network.end_loss:
@@ -408,13 +439,29 @@ class SimulatedProducer(Producer):
                 raise FencedError(f"the end of the transaction: {error}") from error
             self._uncertain = True
             raise RetriableTransportError(f"the end of the transaction: {error}") from error
+        self._sent = False
+        self._places.clear()
 
     def abort(self) -> None:
         self._queue.clear()
         self._check()
         if self._open and self._epoch is not None:
-            self._end(committed=False)
+            if self._unknown:
+                self._renew()
+            else:
+                self._end(committed=False)
         self._open = False
+
+    def _renew(self) -> None:
+        """Abort by a new epoch, in which sequences begin again (KIP-360)."""
+        name, epoch = str(self._id), self._epoch
+        _, self._epoch = self._call(
+            lambda: self._network.broker.init_producer(name, TRANSACTION_S, epoch),
+            "the transaction could not be aborted",
+        )
+        self._unknown = self._sent = False
+        self._places.clear()
+        self._sequences.clear()
 
     def close(self) -> None:
         self._queue.clear()
@@ -568,7 +615,12 @@ class GroupCoordinator:
         self._state = MemberState.REBALANCING
         metadata = self._assignor.metadata(self.topics)
         try:
-            member = self._ask(lambda: broker.join(group, self._member, self._client_id, metadata, SESSION_S, LIMIT_S))
+            if not self._member:
+                # As the answer MEMBER_ID_REQUIRED does.
+                self._reset(self._ask(lambda: broker.new_member(group, self._client_id, SESSION_S)))
+                self._state = MemberState.REBALANCING
+            member = self._member
+            self._ask(lambda: broker.join(group, member, metadata, SESSION_S, LIMIT_S))
             if (thread := current().current) is not None:
                 self._network.members[member] = thread.owner
             generation, leader, everyone = self._wait(lambda: broker.joined(group, member), LIMIT_S + 5)
@@ -583,7 +635,9 @@ class GroupCoordinator:
             members = [SimpleNamespace(member_id=each, metadata=data) for each, data in everyone.items()]
             decided = self._assignor.assign(None, members)
         try:
-            assignment = self._wait(lambda: broker.sync(group, generation, member, decided), TIMEOUT_S)
+            assignment = self._ask(lambda: broker.sync(group, generation, member, decided))
+            if assignment is None:
+                assignment = self._wait(lambda: broker.synced(group, generation, member), TIMEOUT_S)
         except kafka_errors.UnknownMemberIdError:
             self._needed = True
             self._reset()
