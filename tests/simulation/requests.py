@@ -381,8 +381,8 @@ class Comparison:
         name = self._draw.choice(MEMBERS)
         member = self._members[name]
         group = self._simulated.group(GROUP)
-        if group.state == "Empty" and member.simulated in group.pending:
-            # Kafka ends this rebalance of nobody at any time: the next generation may be one or two higher.
+        if group.pending and group.members.keys() <= {member.simulated}:
+            # Kafka ends the rebalance of nobody a moment later: the next generation may be one or two higher.
             return
         self._both(
             f"{name} leaves",
