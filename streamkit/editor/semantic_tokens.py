@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from streamkit.editor.names import KINDS, Word, placed_words
+from streamkit.editor import KINDS
+from streamkit.editor.names import Word, placed_words
 from streamkit.editor.project import Project, identity, path_of
 from streamkit.editor.texts import Text
 from streamkit.spec.yaml_nodes import Node

@@ -17,7 +17,7 @@ from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from streamkit.distribution import installed_version
-from streamkit.editor.names import KINDS
+from streamkit.editor import KINDS
 from streamkit.errors import StreamkitError, UsageError
 
 if TYPE_CHECKING:

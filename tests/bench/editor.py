@@ -1,7 +1,6 @@
 """Measures how long the language server takes for its answers: `python -m tests.bench.editor`.
 
-Prints p50 and p99, in milliseconds, of completion, of the problems of a file after a keystroke (without the pause) and of all references to
-a topic, on files of 200, 2,000 and 10,000 lines, with the analysis in another thread as in the server, which also answers the completion
+Prints p50 and p99, in milliseconds, of completion and of the problems of a file after a keystroke (without the pause), on files of 200, 2,000 and 10,000 lines, with the analysis in another thread as in the server, which also answers the completion
 meanwhile; the CPU time of the analysis, which other work of the machine changes less; and the time from the start of a process to its first answer, and the load of the machine.
 """
 
@@ -19,7 +18,6 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
 from streamkit.editor.analysis import Analysis
-from streamkit.editor.navigation import references
 from streamkit.editor.project import Options, Project
 from streamkit.editor.server import prepare_for_two_threads
 from streamkit.editor.texts import Text
@@ -62,7 +60,7 @@ def measure(lines: int, folder: Path) -> str:
     )
     path = folder / "big.yaml"
     uri, text = path.as_uri(), text_of(lines)
-    answers, problems, names, busy = list[float](), list[float](), list[float](), list[float]()
+    answers, problems, busy = list[float](), list[float](), list[float]()
     analysis = project.worker._analyse
 
     def counted(text: Text, is_old: Callable[[], bool]) -> Analysis | None:
@@ -81,12 +79,9 @@ def measure(lines: int, folder: Path) -> str:
         completions(project, uri, project.text(uri), found.at(at))
         answers.append((time.perf_counter() - began) * 1000)
         problems.append((published.get() - began) * 1000)
-        began = time.perf_counter()
-        assert references(project, uri, project.text(uri), found.at(found.text.rindex(": out") + 3), True)
-        names.append((time.perf_counter() - began) * 1000)
     project.worker.close()
     count = len(text.splitlines())
-    return f"| {count:,} | {shown(answers)} | {shown(problems)} | {shown(busy)} | {shown(names)} |"
+    return f"| {count:,} | {shown(answers)} | {shown(problems)} | {shown(busy)} |"
 
 
 def start() -> float:
@@ -117,8 +112,8 @@ if __name__ == "__main__":
     place_in_topology(())
     print(f"load: {os.getloadavg()[0]:.0f}, cores: {os.cpu_count()}")
     print(f"start: {median(start() for _ in range(9)):.0f} ms\n")
-    print("| lines | completion p50 | p99 | problems p50 | p99 | their CPU p50 | p99 | references p50 | p99 |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| lines | completion p50 | p99 | problems p50 | p99 | their CPU p50 | p99 |")
+    print("|---|---|---|---|---|---|---|")
     with TemporaryDirectory() as folder:
         for lines in (200, 2_000, 10_000):
             print(measure(lines, Path(folder)), flush=True)
