@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -287,13 +288,29 @@ def yaml_root(text: Text) -> Node | None:
     return None
 
 
+_MOST_FILES = 5_000
+"""YAML files of a repository in which topologies are searched for."""
+
+
 def beside(file: str) -> list[str]:
     """Return the YAML files in the folder of a file and in the one above, at most 200."""
-    found: list[str] = []
-    for folder in (os.path.dirname(file), os.path.dirname(os.path.dirname(file))):
-        try:
-            names = sorted(os.listdir(folder or "."))
-        except OSError:
-            continue
-        found += [os.path.join(folder, name) for name in names if name.endswith((".yaml", ".yml"))]
+    folders = (os.path.dirname(file), os.path.dirname(os.path.dirname(file)))
+    found = [each for folder in folders for each in _yaml_files(folder or ".", deep=False)]
     return found[:200]
+
+
+def of_repository(file: str) -> list[str]:
+    """Return the YAML files of the repository (`.git`) of a file, at most 5,000; without one, those beside it."""
+    folder = os.path.dirname(os.path.abspath(file))
+    while not os.path.exists(os.path.join(folder, ".git")):
+        if os.path.dirname(folder) == folder:
+            return beside(file)
+        folder = os.path.dirname(folder)
+    return list(dict.fromkeys([*beside(file), *islice(_yaml_files(folder, deep=True), _MOST_FILES)]))
+
+
+def _yaml_files(folder: str, deep: bool) -> Iterator[str]:
+    for path, folders, names in os.walk(folder):
+        # Neither environments nor packages of others.
+        folders[:] = sorted(each for each in folders if deep and each[0] != "." and each != "node_modules")
+        yield from (os.path.join(path, name) for name in sorted(names) if name.endswith((".yaml", ".yml")))

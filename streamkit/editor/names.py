@@ -15,8 +15,6 @@ from streamkit.expressions.text_results import TextResult, text_results
 from streamkit.spec.yaml_nodes import Node, written_at
 from streamkit.spec.yaml_reader import Name, Route
 
-KINDS = ("variable", "function", "method", "property", "keyword", "string", "number", "operator", "parameter")
-"""The kinds of words, as the protocol calls them."""
 _KEYWORDS = frozenset(("and", "or", "not", "in", "is", "if", "else", "for", "lambda", "None", "True", "False"))
 _STRING = r"""(?P<string>[rRbBfFuU]{0,2}(?:\"\"\"(?:\\.|[^\\])*?(?:\"\"\"|\Z)|'''(?:\\.|[^\\])*?(?:'''|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?))"""
 _WORD = re.compile(
@@ -30,7 +28,7 @@ _FIELD = re.compile(r"\{\{|\}\}|\{")
 
 
 class Word(NamedTuple):
-    """A word of a text from `start` to `end`; kind: one of KINDS."""
+    """A word of a text from `start` to `end`; kind: one of editor.KINDS."""
 
     start: int
     end: int
@@ -159,9 +157,13 @@ class Names:
         """Return all mentions of a part."""
         return [each for each in self.mentions if each.part == part]
 
+    def is_routed(self, part: Part) -> bool:
+        """Return whether a part is a topic whose name on the log changes with the name of its entry."""
+        return part.kind == "topic" and part.name in self._routed
+
     def hidden(self, part: Part) -> Position | None:
         """Return the place of an expression that may use the name of a topic without a mention; None if there is none."""
-        if part.kind != "topic" or part.name not in self._routed:
+        if not self.is_routed(part):
             return None
         for route in self._routes:
             for each in text_results(route.topic) if isinstance(route.topic, Expression) else ():

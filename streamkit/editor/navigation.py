@@ -12,13 +12,14 @@ from streamkit import plugins
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
 from streamkit.changes.of_plan import form_of
-from streamkit.editor.analysis import TEST, TEST_SUFFIXES, TOPOLOGY, Analysis, analyse
+from streamkit.editor.analysis import TEST, TEST_SUFFIXES, TOPOLOGY, Analysis, analyse, of_repository
 from streamkit.editor.names import Mention, Names, python_place
 from streamkit.editor.project import Project, identity, path_of
 from streamkit.editor.texts import Text, Texts
 from streamkit.errors import Position, Problem, StreamkitError, UsageError
+from streamkit.expressions import regex
 from streamkit.expressions.translate import FUNCTIONS
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, SourceNode
 from streamkit.spec.yaml_nodes import quoted
 from streamkit.spec.yaml_reader import core
 
@@ -68,7 +69,7 @@ def whole_family(project: Project, found: Family, mention: Mention) -> Family:
     done: set[str] = set()
     while parts := {identity(each.file) for each in mentions(found, mention)} - {*topologies, *done}:
         opened = [each.text.file for each in list(project.analyses.values()) if each.kind == TOPOLOGY]
-        near = [each.file for part in parts for each in project.beside(part)]
+        near = [each.file for part in parts for each in project.including(part, of_repository(part))]
         for name in dict.fromkeys(map(identity, (*opened, *near))):
             if name not in topologies:
                 known = project.analyses.get(name)
@@ -210,6 +211,8 @@ def rename(project: Project, uri: str, text: Text, position: lsp.Position, name:
     if mention.part.kind == "function" and (name in FUNCTIONS or name in plugins.references(plugins.FUNCTIONS)):
         # Calls of that function would be calls of this one, without a mistake.
         raise UsageError(f"There is a function {name!r} already, of the language or of an installed package")
+    for topology in found.topologies:
+        _check_patterns(topology, mention, name)
     edits: Edits = {}
     for each in chosen:
         edits.setdefault(identity(each.file), []).append(_replacement(_text(project, each), each, name))
@@ -247,6 +250,7 @@ def _check(project: Project, found: Family, chosen: list[Mention], mention: Ment
                 f"The {kind} can't be renamed: the expression in {hidden} may give or compare its name; write the name "
                 "out there, or change it by hand"
             )
+        _check_patterns(topology, mention, mention.part.name)
     if not any(each.defines for each in chosen):
         raise UsageError(f"No file has this {kind}")
     for each in chosen:
@@ -256,6 +260,20 @@ def _check(project: Project, found: Family, chosen: list[Mention], mention: Ment
             raise UsageError(
                 f"The {kind} can't be renamed: its name is not written out in {Position(each.file, place.line + 1, place.character + 1)}"
             )
+
+
+def _check_patterns(topology: Analysis, mention: Mention, name: str) -> None:
+    """Raise UsageError if a source reads a topic by a pattern of names on the log: it would read another set of topics."""
+    if topology.plan is None or not topology.index.is_routed(mention.part):
+        return
+    for sub in topology.plan.sub_topologies:
+        for node in sub.nodes.values():
+            pattern = node.pattern if isinstance(node, SourceNode) else None
+            if pattern is not None and node.origin is not None and regex.match(pattern, name):
+                raise UsageError(
+                    f"The topic can't be renamed: the pattern {pattern!r} in {node.origin.position} matches the name "
+                    f"{name!r}; change both by hand"
+                )
 
 
 def _replacement(text: Text, mention: Mention, name: str) -> tuple[int, int, str]:

@@ -180,13 +180,13 @@ class Project:
                 if cases is None or identity(str(cases.topology)) == name or name in found:
                     found[other] = self.opened[other]
         if not found and kind_of(text.file, text.text) == PART:
-            found = {identity(each.file): each for each in self.beside(text.file)}
+            found = {identity(each.file): each for each in self.including(text.file, beside(text.file))}
         return [self.opened.get(other, each) for other, each in found.items() if other != name]
 
-    def beside(self, part: str) -> list[Text]:
-        """Return the topologies in the folders around a part that include it by its name or through another part."""
+    def including(self, part: str, files: list[str]) -> list[Text]:
+        """Return the topologies among some files that include a part by its name or through another part."""
         parts, read = {os.path.basename(part)}, dict[str, Text]()
-        for file in beside(part):
+        for file in files:
             with suppress(StreamkitError):
                 read[file] = self.texts.get(file, self.encoding)
         kinds = {file: kind_of(file, text.text) for file, text in read.items()}

@@ -30,7 +30,36 @@ Kind = lsp.CompletionItemKind
 _OWNER = re.compile(r"""((?:[A-Za-z_]\w*|\)|\])(?:[\w.]|\[[^\[\]]*\]|\([^()]*\))*)\.(\w*)$""")
 _WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)?$")
 _USED_FIELD = re.compile(r"\b(?:value|left|right|aggregate)\.([A-Za-z_]\w*)")
-_CALL = re.compile(r"([A-Za-z_]\w*)\(([^()]*)$")
+_NAME = re.compile(r"(?<![\w])\.?[A-Za-z_]\w*$")
+_ARGUMENT = re.compile(r"\w+")
+_PYTHON = {
+    "len": ("len(value)", "The number of characters, members or fields."),
+    "min": ("min(values[, key])", "The least of the values of a list, or of several arguments; `key` gives what is compared."),
+    "max": ("max(values[, key])", "The greatest of the values of a list, or of several arguments; `key` gives what is compared."),
+    "sum": ("sum(values[, start])", "The sum of the numbers of a list."),
+    "abs": ("abs(number)", "The number without its sign."),
+    "round": ("round(number[, digits])", "The nearest whole number, or the nearest one with so many digits; halves go to the even one."),
+    "int": ("int(value[, base])", "A whole number, from a number (cut off) or from text."),
+    "float": ("float(value)", "A floating-point number, from a number or from text."),
+    "str": ("str(value)", "The value as text."),
+    "bool": ("bool(value)", "False for null, 0, and empty text, lists and objects; else True."),
+    "sorted": ("sorted(values[, key, reverse])", "A list of the values in ascending order; `key` gives what is compared."),
+    "any": ("any(values)", "Whether any of the values is true."),
+    "all": ("all(values)", "Whether all values are true."),
+    "list": ("list(values)", "A list of the values."),
+    "dict": ("dict(pairs)", "An object, from pairs of names and values."),
+    "tuple": ("tuple(values)", "A tuple of the values."),
+    "set": ("set(values)", "The different values, for `in` and for operators of sets."),
+    "zip": ("zip(values, others)", "The first members of the lists, then the second ones, up to the shortest list."),
+    "enumerate": ("enumerate(values[, start])", "The values with their numbers, from 0 or from `start`."),
+    "range": ("range(start, stop[, step])", "The whole numbers from `start`, or from 0, to before `stop`."),
+    "re_match": ("re_match(pattern, text)", "Whether the pattern matches the entire text."),
+    "re_split": ("re_split(pattern, text)", "The pieces of the text between matches of the pattern."),
+    "now": ("now()", "The present time in milliseconds."),
+    "merge": ("merge(first, second)", "An object with the fields of all arguments; of equal names the last one counts."),
+    "header": ("header(name)", "The value of the record's last header of this name, as text; null without one."),
+}  # fmt: skip
+"""The functions that are no part of the library, with what their calls show; Python's have Python's arguments."""
 _METHODS: dict[Type, str] = {TEXT: "str", BYTES: "bytes"}
 
 
@@ -128,7 +157,8 @@ def _in_expression(known: Knowledge, line: int, column: int) -> list[lsp.Complet
         (name, name, "A function of an installed package.", Kind.Function)
         for name in plugins.references(plugins.FUNCTIONS)
     ]
-    items += [(name, name, f"`{each.signature}`\n\n{each.doc}", Kind.Function) for name, each in LIBRARY.items()]
+    signatures = {**_PYTHON, **{name: (each.signature, each.doc) for name, each in LIBRARY.items()}}
+    items += [(name, name, f"`{label}`\n\n{about}", Kind.Function) for name, (label, about) in signatures.items()]
     items += [
         (name, name, "", Kind.Keyword) for name in ("and", "or", "not", "in", "if", "else", "None", "True", "False")
     ]
@@ -173,11 +203,9 @@ def signature(project: Project, uri: str, text: Text, position: lsp.Position) ->
     line, column = text.place(position)
     cursor = cursor_at(text, line, column)
     known = know(project, uri, text, cursor)
-    call = _CALL.search(cursor.plain) if known.is_expression else None
-    if call is None:
-        return None
-    shown = _signature(call[1], known.model)
-    if shown is None:
+    call = open_call(cursor.plain) if known.is_expression else None
+    shown = _signature(call[0], known.model) if call is not None else None
+    if call is None or shown is None:
         return None
     label, documentation, parameters = shown
     return lsp.SignatureHelp(
@@ -187,8 +215,31 @@ def signature(project: Project, uri: str, text: Text, position: lsp.Position) ->
             )
         ],
         0,
-        min(call[2].count(","), max(len(parameters) - 1, 0)),
+        min(call[1], max(len(parameters) - 1, 0)),
     )
+
+
+def open_call(written: str) -> tuple[str, int] | None:
+    """Return the function of the innermost call that is open at the end of a text, and the number of the argument there.
+
+    >>> open_call("merge(value, {'a': len(value.b), 'c, d': [1, 2"), open_call("len(value.get("), open_call("len(a)")
+    (('merge', 1), None, None)
+    """
+    stack, quote = list[tuple[str | None, int]](), ""
+    for at, character in enumerate(written):
+        if quote:
+            quote = "" if character == quote and written[at - 1] != "\\" else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "([{":
+            name = _NAME.search(written[:at]) if character == "(" else None
+            stack.append((name[0] if name is not None else None, 0))
+        elif character in ")]}" and stack:
+            stack.pop()
+        elif character == "," and stack:
+            stack[-1] = stack[-1][0], stack[-1][1] + 1
+    call = next((each for each in reversed(stack) if each[0] is not None), None)
+    return None if call is None or call[0] is None or call[0].startswith(".") else (call[0], call[1])
 
 
 def _signature(name: str, model: TopologyModel | None) -> tuple[str, str, tuple[str, ...]] | None:
@@ -196,6 +247,9 @@ def _signature(name: str, model: TopologyModel | None) -> tuple[str, str, tuple[
     if name in functions:
         parameters = tuple(getattr(functions[name], "params", ()))
         return f"{name}({', '.join(parameters)})", str(getattr(functions[name], "expr", None) or ""), parameters
+    if name in _PYTHON:
+        label, documentation = _PYTHON[name]
+        return label, documentation, tuple(_ARGUMENT.findall(label)[1:])
     found = LIBRARY.get(name)
     return None if found is None else (found.signature, found.doc, found.parameters)
 

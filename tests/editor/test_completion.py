@@ -11,7 +11,8 @@ from lsprotocol import types as lsp
 
 from streamkit.editor.project import Options, Project
 from streamkit.editor.texts import Text
-from streamkit.editor.typing_help import completions, hover, signature
+from streamkit.editor.typing_help import _signature, completions, hover, signature
+from streamkit.expressions.translate import FUNCTIONS
 from tests.conformance_cases import CASES
 from tests.editor.client import Client
 
@@ -94,15 +95,28 @@ def test_what_may_be_typed(
     assert not set(none) & set(found), found
 
 
-def test_a_call_shows_its_parameters(client: Client, tmp_path: Path) -> None:
-    text, place = marked(FILE.replace("value.amount > 1", "get(value, ¦"))
+@pytest.mark.parametrize(
+    ("written", "label", "argument"),
+    [
+        ("get(value, ¦", "get(value, path[, default])", 1),
+        ("len(¦", "len(value)", 0),
+        ("round(max(value.a, len(value.b)) + ¦", "round(number[, digits])", 0),
+        ("merge(value, dict(zip(value.a, value.b)), ¦", "merge(first, second)", 1),
+    ],
+)
+def test_a_call_shows_its_parameters(client: Client, tmp_path: Path, written: str, label: str, argument: int) -> None:
+    text, place = marked(FILE.replace("value.amount > 1", written))
     uri = client.open(tmp_path / "a.yaml", text)
     client.problems(uri)
     params = lsp.SignatureHelpParams(lsp.TextDocumentIdentifier(uri), place)
     found = client.wait(client.client.text_document_signature_help_async(params))
     assert found is not None
-    assert found.signatures[0].label == "get(value, path[, default])"
-    assert found.active_parameter == 1
+    assert found.signatures[0].label == label
+    assert found.active_parameter == argument
+
+
+def test_every_function_has_a_signature() -> None:
+    assert all(_signature(name, None) is not None for name in FUNCTIONS)
 
 
 @pytest.mark.parametrize(

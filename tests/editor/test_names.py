@@ -165,7 +165,7 @@ def renamed(client: Client, files: Path, place: str, name: str) -> tuple[dict[st
     texts = {}
     for change in found.document_changes or []:
         assert isinstance(change, lsp.TextDocumentEdit)
-        path = change.text_document.uri.rpartition("/")[2]
+        path = change.text_document.uri.removeprefix(f"{files.as_uri()}/")
         rows = (files / path).read_text().split("\n")
         for edit in reversed(change.edits):
             row, at = rows[edit.range.start.line], edit.range
@@ -275,6 +275,29 @@ def test_a_rename_reaches_topologies_that_share_an_include_and_are_not_open(clie
     assert texts["more.yaml"] == other.replace("orders", "sales")
     # The store of one topology is no part of the others.
     assert set(renamed(client, files, "shop.yaml: count: su¦ms", "counted")[0]) == {"shop.yaml", "shop.test.yaml"}
+
+
+def test_a_rename_reaches_all_topologies_of_a_repository(client: Client, files: Path) -> None:
+    (files / ".git").mkdir()
+    far = files / "teams" / "a" / "jobs"
+    far.mkdir(parents=True)
+    include = "include: ../../../part.yaml\n"
+    (far / "far.yaml").write_text(
+        f"streamkit: 1\napplication: far\n{include}pipelines:\n  p: {{stream: orders, to: orders}}\n"
+    )
+    texts, _ = renamed(client, files, "shop.yaml: stream: [ord¦ers", "sales")
+    assert "{stream: sales, to: sales}" in texts["teams/a/jobs/far.yaml"]
+
+
+@pytest.mark.parametrize(("pattern", "name"), [("tot.*", "totals"), ("sal.*", "sales")])
+def test_a_topic_whose_name_a_pattern_matches_is_not_renamed(
+    client: Client, files: Path, pattern: str, name: str
+) -> None:
+    (files / "shop.yaml").write_text(f"{FILE}  matched:\n    stream: {{pattern: '{pattern}'}}\n    to: other\n")
+    with pytest.raises(
+        JsonRpcException, match=f"the pattern {pattern!r} in .*shop.yaml:30:13 matches the name {name!r}"
+    ):
+        renamed(client, files, "shop.yaml: to: tot¦als", "sales")
 
 
 def test_a_rename_reads_files_that_have_changed_on_the_disk(client: Client, files: Path) -> None:
