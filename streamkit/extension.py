@@ -19,7 +19,7 @@ def switch() -> str:
 
 
 def native(name: str, in_python: Function) -> Function:
-    """Return the extension's function of a name; `in_python` if the extension is off, is not built, or is older than it."""
+    """Return the extension's function of a name; `in_python` if the extension is off, not built, or too old to have it."""
     if switch() == OFF:
         return in_python
     try:

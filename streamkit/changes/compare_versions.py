@@ -57,7 +57,7 @@ def _application(old: Form, new: Form) -> Iterator[Finding]:
             f"the application is called {new.application}, was {old.application}: offsets, changelogs and state belong to the "
             "old name, and everything starts empty"
         )
-        action = f"write `application: {old.application}` to go on with them"
+        action = f"write `application: {old.application}` to continue with them"
         yield Finding(Verdict.RENAMED, "application", new.application, text, action, new.start, old=old.application)
 
 
@@ -65,8 +65,8 @@ def _settings(old: Form, new: Form) -> Iterator[Finding]:
     for name, value in new.settings.items():
         before = old.settings.get(name, value)
         if before != value:
-            text = f"{name} is {value or 'the default'}, was {before or 'the default'}: state on disk is not found there, and read again from changelogs"
-            yield Finding(Verdict.RESTORE, "setting", name, text, "plan for the time of restoring", new.start)
+            text = f"{name} is {value or 'the default'}, was {before or 'the default'}: state on disk is not found there, and is restored from changelogs"
+            yield Finding(Verdict.RESTORE, "setting", name, text, "allow time for restoring", new.start)
 
 
 # Compares the steps of pipelines, and the generated names of nodes.
@@ -100,9 +100,9 @@ def _changes(old: Sequence[StepForm], new: Sequence[StepForm]) -> str:
         before, after = [step.step for step in old[begin:end]], [step.step for step in new[start:stop]]
         if before == after:
             parts.append(
-                f"{', '.join(after)} does something else"
+                f"{', '.join(after)} behaves differently"
                 if len(after) == 1
-                else f"{', '.join(after)} do something else"
+                else f"{', '.join(after)} behave differently"
             )
             continue
         if before:
@@ -209,7 +209,7 @@ def _moved(versions: Versions, one: SubForm, other: SubForm) -> Iterator[Finding
         )
         return
     text += f"; {_listed(kept)} {'is' if len(kept) == 1 else 'are'} read again from the changelog{'' if len(kept) == 1 else 's'}"
-    action = f"{_STOP_ALL}, and plan for the time of restoring"
+    action = f"{_STOP_ALL}, and allow time for restoring"
     yield Finding(
         Verdict.RESTORE,
         "sub-topology",
@@ -236,7 +236,7 @@ def _moved_stores(versions: Versions, new_ids: Mapping[int, int]) -> Iterator[Fi
             f"store {other.name} moves from sub-topology {one.sub_topology} to {other.sub_topology}: it is read again from "
             "its changelog"
         )
-        action = f"{_STOP_ALL}, and plan for the time of restoring"
+        action = f"{_STOP_ALL}, and allow time for restoring"
         yield Finding(Verdict.RESTORE, "store", other.name, text, action, other.place.position, other.place.pipeline)
 
 
@@ -354,9 +354,9 @@ def compare_externals(old: Form, new: Form) -> Iterator[Finding]:
                 continue
             why = reads(was, now)[1]
             if why and topic.read:
-                text, todo = f"topic {name}: the {side} {why}", "see that the records on it are in the new form"
+                text, todo = f"topic {name}: the {side} {why}", "make sure that its records are in the new form"
             elif why and before.written and topic.written:
-                text, todo = f"topic {name}: the {side} {why}", "tell those who read it"
+                text, todo = f"topic {name}: the {side} {why}", "tell the owners of its consumers"
             else:
                 continue
             yield Finding(Verdict.UNKNOWN, "topic", name, text, todo, _position(new, name))
@@ -383,13 +383,13 @@ def _partitions(old: Form, new: Form, before: ExternalForm, topic: ExternalForm)
         )
         yield Finding(Verdict.INCOMPATIBLE, "topic", topic.name, text, todo, _position(new, topic.name))
     else:
-        todo = "stop all instances before the topic changes, and start the new version after"
+        todo = "stop all instances before the topic changes, and start the new version afterwards"
         yield Finding(Verdict.STOP, "topic", topic.name, text, todo, _position(new, topic.name))
 
 
 # Compares the stores of two versions.
 
-AFRESH = "to have the past in it, reset the application with `streamkit reset-offsets`"
+AFRESH = "to include past records, reset the application with `streamkit reset-offsets`"
 _AGAIN = f"give it another name, so that it starts empty; {AFRESH}"
 _PLAIN = ("string", "bytes", "boolean", "short", "integer", "long", "float", "double", "uuid", "void")
 Text = tuple[Verdict, str, str]
@@ -464,7 +464,7 @@ def _todo(verdict: Verdict) -> str:
     if verdict is Verdict.INCOMPATIBLE:
         return _AGAIN
     if verdict is Verdict.UNKNOWN:
-        return "see whether the new serde reads what the old one wrote (for schemas of a registry: validate --online)"
+        return "check whether the new serde reads what the old one wrote (for schemas of a registry: validate --online)"
     return (
         "stop all instances, and start the new version; see that the changelog's min.compaction.lag.ms fits the history"
     )
@@ -509,7 +509,7 @@ def _logging(new: StoreDetails, changelog: str) -> Text:
         )
     return (
         Verdict.RENAMED,
-        f"it has no changelog any more: what is in {changelog} is not read, and a lost disk loses it",
+        f"it has no changelog any more: {changelog} is no longer read, and a lost disk loses the state",
         f"keep `logging: true`, or delete the state of the store on each machine; {AFRESH}",
     )
 
@@ -524,25 +524,25 @@ def _layout(old: StoreDetails, new: StoreDetails) -> Text:
         where = "on disk" if new.persistent else "in memory"
         return (
             Verdict.RESTORE,
-            f"it lies {where} now: it is read from its changelog",
-            "plan for the time of restoring",
+            f"it is {where} now: it is restored from its changelog",
+            "allow time for restoring",
         )
     return (
         Verdict.RESTORE,
-        f"it lies differently on disk (was {old.layout}, is {new.layout}): it is read again from its changelog",
-        "plan for the time of restoring",
+        f"its layout on disk changes (was {old.layout}, is {new.layout}): it is restored from its changelog",
+        "allow time for restoring",
     )
 
 
 def _ttl(old: int | None, new: int | None) -> str:
     """Return the message about a time to live (ms) that is new, changed or removed."""
     if new is None:
-        return f"it has no ttl any more (was {old} ms): no row is deleted from now on, and those that were stay away"
+        return f"it has no ttl any more (was {old} ms): no row is deleted from now on, and deleted rows do not come back"
     was = "it has a ttl now, of" if old is None else f"its ttl was {old} ms, is"
     when = (
         "the start deletes those that are due by then" if old is None or new < old else "rows stay longer from now on"
     )
-    return f"{was} {new} ms: rows that nothing writes to for so long are deleted, from its changelog and downstream; {when}"
+    return f"{was} {new} ms: rows without a write for that long are deleted, from its changelog and downstream; {when}"
 
 
 def _times(old: StoreDetails, new: StoreDetails, changelog: str) -> Iterator[Text]:
@@ -568,18 +568,18 @@ def _times(old: StoreDetails, new: StoreDetails, changelog: str) -> Iterator[Tex
 
 def _meaning(name: str) -> str:
     if name == "advance":
-        return ": windows that are open now miss what came before, or get no more records"
-    return ": sessions from now on" if name == "gap" else ": windows close by it from now on"
+        return ": windows that are open now lack earlier records, or get no more"
+    return ": sessions from now on" if name == "gap" else ": it applies to windows that close from now on"
 
 
 def _rule(store: StoreForm, old: StoreDetails, new: StoreDetails) -> Text:
-    text = "other expressions make its rows, and go on with those of the old version"
+    text = "other expressions compute its rows, and continue with those of the old version"
     if store.rows is not None and store.rows.value in _PLAIN:
         return (Verdict.SAFE, text, "")
     return (
         Verdict.UNKNOWN,
         text,
-        f"see that the new expressions read the values that the old ones made, else {_AGAIN}",
+        f"make sure that the new expressions can read the old values, otherwise {_AGAIN}",
     )
 
 
@@ -608,13 +608,13 @@ def _config(versions: Versions, old: StoreForm, store: StoreForm) -> Iterator[Te
             Verdict.UNKNOWN,
             f"its changelog {topic} has the cleanup.policy {policies[0]}, a store of this kind has {policies[1]}: it may hold "
             "rows of another kind",
-            "see which version wrote it",
+            "find out which version wrote it",
         )
     kept, needed = (int(settings.get("retention.ms", -1)) for settings in (existing, wanted))
     if "delete" in policies[0] and 0 <= kept < needed:
         yield (
             Verdict.RESTORE,
-            f"its changelog {topic} keeps rows for {kept} ms, and the store for {needed} ms: what is restored lacks rows",
+            f"its changelog {topic} keeps rows for {kept} ms, and the store for {needed} ms: a restored store lacks rows",
             f"set retention.ms of the topic to {needed}",
         )
 
@@ -669,10 +669,10 @@ def _gone(versions: Versions, store: StoreForm) -> Finding:
     changelog = f"{versions.old.changelog(name)}{versions.shown_records(name)}"
     if not versions.old.has_tasks and maybe:
         text = f"no store has the changelog {changelog}; it may be that of {' or '.join(maybe)}, which is new"
-        todo = f"if it is, call that store {name}; else delete the topic"
+        todo = f"if it is, call that store {name}; otherwise delete the topic"
         return Finding(Verdict.UNKNOWN, "store", name, text, todo, position, old=name)
     text = f"store {name} is gone: its changelog {changelog} is not used any more"
-    todo = "delete the topic when you do not go back to the old version"
+    todo = "delete the topic once you are sure not to go back to the old version"
     return Finding(Verdict.SAFE, "store", name, text, todo, position, old=name)
 
 

@@ -22,7 +22,7 @@ CALL, WORK = 50, 2
 class LibraryFunction:
     """A function `name(parameters)` of the language; the last `optional` parameters may be absent.
 
-    factor: how many times as large as its arguments the result is at most; constant: the size of the rest.
+    factor: the maximum size of the result relative to that of the arguments; constant: the size added to it.
     """
 
     name: str
@@ -30,7 +30,7 @@ class LibraryFunction:
     run: Callable[..., Value]
     doc: str
     examples: tuple[tuple[str, str], ...]
-    """Expressions and what Python shows of their results."""
+    """Expressions, and the `repr` of their results."""
     optional: int = 0
     kind: str | None = None
     """The class of the result if it is never None (piece.Piece.kind)."""
@@ -38,13 +38,13 @@ class LibraryFunction:
     factor: float = 0.0
     constant: float = 1.0
     checks: Mapping[int, Check] = field(default_factory=dict)
-    """Checks of arguments that are constant, by their place; they run when the file is read."""
+    """Checks of constant arguments by index; they run when the file is read."""
     charge: Callable[..., Value] | None = None
-    """The function with a budget as its first argument, if it has charges of its own."""
+    """The function that takes a budget first and charges for its own work; None: `charged` charges for it."""
 
     @property
     def signature(self) -> str:
-        """The call, with brackets around what may be absent."""
+        """The call, with optional parameters in brackets."""
         needed = len(self.parameters) - self.optional
         shown = ", ".join(self.parameters[:needed])
         for at, name in enumerate(self.parameters[needed:]):

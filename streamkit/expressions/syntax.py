@@ -1,4 +1,4 @@
-"""Parses the text of an expression, maps places in it to the YAML file, and knows the spellings of other languages."""
+"""Parses the text of an expression, maps positions in it to the YAML file, and recognizes the syntax of other languages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Source:
         self._text_lines = text.split("\n")
 
     def at(self, line: int, column: int) -> Position:
-        """Return the place in the file of a place in the text (both from 0)."""
+        """Return the position in the file of a line and a column of the text (both from 0)."""
         if self.locate is not None:
             return self.locate(line, column)
         start = self.position
@@ -69,9 +69,9 @@ class Source:
         """Return the tree, or None after adding a problem."""
         message = None
         if not self.text.strip():
-            message = "an expression is expected, but the text is empty"
+            message = "expected an expression, but the text is empty"
         elif len(self.text) > MAX_TEXT:
-            message = f"an expression of {len(self.text)} characters; at most {MAX_TEXT} are allowed"
+            message = f"the expression has {len(self.text)} characters; at most {MAX_TEXT} are allowed"
         elif "\0" in self.text:
             message = "an expression can't hold a NUL character"
         if message is None:
@@ -163,7 +163,7 @@ METHODS = {
     "containsKey": "key in object",
     "equals": "a == b",
     "equalsIgnoreCase": "a.lower() == b.lower()",
-    "filter": "[each for each in list if CONDITION]",
+    "filter": "[item for item in list if CONDITION]",
     "getOrDefault": "object.get(key, default)",
     "has": "key in object",
     "hasOwnProperty": "key in object",
@@ -171,7 +171,7 @@ METHODS = {
     "indexOf": "text.find(part)",
     "isEmpty": "len(value) == 0",
     "length": "len(value)",
-    "map": "[EXPR for each in list]",
+    "map": "[EXPR for item in list]",
     "matches": "re_match(pattern, text)",
     "parseInt": "int(text)",
     "size": "len(value)",
@@ -242,7 +242,7 @@ _TOKENS = re.compile(
 def foreign_operator(text: str) -> tuple[int, str] | None:
     """Return the offset of the first operator of another language in a text, and a sentence about it; None if there is none.
 
-    Expressions have `=` too, after a parameter's name, so that it counts outside of brackets only.
+    `=` is valid before the value of a keyword argument, so it is reported outside brackets only.
 
     >>> foreign_operator("value.a && value.b")
     (8, "write 'and' for '&&'")

@@ -51,7 +51,7 @@ class Entry:
 class RecordedTopology:
     """What a user's code has called on one topology.
 
-    head: the options of the whole topology; text: that of the file that the calls add to, with its name.
+    head: the options of the whole topology; text: the contents and the name of the file that the calls extend.
     """
 
     place: CallPlace
@@ -62,7 +62,7 @@ class RecordedTopology:
 
     @property
     def size(self) -> int:
-        """The number of calls, by which a model is known to be out of date."""
+        """The number of calls; a model that was made from fewer calls is out of date."""
         return len(self.recorder.calls) + len(self.entries)
 
     def load(
@@ -83,7 +83,7 @@ class RecordedTopology:
         return replace(model, included={**model.included, **texts})
 
     def root(self, problems: list[Problem]) -> Node:
-        """Return the root that a file with the same topology has; adds the mistakes of calls to `problems`."""
+        """Return the root node of the equivalent file; add the mistakes in calls to `problems`."""
         pipelines = _Pipelines(self.recorder.calls, self._names_taken(problems))
         writer = StepWriter(pipelines.name_of, problems)
         base = self._base(problems)
@@ -166,7 +166,7 @@ def _add(sections: dict[str, Node], section: str, name: str, node: Node, place: 
     values = {option.value: value for option, value in known.value} if known.kind == "mapping" else {}
     for option, value in node.value:
         if option.value in values and _data(values[option.value]) != _data(value):
-            text = f"{option.value!r} of {name!r} in {section!r} is given already, with another value: {key.position}"
+            text = f"{option.value!r} of {name!r} in {section!r} already has another value: {key.position}"
             writer.report(Place(option.source, option.start, option.end), text)
         elif option.value not in values:
             known.value.append((option, value))
@@ -203,7 +203,7 @@ def _joined(base: Node, own: Node) -> Node:
 class _Pipelines:
     """Cuts the recorded calls into pipelines, in the order of the calls.
 
-    A pipeline goes on while each call continues the one before it, and no other call refers to a stream between them.
+    A pipeline continues as long as each call uses the result of the one before it and no other call refers to that result.
     """
 
     def __init__(self, calls: list[Call], taken: set[str]):
@@ -255,7 +255,7 @@ class _Pipelines:
 
 
 def _source(writer: StepWriter, call: Call) -> dict[str, Node]:
-    """Return the keys of a pipeline that say where it begins."""
+    """Return the keys of a pipeline that define its source."""
     options = {name: value for name, value in call.options.items() if name not in TOPIC_OPTIONS}
     pattern = options.pop("pattern", None)
     if pattern is not None:
@@ -299,7 +299,7 @@ def _uses(calls: Iterable[Call]) -> dict[Call, int]:
 
 
 class _Text(str):
-    """A text that YAML shows between quotes, since its core schema would read something else."""
+    """A string that YAML needs in quotes, because its core schema would read another type or value."""
 
     __slots__ = ()
 
@@ -354,7 +354,7 @@ class _Writer:
     def _reference(self, node: Node, ref: CallRef) -> str:
         if ref.target is not None:
             message = (
-                f"{ref.attribute} has no text in YAML: write an expression, or a function at the top of a module that "
+                f"{ref.attribute} can't be written in YAML: use an expression, or a function at the top of a module that "
                 "others import"
             )
             self.problems.append(Problem(node.position, message))

@@ -16,7 +16,7 @@ from streamkit.spec.step_methods import CLASSES, Method, annotation_words, metho
 
 
 class AnyStream(RecordedStream):
-    """What all streams, tables and groups have. A method that no step of streamkit has is a macro, or a step of a plugin."""
+    """What all streams, tables and groups have. A method that is not a step of streamkit stands for a macro or a plugin's step."""
 
     kind = "stream"
 

@@ -34,7 +34,7 @@ def test_each_conformance_case_is_the_same_through_the_builder(case: Path):
         again = load_text(topology.to_yaml(), str(case / "again.yaml"), environment={})
         assert describe(build(again, env={}), "text") == describe(topology.plan, "text")
     else:
-        with pytest.raises(streamkit.TopologyError, match="has no text in YAML"):
+        with pytest.raises(streamkit.TopologyError, match="can't be written in YAML"):
             topology.to_yaml()
     with Driver(topology.plan) as driver, (case / "input.jsonl").open(encoding="utf-8") as lines:
         records = list(run_lines(driver, lines))
@@ -70,7 +70,7 @@ def test_all_mistakes_are_at_the_lines_of_the_code():
         "3:60: The step 'map_values' has no key 'nam'",
         "6:28: unknown name 'vall'",
         "9:81: unknown name 'vlue'",
-        f"10:32: 'value' of 'in' in 'topics' is given already, with another value: {__file__}:{LINE + 1}:23",
+        f"10:32: 'value' of 'in' in 'topics' already has another value: {__file__}:{LINE + 1}:23",
     ]
     assert "did you mean 'filter'?" in problems(topology)[1]
     with pytest.raises(streamkit.TopologyError, match="nam"):
@@ -221,7 +221,7 @@ pipelines:
 """
     )
     topology.stream("in").filter(lambda v: v).to("yes")
-    with pytest.raises(streamkit.TopologyError, match=r"test_builder.py:\d+:34: lambda has no text in YAML"):
+    with pytest.raises(streamkit.TopologyError, match=r"test_builder.py:\d+:34: lambda can't be written in YAML"):
         topology.to_yaml()
 
 

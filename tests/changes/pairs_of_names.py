@@ -38,7 +38,7 @@ NAMES: list[Pair] = [
     pair("filter-before-named-count", NAMED, ("      - group_by", "      - filter: len(value) > 2\n      - group_by")),
     pair("filter-after-count", WORDS, ("      - to_stream\n", "      - to_stream\n      - filter: value > 1\n")),
     pair(
-        "expression-changes", WORDS, ("value.lower()", "value.upper()"), notes=("flat_map_values does something else",)
+        "expression-changes", WORDS, ("value.lower()", "value.upper()"), notes=("flat_map_values behaves differently",)
     ),
     pair(
         "pinned-by-the-old-name",

@@ -39,7 +39,7 @@ def test_what_is_safe_is_shown_and_ends_with_0(tmp_path: Path) -> None:
     done = diff(tmp_path, "old.yaml", "new.yaml")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        "new.yaml:8:9: safe: pipeline words: flat_map_values does something else",
+        "new.yaml:8:9: safe: pipeline words: flat_map_values behaves differently",
         "old.yaml -> new.yaml: safe, instances may be restarted one by one",
     ]
 

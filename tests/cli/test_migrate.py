@@ -72,7 +72,7 @@ def test_what_no_step_solves_is_left(folder: Path) -> None:
     (folder / "new.yaml").write_text(in_memory, encoding="utf-8")
     done = migrate(folder, "old.yaml", "new.yaml")
     assert done.code == 0
-    assert "Left to you:\n  restore: store words: it lies in memory now" in done.out
+    assert "Left to you:\n  restore: store words: it is in memory now" in done.out
 
 
 def test_what_is_declined_is_not_advised(folder: Path) -> None:

@@ -36,7 +36,7 @@ Place = Annotated[
 def doctor(file: Place = None, form: Shown = Format.text, settings: Settings = None, env_file: EnvFile = None) -> int:
     """Show Python, store engines, the native extension, installed and missing extras, Java, and whether a file's log can be reached.
 
-    For each missing part the command that installs it is shown. Exit code 1 if a part that FILE needs is missing.
+    Each missing part is shown with the command that installs it. Exit code 1 if a part that FILE needs is missing.
 
     Examples:
         streamkit doctor
@@ -71,7 +71,7 @@ def installation() -> dict[str, Document]:
 
 
 def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dict[str, Document]:
-    """Return whether a topology can be loaded, opens its engine, and reaches its log; and why not."""
+    """Return whether a topology loads, its engine opens and its log answers, with the reason if one of them does not."""
     from streamkit.runtime.operations.opening import address, connection_attempts
     from streamkit.state.engines.open_maps import DEFAULT_ENGINE, check_engine
 

@@ -200,7 +200,7 @@ class TreeSet(Generic[Element]):
         entry.parent = riser
 
 
-# A Plan's nodes and edges as plain data, which JSON, Mermaid and DOT are written from.
+# A Plan's nodes and edges as plain data, from which JSON, Mermaid and DOT are written.
 
 
 def describe_document(plan: Plan) -> dict[str, object]:
