@@ -537,7 +537,9 @@ def _layout(old: StoreDetails, new: StoreDetails) -> Text:
 def _ttl(old: int | None, new: int | None) -> str:
     """Return the message about a time to live (ms) that is new, changed or removed."""
     if new is None:
-        return f"it has no ttl any more (was {old} ms): no row is deleted from now on, and deleted rows do not come back"
+        return (
+            f"it has no ttl any more (was {old} ms): no row is deleted from now on, and deleted rows do not come back"
+        )
     was = "it has a ttl now, of" if old is None else f"its ttl was {old} ms, is"
     when = (
         "the start deletes those that are due by then" if old is None or new < old else "rows stay longer from now on"

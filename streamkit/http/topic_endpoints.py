@@ -31,11 +31,11 @@ from streamkit.runtime.execution.dead_letters import DeadLetter, dead_letter_top
 from streamkit.runtime.local.queries import require_store
 from streamkit.runtime.operations.dead_letter_replay import Replay, dead_letter_json
 from streamkit.runtime.operations.topic_reading import (
-    Found,
     KeyCondition,
     Range,
     Reading,
     RecordFilter,
+    SelectedRecord,
     Target,
     TopicForms,
     first_offsets,
@@ -129,7 +129,7 @@ def store_changes(service: Service, request: Request) -> Response:
     return EventStream(NewRecords(service, selection, "change", _change), service.streams)
 
 
-def _change(record: Found) -> dict[str, Json]:
+def _change(record: SelectedRecord) -> dict[str, Json]:
     document = shown(record)
     return {
         name: document[name]
@@ -270,7 +270,7 @@ class _Late:
         return self.hit
 
 
-def shown(record: Found) -> dict[str, Json]:
+def shown(record: SelectedRecord) -> dict[str, Json]:
     """Return a record as an object with its offset; large parts are replaced by a reason."""
     row = record.row
     sizes = {name: len(data) for name, data in (("key", row.key), ("value", row.value)) if data and len(data) > LARGE}
@@ -289,7 +289,7 @@ class NewRecords:
     the number of offsets that it has skipped. It reads the log only: stream threads do nothing for it.
     """
 
-    def __init__(self, service: Service, selection: Selection, name: str, form: Callable[[Found], Json]):
+    def __init__(self, service: Service, selection: Selection, name: str, form: Callable[[SelectedRecord], Json]):
         """name: of the events; form: their data. Raises QueryError, StoreUnavailableError."""
         self._name = name
         self._form = form

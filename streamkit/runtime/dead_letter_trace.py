@@ -42,7 +42,7 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
     if named is not None:
         names = {topic.entry: topic.name for topic in plan.external_topics.values()}
         places = [TopicPartition(names.get(named[1], named[1]), int(named[2]))]
-        places = [each for each in places if each.partition < counts.get(each.topic, 0)]
+        places = [partition for partition in places if partition.partition < counts.get(partition.topic, 0)]
     else:
         topics = dead_letter_topics(plan)
         if not topics:
@@ -50,13 +50,13 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
         places = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
     consumer = transport.consumer(None, read_committed=True, client_id="explain")
     try:
-        letters = [letter for each in places if (letter := _letter(consumer, each, offset)) is not None]
+        letters = [letter for partition in places if (letter := _letter(consumer, partition, offset)) is not None]
     finally:
         consumer.close()
     if not letters:
         raise TopicError(f"there is no dead letter at {place}; `streamkit replay` lists the existing ones")
     if len(letters) > 1:
-        known = ", ".join(f"{each.place.topic}-{each.place.partition}@{offset}" for each in letters)
+        known = ", ".join(f"{letter.place.topic}-{letter.place.partition}@{offset}" for letter in letters)
         raise UsageError(f"--dead-letter {place}: several partitions have this offset: {known}")
     return letters[0]
 

@@ -233,10 +233,10 @@ class Driver:
             return False
         if topic in self._task_topics:
             return True
-        found = next((each for each in self._patterns if each.fullmatch(topic)), None)
-        if topic in self._internal or found is None:
+        matching = next((pattern for pattern in self._patterns if pattern.fullmatch(topic)), None)
+        if topic in self._internal or matching is None:
             return False
-        self._counters[topic] = TopicPartition(found.pattern, 0)
+        self._counters[topic] = TopicPartition(matching.pattern, 0)
         self._task.add_input(TopicPartition(topic, 0))
         self._task_topics.add(topic)
         return True

@@ -49,8 +49,8 @@ class Tracer:
 
     def take(self) -> list[Visit]:
         """Return the visits that no other visit caused, in order, and forget them."""
-        found, self._visits = self._visits, []
-        return found
+        visits, self._visits = self._visits, []
+        return visits
 
     @property
     def running(self) -> _Running | None:
@@ -144,15 +144,15 @@ class ProgramTrace:
 
     def failed(self, node: int | None, reason: str, record: FailedRecord, written: Sequence[OutputTuple]) -> None:
         """Note a failure in the visit of its node, or as a visit if none is running."""
-        found = self._nodes[node] if node is not None else None
+        failing = self._nodes[node] if node is not None else None
         running = self._tracer.running
-        if running is None or running.visit.node is not found:
+        if running is None or running.visit.node is not failing:
             key, value = (
                 (plain(record.raw_key), plain(record.raw_value))
                 if record.key is None and record.value is None
                 else (json_form(record.key), json_form(record.value))
             )
-            visit = Visit(found, Passed(key, value, None, record.timestamp))
+            visit = Visit(failing, Passed(key, value, None, record.timestamp))
             self._tracer.begin(visit, None, {})
             self._tracer.end()
         else:
@@ -198,9 +198,9 @@ def json_form(value: Value) -> Json:
     if isinstance(value, WindowedKey):
         return {"key": json_form(value.key), "start": value.start, "end": value.end}
     if isinstance(value, dict):
-        return {str(name): json_form(each) for name, each in value.items()}
+        return {str(name): json_form(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [json_form(each) for each in value]
+        return [json_form(part) for part in value]
     return str(value) if isinstance(value, UUID) else shown(value, _LONGEST)
 
 
@@ -216,7 +216,7 @@ Rows = dict[str, tuple[Json, Json]]
 
 def rows_of_key(store: Store, key: Key, *, any_key: bool) -> Rows | None:
     """Return the rows of a key, or all rows if `any_key` or if the store has no query by key; None for too many."""
-    kind = next((each for each in _BY_KEY if each in store.definition.kind.queries), None)
+    kind = next((query_kind for query_kind in _BY_KEY if query_kind in store.definition.kind.queries), None)
     if any_key or kind is None or key is None:
         rows = list(islice(store.rows(), MOST + 1))
         return _json(store, rows) if len(rows) <= MOST else None
@@ -224,21 +224,21 @@ def rows_of_key(store: Store, key: Key, *, any_key: bool) -> Rows | None:
         raw = store.definition.key_serde.encode(key)
     except (StreamkitError, TypeError, ValueError, AttributeError):
         return {}  # the node uses other keys than the record's, as a join by another key does
-    found = store.page(Query(kind, key=raw, limit=MOST), 0)
+    page = store.page(Query(kind, key=raw, limit=MOST), 0)
     return _json(
-        store, [(row.key, row.value) for row in found], [row.timestamp for row in found] if kind == "versions" else None
+        store, [(row.key, row.value) for row in page], [row.timestamp for row in page] if kind == "versions" else None
     )
 
 
 def _json(store: Store, rows: list[tuple[Key, Value]], times: list[int | None] | None = None) -> Rows:
     write = store.row_writer(store.definition)
-    found: Rows = {}
+    forms: Rows = {}
     for number, (key, value) in enumerate(rows):
         key_json, value_json = write(key, value)
         if times is not None:
             key_json = {"key": key_json, "timestamp": times[number]}
-        found[json.dumps(key_json, sort_keys=True)] = key_json, value_json
-    return found
+        forms[json.dumps(key_json, sort_keys=True)] = key_json, value_json
+    return forms
 
 
 # A task whose program is traced, and whose failures, drops and timers are noted in the trace.

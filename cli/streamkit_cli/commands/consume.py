@@ -20,12 +20,12 @@ from streamkit.plan.model import Plan, find_readable
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
 from streamkit.runtime.operations.topic_reading import (
-    Found,
     KeyCondition,
     Range,
     Reading,
     RecordFilter,
     Row,
+    SelectedRecord,
     Target,
     TopicForms,
     first_offsets,
@@ -219,7 +219,7 @@ def _polls(
     follow: bool,
     until_idle: bool,
     most: int | None,
-) -> Iterator[list[Found]]:
+) -> Iterator[list[SelectedRecord]]:
     """Yield the selected records, a list for each poll."""
     if most == 0:
         return
@@ -236,7 +236,7 @@ def _polls(
     yield from reading.follow(first, until_idle=until_idle, most=most)
 
 
-def _write(polls: Iterator[list[Found]], out: Output, most: int | None) -> None:
+def _write(polls: Iterator[list[SelectedRecord]], out: Output, most: int | None) -> None:
     left = most
     for records in polls:
         for record in records[:left]:
@@ -343,7 +343,7 @@ def wait_for_topic(transport: Transport, plan: Plan, name: str, stopped: threadi
 class Output(Protocol):
     """Writes records; the caller flushes after each poll."""
 
-    def write(self, record: Found) -> None:
+    def write(self, record: SelectedRecord) -> None:
         """Add a record."""
 
     def flush(self) -> None:
@@ -365,7 +365,7 @@ class JsonLines:
     def __init__(self, offsets: bool):
         self._offsets = offsets
 
-    def write(self, record: Found) -> None:
+    def write(self, record: SelectedRecord) -> None:
         sys.stdout.write(json_line(record_json(record, offsets=self._offsets)))
 
     def flush(self) -> None:
@@ -375,7 +375,7 @@ class JsonLines:
 class Values:
     """One value per line."""
 
-    def write(self, record: Found) -> None:
+    def write(self, record: SelectedRecord) -> None:
         value = record.decoded.sides[1].json(record.decoded.value)
         sys.stdout.write(line_of_value(value, record.row.value))
 
@@ -396,7 +396,7 @@ class Blocks:
         self._console = Console(highlighter=JSONHighlighter(), markup=False, emoji=False, soft_wrap=True)
         self._forms = forms
 
-    def write(self, record: Found) -> None:
+    def write(self, record: SelectedRecord) -> None:
         document = record_json(record)
         row = record.row
         self._console.print(f"{row.topic}-{row.partition}@{row.offset}  {time_text(row.timestamp)}", highlight=False)
@@ -447,7 +447,7 @@ class Table:
         self._rows: list[tuple[str, ...]] = []
         self._is_begun = False
 
-    def write(self, record: Found) -> None:
+    def write(self, record: SelectedRecord) -> None:
         row = record.row
         document: dict[str, Document] = record_json(record)
         value = "; ".join(filter(None, (_cell(document["value"]), document.get("error"))))

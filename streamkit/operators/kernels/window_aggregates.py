@@ -186,7 +186,7 @@ class SessionWindowAggregate(Volatile):
 
 # Aggregation over sliding windows (KStreamSlidingWindowAggregate): [t - difference, t] and [t + 1, t + 1 + difference].
 
-Found: TypeAlias = tuple[Value, int]
+ValueAndTime: TypeAlias = tuple[Value, int]
 """An aggregate and the highest timestamp in it."""
 
 
@@ -223,8 +223,8 @@ class SlidingWindowAggregate:
     def _regular(self, kb: bytes, t: int) -> None:
         difference = self._work.size
         window_starts: set[int] = set()
-        left: Found | None = None
-        right: Found | None = None
+        left: ValueAndTime | None = None
+        right: ValueAndTime | None = None
         has_left = has_right = False
         previous: int | None = None
         for _, start, value, time in self._store.walk(kb, max(0, t - 2 * difference), t + 1, reverse=True):
@@ -258,8 +258,8 @@ class SlidingWindowAggregate:
 
     def _early(self, kb: bytes, t: int) -> None:
         window_starts: set[int] = set()
-        first: Found | None = None
-        right: Found | None = None
+        first: ValueAndTime | None = None
+        right: ValueAndTime | None = None
         has_right = False
         previous: int | None = None
         for _, start, value, time in self._store.walk(kb, 0, t + 1):
@@ -283,15 +283,15 @@ class SlidingWindowAggregate:
             self._update(previous + 1, self._fresh(t))
         self._update(0, first if first is not None else self._fresh(t))
 
-    def _fresh(self, t: int) -> Found:
+    def _fresh(self, t: int) -> ValueAndTime:
         return (self._work.initial(), t)
 
-    def _open_right(self, window: Found) -> None:
+    def _open_right(self, window: ValueAndTime) -> None:
         kb, k, _, t, c = self._record
         self._store.put(kb, t + 1, window[0], window[1], c)
         self._forward(k, t + 1, window[0], None, window[1], c)
 
-    def _update(self, start: int, window: Found) -> None:
+    def _update(self, start: int, window: ValueAndTime) -> None:
         kb, k, v, t, c = self._record
         if start + self._work.size < self._close:
             self._dropped(DropReason.LATE)

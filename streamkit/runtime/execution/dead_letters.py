@@ -115,11 +115,11 @@ def dead_letter_topics(plan: Plan) -> list[str]:
     """Return the topics on the log to which the application and its steps write dead letters."""
     nodes = (node for sub in plan.sub_topologies for node in sub.nodes.values())
     handlers = (getattr(node, "on_error", None) for node in nodes)
-    found = [
+    topics = [
         plan.config.errors_dead_letter_queue_topic_name,
         *(handler.topic for handler in handlers if handler is not None),
     ]
-    return list(dict.fromkeys(filter(None, found)))
+    return list(dict.fromkeys(filter(None, topics)))
 
 
 def dead_letters_of_rows(
@@ -272,7 +272,7 @@ def user_place(error: BaseException) -> str:
         return ""
     if len(frames) == 1:
         return f" ({frames[0].file}, line {frames[0].line})"
-    return f" ({'; '.join(f'{each.file}, line {each.line}, in {each.function}' for each in frames[-MOST_FRAMES:])})"
+    return f" ({'; '.join(f'{frame.file}, line {frame.line}, in {frame.function}' for frame in frames[-MOST_FRAMES:])})"
 
 
 class UserFrame(NamedTuple):

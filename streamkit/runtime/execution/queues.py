@@ -284,17 +284,17 @@ class RecordQueue:
         self.failures.append(UnreadRecord(place, ProcessingError(f"{place_of(*self.partition, offset)}: {what}")))
 
 
-def _extraction_error(found: int | Exception) -> Exception:
+def _extraction_error(result: int | Exception) -> Exception:
     """Return the error of a record for which an extractor returned no valid timestamp."""
-    if isinstance(found, SerdeError | RegistryError):
-        return found
-    if isinstance(found, Exception):
-        error = TimestampError(f"the timestamp expression failed: {human_reason(found)}")
-        error.__cause__ = found
+    if isinstance(result, SerdeError | RegistryError):
+        return result
+    if isinstance(result, Exception):
+        error = TimestampError(f"the timestamp expression failed: {human_reason(result)}")
+        error.__cause__ = result
         return error
-    if type(found) is int:
-        return TimestampError(f"the timestamp expression gave {shown(found, 80)}, which is beyond 64 bits")
-    return TimestampError(f"the timestamp expression gave {shown(found, 80)}, not a whole number of milliseconds")
+    if type(result) is int:
+        return TimestampError(f"the timestamp expression gave {shown(result, 80)}, which is beyond 64 bits")
+    return TimestampError(f"the timestamp expression gave {shown(result, 80)}, not a whole number of milliseconds")
 
 
 def _end_at(times: list[int], start: int, stop: int, due: int) -> int:
@@ -338,9 +338,9 @@ class PartitionGroup:
         for rank, partition in enumerate(sorted(self.queues)):
             self.queues[partition].rank = rank
         self._heap = []
-        for each in self.queues.values():
-            if each.size:
-                self._push(each)
+        for waiting in self.queues.values():
+            if waiting.size:
+                self._push(waiting)
 
     def buffered(self) -> int:
         """Return the number of records in all queues."""

@@ -74,18 +74,20 @@ class DirectoryStores:
             )
         path = directory.global_state() if is_global else directory.task(spec.task_id)
         owner = self._owner(name, None if is_global else spec.partition)
-        found = self._open(path, owner, services, budget)
-        if not isinstance(found, str):
-            return found
+        opened = self._open(path, owner, services, budget)
+        if not isinstance(opened, str):
+            return opened
         if owner.topic is None:
-            raise unrestorable(name, directory.store(path.name, name), found)
-        log.warning("The state of store %s in %s %s: it is deleted, and restored from its changelog", name, path, found)
+            raise unrestorable(name, directory.store(path.name, name), opened)
+        log.warning(
+            "The state of store %s in %s %s: it is deleted, and restored from its changelog", name, path, opened
+        )
         delete_checkpoint(path)
         directory.wipe_store(path.name, name)
-        found = self._open(path, owner, services, budget)
-        if isinstance(found, str):
-            raise StateError(f"The state of store {name} in {path} {found}")
-        return found
+        opened = self._open(path, owner, services, budget)
+        if isinstance(opened, str):
+            raise StateError(f"The state of store {name} in {path} {opened}")
+        return opened
 
     def _owner(self, name: str, partition: int | None) -> Owner:
         plan = self._plan

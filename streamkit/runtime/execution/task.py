@@ -93,12 +93,12 @@ class ProgramServices:
 
     def store(self, name: str) -> Store:
         """Return a store of the task, or a global one. Raises StateError."""
-        found = self.stores.get(name)
-        if found is None:
-            found = self._environment.global_stores.get(name)
-        if found is None:
+        store = self.stores.get(name)
+        if store is None:
+            store = self._environment.global_stores.get(name)
+        if store is None:
             raise StateError(f"task {self.task_id} has no store {name!r}")
-        return found
+        return store
 
     def node_name(self, node: int) -> str:
         """Return the name of a node of the program."""

@@ -45,8 +45,8 @@ class EmitIntervals:
         settings = (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
         return cls(
             *(
-                config.value(each) if default is None or config.origin(each.name) != "default" else default
-                for each in settings
+                config.value(setting) if default is None or config.origin(setting.name) != "default" else default
+                for setting in settings
             )
         )
 

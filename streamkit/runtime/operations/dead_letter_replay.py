@@ -48,10 +48,12 @@ class Replay:
         finally:
             admin.close()
         wanted = dead_letter_topics(plan) if topics is None else topics
-        found = [topic for topic in wanted if topic in self._partitions]
-        if not found:
+        existing = [topic for topic in wanted if topic in self._partitions]
+        if not existing:
             raise TopicError(_no_topics(plan, wanted))
-        self._places = [TopicPartition(topic, number) for topic in found for number in range(self._partitions[topic])]
+        self._places = [
+            TopicPartition(topic, number) for topic in existing for number in range(self._partitions[topic])
+        ]
         self._progress: dict[TopicPartition, _Progress] = {}
 
     def target(self, letter: DeadLetter) -> TopicPartition | None:

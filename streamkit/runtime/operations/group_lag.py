@@ -55,12 +55,12 @@ class GroupLag:
     @property
     def total(self) -> int:
         """The sum of the lags of all partitions."""
-        return sum(each.lag for each in self.partitions)
+        return sum(partition.lag for partition in self.partitions)
 
     @property
     def unowned(self) -> tuple[PartitionLag, ...]:
         """The partitions that no member owns."""
-        return tuple(each for each in self.partitions if each.member is None)
+        return tuple(partition for partition in self.partitions if partition.member is None)
 
 
 class GroupReader:
@@ -90,7 +90,7 @@ class GroupReader:
         topics: the source topics by sub-topology, by their names on the log; counts: the partitions of those that exist.
         """
         group = self.admin.describe_group(self._plan.application)
-        present = {sub: [topic for topic in each if topic in counts] for sub, each in topics.items()}
+        present = {sub: [topic for topic in names if topic in counts] for sub, names in topics.items()}
         tasks = {
             place: task
             for task in tasks_of(present, counts)
@@ -99,7 +99,7 @@ class GroupReader:
         owners = {place: member.name for member in group.members for place in member.partitions}
         return GroupLag(
             self._partitions(tasks, owners),
-            tuple(sorted({topic for each in topics.values() for topic in each if topic not in counts})),
+            tuple(sorted({topic for names in topics.values() for topic in names if topic not in counts})),
             tuple(sorted(member.name for member in group.members)),
             group.rebalancing,
         )
@@ -143,18 +143,18 @@ def readable(
 
     Replaces the assignment of the consumer. Raises TransportError.
     """
-    found: dict[TopicPartition, list[int]] = {place: [] for place in starts}
+    offsets_of: dict[TopicPartition, list[int]] = {place: [] for place in starts}
     pending = set(starts)
     consumer.assign(starts)
     deadline = monotonic() + _IDLE_S
     while pending and monotonic() < deadline:
         for batch in consumer.poll(COUNTED_ONE_BY_ONE, _POLL_MS):
             place = TopicPartition(batch.topic, batch.partition)
-            found[place] += [offset for offset in batch.offsets if offset < ends[place]]
+            offsets_of[place] += [offset for offset in batch.offsets if offset < ends[place]]
             deadline = monotonic() + _IDLE_S
         pending = {place for place in pending if consumer.position(place) < ends[place]}
     consumer.assign({})
-    return {place: offsets for place, offsets in found.items() if place not in pending}
+    return {place: offsets for place, offsets in offsets_of.items() if place not in pending}
 
 
 def has_records(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:

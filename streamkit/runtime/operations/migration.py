@@ -125,14 +125,14 @@ class Migrator:
                 raise MigrationError(
                     f"{', '.join(unread)} has unread records: stop all instances and producers, and repeat"
                 )
-            copies = [each.copy for each in comparison.moves if each.copy is not None]
+            copies = [change.copy for change in comparison.moves if change.copy is not None]
             moves: list[Copy | Replacement | OffsetMove] = [*copies, comparison.offset_move]
-            todo = [each for each in moves if not each.is_done(log)]
-            for each in todo:
-                each.begin(log)
+            todo = [change for change in moves if not change.is_done(log)]
+            for change in todo:
+                change.begin(log)
             admin.delete_topics(comparison.recreated())
-            for each in todo:
-                each.run(log)
+            for change in todo:
+                change.run(log)
             _check_members(self._members(admin))
             if self._has_one_directory():
                 directory = self._directory(self.new)
@@ -146,8 +146,10 @@ class Migrator:
 
     def _members(self, admin: Admin) -> dict[str, tuple[str, ...]]:
         """Return the active members of both groups; groups without members are omitted."""
-        found = {group: tuple(admin.group_members(group)) for group in (self.old.application, self.new.application)}
-        return {group: members for group, members in found.items() if members}
+        members_of = {
+            group: tuple(admin.group_members(group)) for group in (self.old.application, self.new.application)
+        }
+        return {group: members for group, members in members_of.items() if members}
 
     def _drain(self) -> None:
         """Run the old version until it has read every repartition topic that the new one does not read."""
@@ -331,17 +333,17 @@ class _Comparison:
     def left(self, steps: Sequence[Step]) -> Iterator[Finding]:
         """Yield the findings of `diff` that need an action outside the steps."""
         refused = {step.subject for step in steps if step.state is State.REFUSED}
-        solved = {each.new for each in self.moves if each.new not in refused}
-        roots = {root for each in self.moves for root in self.new.form.stores[each.new].roots}
-        for each in compare(self.old.form, self.new.form, self._on_log, offers_migration=False):
-            is_open = each.verdict in (Verdict.UNKNOWN, Verdict.RESTORE, Verdict.RENAMED, Verdict.INCOMPATIBLE)
-            if not is_open or each.subject in ("application", "sub-topology"):
+        solved = {move.new for move in self.moves if move.new not in refused}
+        roots = {root for move in self.moves for root in self.new.form.stores[move.new].roots}
+        for finding in compare(self.old.form, self.new.form, self._on_log, offers_migration=False):
+            is_open = finding.verdict in (Verdict.UNKNOWN, Verdict.RESTORE, Verdict.RENAMED, Verdict.INCOMPATIBLE)
+            if not is_open or finding.subject in ("application", "sub-topology"):
                 continue
-            if each.subject == "store" and (each.name in solved or each.name in refused):
+            if finding.subject == "store" and (finding.name in solved or finding.name in refused):
                 continue
-            if each.subject == "topic" and (each.name in roots or each.name in self.new.form.topics):
+            if finding.subject == "topic" and (finding.name in roots or finding.name in self.new.form.topics):
                 continue
-            yield each
+            yield finding
 
 
 # Keeps the committed offsets of a group if the application, its repartition topics or its stores are renamed.
@@ -369,16 +371,16 @@ class OffsetMove:
         inputs, internals = self._read(log, self.inputs), self._read(log, self.internals)
         # A new repartition topic is read from its beginning; stream time and the times of stores continue.
         begun = {
-            TopicPartition(self.topics[place.topic].name, place.partition): CommittedOffset(0, each.metadata)
-            for place, each in internals.items()
+            TopicPartition(self.topics[place.topic].name, place.partition): CommittedOffset(0, offset.metadata)
+            for place, offset in internals.items()
             if place.topic in self.topics and self.topics[place.topic].partitions == self.internals[place.topic]
         }
         present = self._present(log, [*inputs, *internals, *begun])
-        found = {place: each for place, each in begun.items() if place not in present}
+        fresh = {place: offset for place, offset in begun.items() if place not in present}
         if self.old_group == self.new_group:
-            kept = {place: each for place, each in internals.items() if place.topic not in self.topics}
-            return {**found, **{p: each for p, each in {**inputs, **kept}.items() if present.get(p) != each}}
-        return {**found, **self._of_inputs(log, inputs, present)}
+            kept = {place: offset for place, offset in internals.items() if place.topic not in self.topics}
+            return {**fresh, **{p: offset for p, offset in {**inputs, **kept}.items() if present.get(p) != offset}}
+        return {**fresh, **self._of_inputs(log, inputs, present)}
 
     def _of_inputs(self, log: LogAccess, inputs: Offsets, present: Offsets) -> Offsets:
         """Return the offsets of inputs to copy to another group: none if it already has them, or has moved past them."""
@@ -414,7 +416,9 @@ class OffsetMove:
         time, times = metadata.decode(text)
         if not times.keys() & self.stores.keys():
             return text
-        return metadata.encode(time, {self.stores.get(name, name): each for name, each in times.items()})
+        return metadata.encode(
+            time, {self.stores.get(name, name): time_of_store for name, time_of_store in times.items()}
+        )
 
     def _present(self, log: LogAccess, places: list[TopicPartition]) -> Offsets:
         existing = log.admin.topics({partition.topic for partition in places})
@@ -533,30 +537,30 @@ def matched_stores(old: Form, new: Form, renames: Mapping[str, str]) -> dict[str
     renames: an empty new name means that the store is not kept. A step keeps its store even if both its name and its serde
     change. Raises UsageError.
     """
-    given = {name: other for name, other in renames.items() if other}
+    named = {name: other for name, other in renames.items() if other}
     for name, form, what in (
-        *((each, old, "old") for each in renames),
-        *((each, new, "new") for each in given.values()),
+        *((old_name, old, "old") for old_name in renames),
+        *((new_name, new, "new") for new_name in named.values()),
     ):
         if name not in form.stores:
             hint = did_you_mean(name, form.stores, "")
             raise UsageError(f"--store {name}: the {what} version has no store {name!r}{hint}")
-    if len(set(given.values())) < len(given):
+    if len(set(named.values())) < len(named):
         raise UsageError("--store: two stores can't become one")
     left = {name: store for name, store in old.stores.items() if name not in renames}
-    right = {name: store for name, store in new.stores.items() if name not in given.values()}
+    right = {name: store for name, store in new.stores.items() if name not in named.values()}
     matched = match_stores(left, right)
-    found = {**given, **matched.names}
-    added = {each.name: each for each in matched.added}
+    matching = {**named, **matched.names}
+    added = {store.name: store for store in matched.added}
     for gone in matched.gone:
-        other = next((each for each in added.values() if _same_step(gone, each)), None)
+        other = next((candidate for candidate in added.values() if _same_step(gone, candidate)), None)
         if other is not None:
-            found[gone.name] = added.pop(other.name).name
-    return found
+            matching[gone.name] = added.pop(other.name).name
+    return matching
 
 
 def _same_step(old: StoreForm, new: StoreForm) -> bool:
-    kinds = [(each.rows.kind, each.rows.window_size) if each.rows is not None else None for each in (old, new)]
+    kinds = [(form.rows.kind, form.rows.window_size) if form.rows is not None else None for form in (old, new)]
     is_same = bool(old.place.step) and old.place[:2] == new.place[:2] and old.is_global == new.is_global
     return is_same and kinds[0] == kinds[1]
 

@@ -58,7 +58,7 @@ class Journal:
 
     def copies_of(self, source: str) -> dict[str, Entry]:
         """Return the entries of complete copies of a topic by target."""
-        return {target: each for target, each in self._entries.items() if each.done and each.source == source}
+        return {target: entry for target, entry in self._entries.items() if entry.done and entry.source == source}
 
     def put(self, target: str, entry: Entry) -> None:
         """Write an entry and wait until the log has it. Raises TransportError."""
@@ -101,7 +101,9 @@ def _read(transport: Transport, topic: str) -> Iterator[tuple[str, Entry]]:
             for key, value in zip(batch.keys, batch.values, strict=True):
                 try:
                     fields = json.loads(value or b"")
-                    fields = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
+                    fields = {
+                        name: tuple(field) if isinstance(field, list) else field for name, field in fields.items()
+                    }
                     yield (key or b"").decode(), Entry(**fields)
                 except (ValueError, TypeError, AttributeError) as error:
                     log.warning("a record of %s is not a migration entry and is ignored: %s", topic, error)

@@ -50,7 +50,7 @@ def connection_attempts(addresses: str, *, ask: bool = False) -> dict[str, str]:
 
     ask: send a request of Kafka's protocol; if a broker without TLS answers, the result is ANSWERS.
     """
-    return {address: _attempt(address, ask) for each in addresses.split(",") if (address := each.strip())}
+    return {address: _attempt(address, ask) for part in addresses.split(",") if (address := part.strip())}
 
 
 def silence(addresses: str, *, tls: bool) -> str | None:

@@ -45,14 +45,16 @@ class LogAccess:
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; none if it does not exist."""
-        found = self.admin.topics([topic])
-        return [TopicPartition(topic, number) for number in range(found[topic].partitions)] if topic in found else []
+        existing = self.admin.topics([topic])
+        return (
+            [TopicPartition(topic, number) for number in range(existing[topic].partitions)] if topic in existing else []
+        )
 
     def ends(self, places: Sequence[TopicPartition]) -> tuple[int, ...]:
         """Return the ends of partitions, including records of open transactions."""
         with closing(self.transport.consumer(None)) as consumer:
-            found = consumer.end_offsets(places)
-        return tuple(found[place] for place in places)
+            ends = consumer.end_offsets(places)
+        return tuple(ends[place] for place in places)
 
     def records(self, places: Sequence[TopicPartition]) -> int:
         """Return the number of offsets between the beginnings and the ends of partitions."""
@@ -137,8 +139,8 @@ class Copy:
         """Raise MigrationError if a migration has converted rows of the source that the old version would misread."""
         if self.rows is None or entry.target_id != log.topic_id(self.source):
             return
-        made, read = map(rows_from_json, (json.loads(entry.form)["rows"], rows_to_json(self.rows)))
-        reasons = [why for verdict, why in compare_rows(read, made) if verdict is Verdict.INCOMPATIBLE]
+        converted_form, read = map(rows_from_json, (json.loads(entry.form)["rows"], rows_to_json(self.rows)))
+        reasons = [why for verdict, why in compare_rows(read, converted_form) if verdict is Verdict.INCOMPATIBLE]
         if reasons:
             raise MigrationError(
                 f"a migration has made other rows of {self.source} ({'; '.join(reasons)}): the OLD to give is the version that "
@@ -276,11 +278,11 @@ def _continued(log: LogAccess, source: str, seen: set[str]) -> str | None:
 def new_id(log: LogAccess, topic: str, has_ids: bool) -> str:
     """Return the id of a topic that was just created, once brokers have its metadata."""
     deadline = time.monotonic() + _ID_SECONDS
-    while not (found := log.topic_id(topic)) and has_ids:
+    while not (id_ := log.topic_id(topic)) and has_ids:
         if time.monotonic() > deadline:
             raise TransportError(f"topic {topic} was created, and no broker returns its id")
         time.sleep(_CHECK_SECONDS)
-    return found
+    return id_
 
 
 def staging_topic(changelog: str) -> str:
@@ -478,16 +480,16 @@ def converted(
     if conversion.copies_bytes and partitions is None:
         number = batch.partition
         return [(target, key, value, time, headers, number) for key, value, time, headers in columns]
-    found: list[OutputTuple] = []
+    rows: list[OutputTuple] = []
     for key, value, timestamp, headers in columns:
         try:
-            found.append(_row(target, key, value, conversion, partitions, batch.partition, (timestamp, headers)))
+            rows.append(_row(target, key, value, conversion, partitions, batch.partition, (timestamp, headers)))
         except (SerdeError, MigrationError) as error:
             place = TopicPartition(batch.topic, batch.partition)
             raise MigrationError(
-                f"{place.topic}-{place.partition} offset {batch.offsets[len(found)]}: {error}"
+                f"{place.topic}-{place.partition} offset {batch.offsets[len(rows)]}: {error}"
             ) from error
-    return found
+    return rows
 
 
 def _row(

@@ -129,9 +129,9 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
         _empty_group(admin, reset, force)
         with closing(transport.consumer(plan.application)) as consumer:
             moved = {
-                each.place: CommittedOffset(each.after, each.metadata)
-                for each in reset.offsets
-                if each.after is not None
+                change.place: CommittedOffset(change.after, change.metadata)
+                for change in reset.offsets
+                if change.after is not None
             }
             if moved:
                 consumer.commit(moved)
@@ -238,12 +238,12 @@ def _roles(plan: Plan, choice: Choice, counts: dict[str, int]) -> dict[str, str]
 
 def _named(plan: Plan, names: Sequence[str] | None, read: list[str], option: str) -> list[str]:
     physical = {topic.entry: topic.name for topic in plan.external_topics.values()}
-    found = [physical.get(name, name) for name in names or ()]
-    for name, topic in zip(names or (), found, strict=True):
+    topics = [physical.get(name, name) for name in names or ()]
+    for name, topic in zip(names or (), topics, strict=True):
         if topic not in read:
             known = ", ".join(sorted(read)) or "none"
             raise UsageError(f"{option} {name}: the application's group does not read it; it reads {known}")
-    return found
+    return topics
 
 
 def _internals(
@@ -256,20 +256,20 @@ def _internals(
     prefix = f"{plan.application}-"
     known = {plan.internal_name(name) for name in plan.internal_topics}
     known.update(name for store in plan.stores if (name := plan.changelog_name(store)) is not None)
-    found = [
+    internal = [
         topic for topic in existing if topic not in roles and topic.startswith(prefix) and _INTERNAL.fullmatch(topic)
     ]
     if choice.internals is not None:
         for name in choice.internals:
-            if name not in found:
+            if name not in internal:
                 raise UsageError(
                     f"--internal-topics {name}: not an internal topic of {plan.application};"
-                    f" it has {', '.join(found) or 'none'}"
+                    f" it has {', '.join(internal) or 'none'}"
                 )
-        found = list(dict.fromkeys(choice.internals))
+        internal = list(dict.fromkeys(choice.internals))
     else:
-        found = [name for name in found if name in known or not groups.may_own(plan.application, name)]
-    return tuple(InternalTopic(name, name in known) for name in found)
+        internal = [name for name in internal if name in known or not groups.may_own(plan.application, name)]
+    return tuple(InternalTopic(name, name in known) for name in internal)
 
 
 def _offsets(

@@ -196,12 +196,12 @@ def _run(query: _Query, tables: list[tuple[str, pa.Buffer]], limits: Limits, dea
         "memory": _MOST_MEMORY,
         "seconds": math.ceil(deadline.left()) + 1,
     }
-    given = b"".join([json.dumps(header).encode(), b"\n", *(memoryview(rows) for _, rows in tables)])
+    request = b"".join([json.dumps(header).encode(), b"\n", *(memoryview(rows) for _, rows in tables)])
     # A module beside the topology must not take the place of one that DuckDB imports.
     command = [sys.executable, "-P", "-m", "streamkit.runtime.operations.sql_worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
         try:
-            written, said = worker.communicate(given, deadline.left())
+            written, said = worker.communicate(request, deadline.left())
         except subprocess.TimeoutExpired:
             worker.kill()
             deadline.fail()
@@ -272,22 +272,22 @@ class _Query:
         for node in references:
             name, schema = str(node["table_name"]), str(node.get("schema_name") or "")
             if schema in ("", STORES, TOPICS) and not (not schema and name.lower() in common):
-                found = self._table(schema, name, int(str(node.get("query_location", 0))))
-                if not any(each is found for each in named):
-                    named.append(found)
+                table = self._table(schema, name, int(str(node.get("query_location", 0))))
+                if not any(known is table for known in named):
+                    named.append(table)
         return named
 
     def _table(self, schema: str, name: str, at: int) -> SqlTable:
         """Return the table of a name; its case counts only if several names differ in nothing else."""
-        candidates = [each for each in self._tables if schema in ("", each.schema)]
-        found = [each for each in candidates if each.name == name]
-        found = found or [each for each in candidates if each.name.lower() == name.lower()]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            ways = " or ".join(quoted(each) for each in found)
+        candidates = [table for table in self._tables if schema in ("", table.schema)]
+        matching = [table for table in candidates if table.name == name]
+        matching = matching or [table for table in candidates if table.name.lower() == name.lower()]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            ways = " or ".join(quoted(table) for table in matching)
             raise self._mistake(self._character(at), f"{name!r} is the name of several tables; write {ways}")
-        names = list(dict.fromkeys(each.name for each in candidates))
+        names = list(dict.fromkeys(table.name for table in candidates))
         what = {STORES: "store", TOPICS: "topic"}.get(schema, "store or topic")
         hint = did_you_mean(name, names, f"known are {listed(names)}")
         raise self._mistake(self._character(at), f"there is no {what} {name!r}{hint}")
@@ -308,19 +308,19 @@ class _Query:
             return f"there is no column {column[1]!r}{did_you_mean(column[1], columns, f'known are {listed(columns)}')}"
         if "syntax error" in summary:
             # A name with a dash is a subtraction, which no FROM takes.
-            dashed = [each for each in self._tables if not _PLAIN_NAME.fullmatch(each.name)]
-            for each in dashed:
-                at = re.search(rf'(?<!["\w-]){re.escape(each.name)}(?!["\w-])', self.sql)
+            dashed = [table for table in self._tables if not _PLAIN_NAME.fullmatch(table.name)]
+            for table in dashed:
+                at = re.search(rf'(?<!["\w-]){re.escape(table.name)}(?!["\w-])', self.sql)
                 if at and at.start() < place <= at.end() + 1:
-                    return f'{summary}; a name such as {each.name} stands in double quotes: "{each.name}"'
+                    return f'{summary}; a name such as {table.name} stands in double quotes: "{table.name}"'
         return summary
 
     def _place(self, message: str) -> int:
         """Return the character, from 1, to which an error of DuckDB points; its excerpt of a long line begins with dots."""
-        found = _LINE.search(message)
-        if found is None:
+        match = _LINE.search(message)
+        if match is None:
             return 1
-        number, excerpt, blanks = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
+        number, excerpt, blanks = int(match[1]), match[2], len(match[3]) - len(f"LINE {match[1]}: ")
         lines = self.sql.split("\n")
         before = sum(len(line) + 1 for line in lines[: number - 1])
         if excerpt.startswith("...") and number <= len(lines):
@@ -347,16 +347,16 @@ def quoted(table: SqlTable) -> str:
 def _walk(node: Json, references: list[dict[str, Json]], common: set[str]) -> None:
     """Collect the references to tables in the tree of a query, and the names of its WITH clauses in lower case."""
     if isinstance(node, list):
-        for each in node:
-            _walk(each, references, common)
+        for part in node:
+            _walk(part, references, common)
     elif isinstance(node, dict):
         if node.get("type") == "BASE_TABLE":
             references.append(node)
-        common.update(str(each["key"]).lower() for each in (node.get("cte_map") or {}).get("map", ()))
+        common.update(str(part["key"]).lower() for part in (node.get("cte_map") or {}).get("map", ()))
         if "cte_name" in node:
             common.add(str(node["cte_name"]).lower())
-        for each in node.values():
-            _walk(each, references, common)
+        for part in node.values():
+            _walk(part, references, common)
 
 
 # The columns of a table.
@@ -421,15 +421,15 @@ def _array(name: str, shape: Shape, cells: list[Json]) -> pa.Array:
     if shape.kind != JSON:
         make = maker_of(shape, name)
         try:
-            made = [None if cell is None else make(cell) for cell in cells]
+            converted = [None if cell is None else make(cell) for cell in cells]
             # Without a zone, in UTC: functions of times with zones need an extension.
-            return pa.array(made, pa.timestamp("us") if shape is _TIME else arrow_type(shape))
+            return pa.array(converted, pa.timestamp("us") if shape is _TIME else arrow_type(shape))
         except (SerdeError, pa.ArrowException, UnicodeError, OverflowError):
             pass  # values that another writer has put there
     try:
-        found = pa.array(cells)
-        if not pa.types.is_null(found.type):
-            return found
+        array = pa.array(cells)
+        if not pa.types.is_null(array.type):
+            return array
     except (pa.ArrowException, UnicodeError, OverflowError):
         pass  # values of several types
     return pa.array([None if cell is None else to_text(cell).decode() for cell in cells], pa.string())
@@ -481,10 +481,10 @@ def _partitions(plan: Plan, transport: Transport, topic: str) -> list[TopicParti
     if place is not None:
         raise TopicError(f"there is no log in {place} yet; a command that writes creates it")
     with closing(transport.admin()) as admin:
-        found = admin.topics([topic]).get(topic)
-    if found is None:
+        info = admin.topics([topic]).get(topic)
+    if info is None:
         raise TopicError(f"topic {topic} does not exist at {address(plan)}")
-    return [TopicPartition(topic, number) for number in range(found.partitions)]
+    return [TopicPartition(topic, number) for number in range(info.partitions)]
 
 
 def _records(plan: Plan, transport: Transport, topic: str, span: Range, deadline: Deadline) -> Iterator[Row]:
@@ -495,8 +495,8 @@ def _records(plan: Plan, transport: Transport, topic: str, span: Range, deadline
         reading = Reading(consumer, RecordFilter(plan, forms, span, None, None), deadline.passed)
         first, ends = first_offsets(consumer, span.start, places), consumer.end_offsets(places)
         for polled in reading.between(first, ends):
-            for found in polled:
-                log, decoded = found.row, found.decoded
+            for record in polled:
+                log, decoded = record.row, record.decoded
                 key, value = (
                     None if name in decoded.problems else side.json(part)
                     for name, side, part in zip(
@@ -533,7 +533,7 @@ def _kept(plan: Plan, transport: Transport, definition: StoreDef, deadline: Dead
         else _restored(plan, transport, definition, topic, deadline)
     )
     write = definition.kind.implementation_class().row_writer(definition)
-    kind = next(each for each in ("windows", "sessions", "all") if each in definition.kind.queries)
+    kind = next(query_kind for query_kind in ("windows", "sessions", "all") if query_kind in definition.kind.queries)
     for partition, store in opened:
         for row in store.page(Query(kind, limit=_ALL), partition):
             yield store_row(*write(row.key, row.value), row.timestamp, definition.kind.windowed)
@@ -558,7 +558,7 @@ def _on_disk(plan: Plan, transport: Transport, definition: StoreDef) -> Iterator
     """Yield a store for each of its tasks in the state directory, which must have all of them."""
     name, folder = definition.name, Path(plan.config.state_dir) / plan.application
     cure = "the running application can be asked, at its URL"
-    sub = next(each for each in plan.sub_topologies if name in each.stores)
+    sub = next(sub_topology for sub_topology in plan.sub_topologies if name in sub_topology.stores)
     if not definition.persistent or sub.is_global:
         raise StateError(f"store {name} is neither on the log nor on disk; {cure}")
     with closing(transport.admin()) as admin:

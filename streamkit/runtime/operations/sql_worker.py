@@ -51,12 +51,12 @@ def serve(source: IO[bytes], target: IO[bytes]) -> None:
     header: Header = json.loads(source.readline())
     _bound(header["memory"], header["seconds"])
     try:
-        found = _run(header, source)
+        answer = _run(header, source)
     except (duckdb.OutOfMemoryException, MemoryError):
-        found = Answer([], [], refused="memory")
+        answer = Answer([], [], refused="memory")
     except duckdb.Error as error:
-        found = Answer([], [], error=str(error))
-    target.write(json.dumps(found._asdict()).encode())
+        answer = Answer([], [], error=str(error))
+    target.write(json.dumps(answer._asdict()).encode())
 
 
 def _bound(memory: int, seconds: int) -> None:
@@ -82,9 +82,9 @@ def _run(header: Header, source: IO[bytes]) -> Answer:
         database.unregister("arrow_rows")
     database.execute(f"SET search_path = '{','.join(header['schemas'])}'")
     database.execute("SET lock_configuration = true")
-    found = database.execute(header["sql"])
-    columns, rows, size = _distinct([name for name, *_ in found.description]), list[str](), 0
-    while (row := found.fetchone()) is not None:
+    result = database.execute(header["sql"])
+    columns, rows, size = _distinct([name for name, *_ in result.description]), list[str](), 0
+    while (row := result.fetchone()) is not None:
         if len(rows) == header["rows"]:
             return Answer(columns, rows, is_cut=True)
         rows.append(json.dumps([_plain_cell(cell) for cell in row], ensure_ascii=False))
@@ -96,13 +96,13 @@ def _run(header: Header, source: IO[bytes]) -> Answer:
 
 def _distinct(names: Iterable[str]) -> list[str]:
     """Number names that occur again, as of two tables with the same columns: a row of JSON has each name once."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
         number, free = 1, name
-        while free in found:
+        while free in distinct:
             free, number = f"{name}_{number}", number + 1
-        found.append(free)
-    return found
+        distinct.append(free)
+    return distinct
 
 
 def _plain_cell(value: object) -> Json:

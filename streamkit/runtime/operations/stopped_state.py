@@ -62,8 +62,8 @@ def kept_stores(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a directory")
-    applications = [folder] if stored(folder) else sorted(each for each in folder.iterdir() if each.is_dir())
-    found: list[KeptStore] = []
+    applications = [folder] if stored(folder) else sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    kept: list[KeptStore] = []
     for application in applications:
         names = stored(application)
         if plan is not None and names and application.name != plan.application:
@@ -71,11 +71,11 @@ def kept_stores(
         if names:
             with closing(StateDirectory(application.parent, application.name)):
                 for name in names:
-                    found += _of_task(application, name, verify, plan, transport)
-    if not found:
+                    kept += _of_task(application, name, verify, plan, transport)
+    if not kept:
         whose = "" if plan is None else f" of {plan.application}"
         raise UsageError(f"{folder} holds no stores{whose}")
-    return found
+    return kept
 
 
 def _of_task(
@@ -178,7 +178,7 @@ def _difference(definition: StoreDef, rows: BytesMap, fresh: BytesMap) -> str | 
     reads, but those of the records from which it was restored.
     """
     if definition.type == "versioned":
-        one, again = (create(definition, None, Unlogged(), rows=each) for each in (rows, fresh))
+        one, again = (create(definition, None, Unlogged(), rows=map_) for map_ in (rows, fresh))
         differing = sum(left != right for left, right in zip_longest(one.rows(), again.rows()))
         return f"has rows that differ from its changelog: {differing} different" if differing else None
     if definition.restores_headers:

@@ -97,8 +97,8 @@ def resolve(
     if target.kind == "latest":
         return {place: (ends[place], "") for place in places}
     if target.kind == "time":
-        found = consumer.offsets_for_times(dict.fromkeys(places, target.number))
-        return {place: (found[place], NOTHING_LATER if found[place] >= ends[place] else "") for place in places}
+        offsets = consumer.offsets_for_times(dict.fromkeys(places, target.number))
+        return {place: (offsets[place], NOTHING_LATER if offsets[place] >= ends[place] else "") for place in places}
     if target.kind == "file":
         strange = sorted(target.offsets.keys() - before.keys())
         if strange:
@@ -145,7 +145,7 @@ class Range(NamedTuple):
 def first_offsets(consumer: Consumer, start: Target, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
     """Return the first offset to read of each partition, within its offsets."""
     # Without committed offsets a shift counts from the end.
-    return {place: found or 0 for place, (found, _) in resolve(consumer, start, dict.fromkeys(places)).items()}
+    return {place: offset or 0 for place, (offset, _) in resolve(consumer, start, dict.fromkeys(places)).items()}
 
 
 POLL_RECORDS = 1000
@@ -168,16 +168,16 @@ class Row(NamedTuple):
     headers: Headers | None
 
 
-class Found(NamedTuple):
+class SelectedRecord(NamedTuple):
     """A record that meets the conditions."""
 
     row: Row
     decoded: Decoded
 
 
-def record_json(found: Found, *, offsets: bool = False) -> dict[str, Json]:
+def record_json(selected: SelectedRecord, *, offsets: bool = False) -> dict[str, Json]:
     """Return a record as an object. If its key or value did not decode, that is {"base64": …}, and `error` has the reason."""
-    row, decoded = found
+    row, decoded = selected
     record: dict[str, Json] = {
         "topic": row.topic,
         "key": decoded.sides[0].json(decoded.key),
@@ -209,7 +209,9 @@ class Reading:
         self._filter = record_filter
         self._stopped = stopped
 
-    def follow(self, first: Offsets, *, until_idle: bool = False, most: int | None = None) -> Iterator[list[Found]]:
+    def follow(
+        self, first: Offsets, *, until_idle: bool = False, most: int | None = None
+    ) -> Iterator[list[SelectedRecord]]:
         """Yield the selected records as they arrive, a list for each poll; with `until_idle` up to the current end."""
         self._consumer.assign(first)
         # If every record is selected, no record is fetched that is not printed.
@@ -224,7 +226,7 @@ class Reading:
 
     def between(
         self, first: Offsets, ends: Offsets, enough: Callable[[TopicPartition], bool] = lambda place: False
-    ) -> Iterator[list[Found]]:
+    ) -> Iterator[list[SelectedRecord]]:
         """Yield the selected records before these ends; a partition yields no more once a poll has returned enough."""
         left = {place: offset for place, offset in first.items() if offset < ends[place]}
         self._consumer.assign(left)
@@ -235,46 +237,46 @@ class Reading:
             for place in done:
                 del left[place]
 
-    def first(self, number: int, first: Offsets, ends: Offsets) -> list[Found]:
+    def first(self, number: int, first: Offsets, ends: Offsets) -> list[SelectedRecord]:
         """Return the first of the selected records before these ends.
 
         Of the first `number` of each partition, by offset, the `number` with the earliest timestamps; in the order of
         timestamp, partition and offset.
         """
-        kept: dict[TopicPartition, list[Found]] = {place: [] for place in first}
-        for found in self.between(first, ends, lambda place: len(kept[place]) >= number):
-            for each in found:
-                kept[TopicPartition(each.row.topic, each.row.partition)].append(each)
-        return sorted((each for rows in kept.values() for each in rows[:number]), key=_order)[:number]
+        kept: dict[TopicPartition, list[SelectedRecord]] = {place: [] for place in first}
+        for records in self.between(first, ends, lambda place: len(kept[place]) >= number):
+            for record in records:
+                kept[TopicPartition(record.row.topic, record.row.partition)].append(record)
+        return sorted((record for rows in kept.values() for record in rows[:number]), key=_order)[:number]
 
-    def last(self, number: int, first: Offsets, ends: Offsets) -> list[Found]:
+    def last(self, number: int, first: Offsets, ends: Offsets) -> list[SelectedRecord]:
         """Return the last of the selected records before these ends.
 
         Of the last `number` of each partition, by offset, the `number` with the latest timestamps; in the order of
         timestamp, partition and offset. Since offsets may be missing and records may not be selected, the search goes back
         until each partition has `number` records or is at `first`.
         """
-        kept: dict[TopicPartition, deque[Found]] = {place: deque(maxlen=number) for place in first}
+        kept: dict[TopicPartition, deque[SelectedRecord]] = {place: deque(maxlen=number) for place in first}
         distance = max(number, POLL_RECORDS if not self._filter.is_open else number)
         incomplete = list(first) if number else []
         while incomplete and not self._stopped():
             positions = {place: max(first[place], ends[place] - distance) for place in incomplete}
             for place in incomplete:
                 kept[place].clear()
-            for found in self.between(positions, ends):
-                for each in found:
-                    kept[TopicPartition(each.row.topic, each.row.partition)].append(each)
+            for records in self.between(positions, ends):
+                for record in records:
+                    kept[TopicPartition(record.row.topic, record.row.partition)].append(record)
             incomplete = [
                 place for place in incomplete if len(kept[place]) < number and positions[place] > first[place]
             ]
             distance *= _FURTHER
-        found = sorted((each for rows in kept.values() for each in rows), key=_order)
-        return found[-number:] if number else []
+        records = sorted((record for rows in kept.values() for record in rows), key=_order)
+        return records[-number:] if number else []
 
     def _is_past(self, ends: Offsets) -> bool:
         return all(self._consumer.position(place) >= end for place, end in ends.items())
 
-    def _wanted(self, batches: list[RecordBatch], ends: Offsets | None = None) -> Iterator[Found]:
+    def _wanted(self, batches: list[RecordBatch], ends: Offsets | None = None) -> Iterator[SelectedRecord]:
         for batch in batches:
             end = None if ends is None else ends[TopicPartition(batch.topic, batch.partition)]
             columns = (batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers)
@@ -284,11 +286,11 @@ class Reading:
                 row = Row(batch.topic, batch.partition, *fields)
                 decoded = self._filter.decode_matching(row)
                 if decoded is not None:
-                    yield Found(row, decoded)
+                    yield SelectedRecord(row, decoded)
 
 
-def _order(found: Found) -> tuple[int, int, int]:
-    return found.row.timestamp, found.row.partition, found.row.offset
+def _order(record: SelectedRecord) -> tuple[int, int, int]:
+    return record.row.timestamp, record.row.partition, record.row.offset
 
 
 # Selects records of a topic: by time, by key, by an expression.
@@ -341,19 +343,19 @@ class RecordFilter:
             return None
         if span.until is not None and row.timestamp >= span.until:
             return None
-        found = self._forms.read(row.key, row.value)
-        if self._key is not None and not self._key.matches(found):
+        decoded = self._forms.read(row.key, row.value)
+        if self._key is not None and not self._key.matches(decoded):
             return None
-        return found if self._predicate is None or self._is_true(self._predicate, row, found) else None
+        return decoded if self._predicate is None or self._is_true(self._predicate, row, decoded) else None
 
-    def _is_true(self, predicate: Callable[..., bool], row: Row, found: Decoded) -> bool:
-        unreadable = self._names & found.problems.keys()
+    def _is_true(self, predicate: Callable[..., bool], row: Row, decoded: Decoded) -> bool:
+        unreadable = self._names & decoded.problems.keys()
         try:
             if unreadable:
                 name = min(unreadable)
-                raise SerdeError(f"{name}: {found.problems[name]}")
+                raise SerdeError(f"{name}: {decoded.problems[name]}")
             facts = (row.timestamp, row.headers, row.topic, row.partition, row.offset)
-            return bool(predicate(found.key, found.value, *facts))
+            return bool(predicate(decoded.key, decoded.value, *facts))
         except Exception as error:
             # The handlers of the topology do not apply to a condition: its errors are counted and reported.
             self.failed += 1
@@ -377,13 +379,13 @@ class KeyCondition:
         if not self._keys:
             raise reason or SerdeError("the topic has no keys that can be compared")
 
-    def matches(self, found: Decoded) -> bool:
+    def matches(self, decoded: Decoded) -> bool:
         """Return whether a record has the key; for a windowed key, the key alone also matches."""
-        wanted = self._keys.get(id(found.sides[0]), _NOTHING)
-        if wanted is _NOTHING or found.key is None:
+        wanted = self._keys.get(id(decoded.sides[0]), _NOTHING)
+        if wanted is _NOTHING or decoded.key is None:
             return False
-        key: Document = found.sides[0].to_json(found.key)
-        if found.sides[0].is_windowed:
+        key: Document = decoded.sides[0].to_json(decoded.key)
+        if decoded.sides[0].is_windowed:
             return all(_text(key[name]) == _text(part) for name, part in wanted.items())
         return _text(key) == _text(wanted)
 
@@ -473,9 +475,9 @@ class TopicForms:
 
 def _pairs(plan: Plan, topic: str) -> list[tuple[Side, Side]]:
     if topic not in plan.external_topics:
-        found = list(_internal(plan, topic)) or list(_changelog(plan, topic))
-        if found:
-            return found[:1]
+        sides = list(_internal(plan, topic)) or list(_changelog(plan, topic))
+        if sides:
+            return sides[:1]
     return [(side_of(key), side_of(value)) for key, value in RecordJson(plan).candidates(topic)]
 
 
