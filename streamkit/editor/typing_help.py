@@ -435,8 +435,19 @@ class Knowledge:
         if then.text == self.text.text:
             return line + 1
         moved = len(then.line_offsets) - len(self.text.line_offsets)
-        same = next((at for at in range(line + 1) if then.line(at) != self.text.line(at)), None)
-        return line + 1 if same is None or same == line else line + moved + 1
+        changed = self.text.at(_common(then.text, self.text.text)).line
+        while changed < line and then.line(changed) == self.text.line(changed):
+            changed += 1
+        return line + 1 if changed >= line else line + moved + 1
+
+
+def _common(one: str, other: str) -> int:
+    """Return the number of characters with which both texts begin, by halving: lines one by one take longer than the rest of a completion."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 def _above(built: list[BuiltStep], pipeline: str | None, line: int, column: int) -> BuiltStep | None:

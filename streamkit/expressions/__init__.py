@@ -82,13 +82,16 @@ _MOST_CHECKED = 20_000
 
 
 def _placed(expression: Expression, position: Position | None, locate: Locate | None) -> Expression:
+    # `replace` passes all fields through the frozen class's __init__, which takes many times as long; an editor places thousands.
+    placed = object.__new__(Expression)
     counted = expression.counted
-    return replace(
-        expression,
+    placed.__dict__.update(
+        expression.__dict__,
         position=position,
         locate=locate,
-        counted=None if counted is None else replace(counted, position=position, locate=locate),
+        counted=None if counted is None else _placed(counted, position, locate),
     )
+    return placed
 
 
 def _checked(source: Source, names: tuple[str, ...], library: Library) -> Expression:
