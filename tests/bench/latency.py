@@ -1,9 +1,12 @@
 """The time from a record's append to its input topic to the append of its result, at a steady rate, beside Kafka Streams.
 
-    python -m tests.bench.latency [--rate 2000] [--seconds 30] [--rounds 3] [--partitions 1] [--only moved] [--guarantee exactly_once_v2]
+    python -m tests.bench.latency [--rate 2000] [--seconds 4] [--warm 3] [--rounds 3] [--partitions 1] [--idle 0]
+                                  [--only moved] [--guarantee exactly_once_v2] [--program streamkit]
 
-Brokers stamp both records as they append them, so that no clock of a program counts. Caches are off, and each record has one
-result. The programs take turns; the first quarter of the seconds warms up.
+Without options: all works, at least once and exactly once, with commits each 100 ms, in 15 minutes. It prints the table of
+docs/benchmarks. Brokers stamp both records as they append them, so that no clock of a program counts; a consumer that reads
+only committed records sees results of exactly-once after the next commit. Caches are off, and each record has one result. The
+programs take turns within each round; a run counts `warm` seconds after its first result, for so many seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +24,15 @@ from confluent_kafka import Producer
 from tests.bench import report
 from tests.bench.programs import JAVA, STREAMKIT
 from tests.bench.shufflebench.load import create
-from tests.bench.side_by_side import LIMIT_SECONDS, Job, Progress, cpu_seconds, running
+from tests.bench.side_by_side import LIMIT_SECONDS, Job, cpu_seconds, running
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, until
 
 JAVA_AT_ONCE = "Kafka Streams, linger.ms=0"
 PROGRAMS: dict[str, dict[str, object]] = {STREAMKIT: {}, JAVA: {}, JAVA_AT_ONCE: {"producer.linger.ms": 0}}
 GUARANTEES = ("at_least_once", "exactly_once_v2")
-WARM_PART = 4
 KEYS = 1000
 TICK_SECONDS = 0.001
-IDLE_SECONDS = 10.0
 
 HEAD = """\
 streamkit: 1
@@ -65,35 +66,43 @@ CASES = {
 
 
 class Feeder:
-    """Writes records at a steady rate, each tick a few, without a linger."""
+    """Writes records at a steady rate until it is stopped, each tick a few, without a linger."""
 
-    def __init__(self, log: Log, topics: tuple[str, ...], rate: int, seconds: float):
+    def __init__(self, log: Log, topics: tuple[str, ...], rate: int):
         self._producer = Producer({"bootstrap.servers": log.address, "linger.ms": 0, "log_level": 3})
         self._topics = topics
         self._rate = rate
-        self._count = int(rate * seconds)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def run(self) -> None:
-        """Write them all."""
-        pause, began = threading.Event(), time.monotonic()
-        for number in range(self._count):
-            while number > (time.monotonic() - began) * self._rate:
-                self._producer.poll(0)
-                pause.wait(TICK_SECONDS)
-            key = number if len(self._topics) > 1 else number % KEYS
-            for topic in self._topics:
-                self._producer.produce(topic, b"%08d" % number, b"%d" % key, timestamp=1_700_000_000_000 + number)
+    def __enter__(self) -> Feeder:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number, began = 0, time.monotonic()
+        while not self._stop.wait(TICK_SECONDS):
+            self._producer.poll(0)
+            while number <= (time.monotonic() - began) * self._rate:
+                key = number if len(self._topics) > 1 else number % KEYS
+                for topic in self._topics:
+                    self._producer.produce(topic, b"%08d" % number, b"%d" % key, timestamp=1_700_000_000_000 + number)
+                number += 1
         self._producer.flush()
 
 
-def measure(program: str, case: str, log: Log, number: int, asked: argparse.Namespace) -> tuple[list[int], float]:
-    """Run a program; return the sorted milliseconds of its records, and the share of a core that it takes when idle."""
-    tag = f"{case}-{asked.guarantee[:2]}-{list(PROGRAMS).index(program)}-{number}"
+def measure(program: str, guarantee: str, case: str, log: Log, number: int, asked: argparse.Namespace) -> list[float]:
+    """Run a program; return the quantiles of its milliseconds, and the percentage of a core that it takes when idle if that is asked."""
+    tag = f"{case}-{guarantee[:2]}-{list(PROGRAMS).index(program)}-{number}"
     names = {"input_1": f"in-{tag}", "input_2": f"right-{tag}", "output": f"out-{tag}"}
     for topic in names.values():
         create(log.address, topic, asked.partitions)
     inputs = tuple(names[each] for each in (("input_1", "input_2") if case == "pairs" else ("input_1",)))
-    settings = {"processing.guarantee": asked.guarantee, "commit.interval.ms": 100, "statestore.cache.max.bytes": 0}
+    settings = {"processing.guarantee": guarantee, "commit.interval.ms": 100, "statestore.cache.max.bytes": 0}
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         file = Path(scratch) / "latency.yaml"
         file.write_text(HEAD + "".join(f"      - {step}\n" for step in CASES[case][1]))
@@ -106,39 +115,38 @@ def measure(program: str, case: str, log: Log, number: int, asked: argparse.Name
             {**settings, **PROGRAMS[program]},
             {},
         )
-        progress = Progress(log, made)
         kind = STREAMKIT if program == STREAMKIT else JAVA
         with running(kind, made, Path(scratch), log.address) as process:
-            Feeder(log, inputs, asked.rate, asked.seconds).run()
-            expected = int(asked.rate * asked.seconds)
-            until(lambda: len(log.read(names["output"])) >= expected, "all results are there", LIMIT_SECONDS)
+            with Feeder(log, inputs, asked.rate):
+                until(lambda: any(log.ends(names["output"])), "the first result is there", LIMIT_SECONDS)
+                first = time.time() * 1000
+                threading.Event().wait(asked.warm + asked.seconds)
+            appended: dict[bytes, int] = {}
+            for topic in inputs:
+                appended.update((raw.value or b"", raw.timestamp) for raw in log.read(topic))
+            until(lambda: len(log.read(names["output"])) >= len(appended), "all results are there", LIMIT_SECONDS)
             before = cpu_seconds(process.pid)
-            threading.Event().wait(IDLE_SECONDS)
-            idle = (cpu_seconds(process.pid) - before) / IDLE_SECONDS
-        progress.close()
-    appended: dict[bytes, int] = {}
-    for topic in inputs:
-        appended.update((raw.value or b"", raw.timestamp) for raw in log.read(topic))
+            threading.Event().wait(asked.idle)
+            idle = [100 * (cpu_seconds(process.pid) - before) / asked.idle] if asked.idle else []
     results = {raw.value or b"": raw.timestamp for raw in log.read(names["output"])}
-    warm = min(appended.values()) + asked.seconds * 1000 // WARM_PART
     assert results.keys() == appended.keys()
-    return sorted(results[value] - at for value, at in appended.items() if at >= warm), idle
+    delays = sorted(results[value] - at for value, at in appended.items() if at >= first + asked.warm * 1000)
+    return [delays[int(len(delays) * part)] for part in (0.5, 0.99, 0.999)] + idle
 
 
-def table(log: Log, case: str, asked: argparse.Namespace) -> list[str]:
-    """The rows of a case, medians of the rounds."""
-    runs: dict[str, list[tuple[float, ...]]] = {program: [] for program in asked.programs}
+def table(log: Log, asked: argparse.Namespace) -> list[str]:
+    """The rows of all works, medians of the rounds."""
+    keys = [(each, case, program) for each in asked.guarantees for case in asked.only for program in asked.programs]
+    runs: dict[tuple[str, str, str], list[list[float]]] = {key: [] for key in keys}
     for number in range(asked.rounds):
-        for program, found in runs.items():
-            delays, idle = measure(program, case, log, number, asked)
-            points = tuple(delays[int(len(delays) * part)] for part in (0.5, 0.99, 0.999))
-            found.append((*points, 100 * idle))
-            print(f"  {CASES[case][0]}, round {number + 1}: {program} {found[-1]}", flush=True)
+        for (guarantee, case, program), found in runs.items():
+            found.append(measure(program, guarantee, case, log, number, asked))
+            print(f"  {CASES[case][0]}, {guarantee}, round {number + 1}: {program} {found[-1]}", flush=True)
     return [
-        f"| {CASES[case][0]} | {program} | "
+        f"| {CASES[case][0]} | {guarantee} | {program} | "
         + " | ".join(f"{statistics.median(column):,.4g}" for column in zip(*found, strict=True))
         + " |"
-        for program, found in runs.items()
+        for (guarantee, case, program), found in runs.items()
     ]
 
 
@@ -146,13 +154,17 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=2_000, help="records a second")
     parser.add_argument("--partitions", type=int, default=1, help="partitions of each topic")
-    parser.add_argument("--seconds", type=int, default=30, help="how long records come")
+    parser.add_argument("--seconds", type=int, default=4, help="how long records count")
+    parser.add_argument("--warm", type=int, default=3, help="the seconds after the first result that do not count")
+    parser.add_argument("--idle", type=int, default=0, help="seconds without records in which CPU time is measured")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program")
     parser.add_argument("--only", choices=list(CASES), action="append", help="only this one; may be repeated")
     parser.add_argument("--program", choices=list(PROGRAMS), action="append", dest="programs", help="only this one")
-    parser.add_argument("--guarantee", choices=GUARANTEES, default=GUARANTEES[0])
+    parser.add_argument("--guarantee", choices=GUARANTEES, action="append", dest="guarantees", help="only this one")
     asked = parser.parse_args(arguments)
     asked.programs = asked.programs or list(PROGRAMS)
+    asked.guarantees = asked.guarantees or list(GUARANTEES)
+    asked.only = asked.only or list(CASES)
     return asked
 
 
@@ -160,14 +172,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the table."""
     asked = options(arguments)
     print(report.machine())
+    columns = ["p50 ms", "p99 ms", "p99.9 ms", *(["CPU idle %"] if asked.idle else [])]
     lines = [
-        f"| {asked.rate:,} records/s, {asked.guarantee} | program | p50 ms | p99 ms | p99.9 ms | CPU idle % |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        f"| {asked.rate:,} records/s | guarantee | program | {' | '.join(columns)} |",
+        "| --- | --- | --- |" + " ---: |" * len(columns),
     ]
     with Broker(heap="1g", measured=True) as broker:
         log = Log(broker.address)
-        for case in asked.only or CASES:
-            lines += table(log, case, asked)
+        lines += table(log, asked)
         log.close()
     print("\n".join(lines) + f"\n\nat the end {report.machine().rpartition(', ')[2]}")
     return 0
