@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, nullcontext
+from operator import itemgetter
 from time import perf_counter, sleep
 
 from streamkit.errors import (
@@ -36,6 +37,7 @@ _UNLISTED_MS = 30_000
 _MARKERS_MS = 500
 """How long a thread waits for the markers of its last transaction before it looks how that has ended."""
 _MARKER_SECONDS = 0.002
+_topic_of = itemgetter(0)
 _HASTE_SECONDS = 0.01
 """How long an idle thread waits for the log's response; meanwhile the producer sends without lingering."""
 
@@ -142,9 +144,13 @@ class Committer:
         """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
         output = local_task.task.output
         if output:
-            self._send(output)
+            topics = [*map(_topic_of, output)]
+            first = topics[0]
+            same = topics.count(first)
+            counts = {first: same} if same == len(topics) else Counter(topics)
+            self._send(output, counts)
             self._stages.sent(output)
-            local_task.count_output(output)
+            local_task.count_output(counts, topics, output)
             del output[:]
 
     def send_rest(self) -> None:
@@ -171,13 +177,13 @@ class Committer:
             return None
         return max(0, self._last_commit + self._settings.commit_interval_ms + 1 - self._shared.elapsed())
 
-    def _send(self, output: Sequence[OutputTuple]) -> None:
+    def _send(self, output: Sequence[OutputTuple], topics: Iterable[str] = ()) -> None:
         if output:
             if not self._sent:
                 self.begin(writes=True)
             self._lingering = self._sent = True
             if self._own is not None:
-                self._written.update({row[0] for row in output})
+                self._written.update(topics)
         try:
             with self._gate.opened():
                 self._producer.send(output)

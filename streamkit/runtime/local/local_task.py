@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from pathlib import Path
 
 from streamkit.errors import StateError, TransportError
@@ -29,8 +28,6 @@ CHECKPOINT_AFTER = 10_000
 RUNNING = -2
 """The offset sum of a running task, whose stores are up to date (Task.LATEST_OFFSET)."""
 
-
-_topic_of = itemgetter(0)
 
 ChangelogNames = Mapping[str, tuple[TopicPartition, bool]]
 """By store: its changelog partition, and whether that is an input of the task."""
@@ -187,12 +184,8 @@ class LocalTask:
             changelog.end_load()
         self.checkpoint(enforce=True)
 
-    def count_output(self, rows: Sequence[OutputTuple]) -> None:
-        """Count a batch of rows by topic, and record the latencies at the sinks that wrote them."""
-        topics = [*map(_topic_of, rows)]
-        first = topics[0]
-        same = topics.count(first)
-        counts = {first: same} if same == len(topics) else Counter(topics)
+    def count_output(self, counts: Mapping[str, int], topics: Sequence[str], rows: Sequence[OutputTuple]) -> None:
+        """Count a batch of rows, by topic and with the topic of each, and record the latencies at the sinks that wrote them."""
         self.produced.update(counts)
         self.task.record_written(counts, topics, rows)
 
