@@ -101,21 +101,21 @@ def test_each_format_goes_on_with_the_state_of_the_other(embedded: Versions, is_
 
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["plain-first", "headers-first"])
-def test_rows_move_to_stores_of_the_other_format(embedded: Versions, is_first: bool) -> None:
-    embedded.text = TABLES
+def test_rows_move_to_stores_of_the_other_format(versions: Versions, is_first: bool) -> None:
+    versions.text = TABLES
     formats = [(), (HEADERS,)]
-    old, new = embedded.plan(*formats[is_first]), embedded.plan(*formats[not is_first], *RENAMED)
+    old, new = versions.plan(*formats[is_first]), versions.plan(*formats[not is_first], *RENAMED)
     for number in range(2):
-        write(embedded, number)
-        embedded.run(old)
-    before = {key: value for key, value in embedded.table(embedded.changelog("long")).items() if value is not None}
-    embedded.migrate(old, new)
-    moved = embedded.table(embedded.changelog("all-long"))
+        write(versions, number)
+        versions.run(old)
+    before = {key: value for key, value in versions.table(versions.changelog("long")).items() if value is not None}
+    versions.migrate(old, new)
+    moved = versions.table(versions.changelog("all-long"))
     assert {key: value for key, value in moved.items() if value is not None} == before
-    write(embedded, 2)
-    embedded.run(new)
-    check(new, embedded)
-    counts = {key: value for key, value in embedded.counts().items() if not key.startswith("end")}
+    write(versions, 2)
+    versions.run(new)
+    check(new, versions)
+    counts = {key: value for key, value in versions.counts().items() if not key.startswith("end")}
     assert counts == {"one": 2, "two": 0}
 
 
