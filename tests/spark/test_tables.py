@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamkit.errors import StreamkitError, UsageError
+from streamkit.errors import ConfigError, StreamkitError, UsageError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
-from streamkit.runtime.spark.spark_session import translated
+from streamkit.runtime.spark.spark_session import check_meaning, translated
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.lake_sample import sample_in
 from streamkit.runtime.spark.submission.request import inputs_of
@@ -248,6 +248,55 @@ def test_lines_of_a_topic_that_the_topology_does_not_have(spark: Any, tmp_path: 
     (tmp_path / "in.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(StreamkitError, match=r"in\.jsonl:1: .*no topic 'order'; did you mean 'orders'"):
         copied(spark, f"{tmp_path}/in.jsonl", tmp_path)
+
+
+def test_files_of_several_topics(spark: Any, tmp_path: Path) -> None:
+    """As `--output '*=DIR'` writes them: their column `topic` names the topics."""
+    rows = [("orders", "k", "1", 5), ("out", "k", "2", 6)]
+    spark.createDataFrame(rows, "topic string, key string, value string, timestamp bigint").coalesce(1).write.parquet(
+        str(tmp_path / "lake")
+    )
+    assert copied(spark, f"{tmp_path}/lake", tmp_path) == [{"key": "k", "value": 1, "timestamp": 5}]
+    # With settings, the column is one as any other.
+    assert len(copied(spark, f"{tmp_path}/lake,value=topic,timestamp=timestamp", tmp_path, value="string")) == 2
+    spark.sql("select 'order' topic, '1' value, 1L timestamp").write.parquet(str(tmp_path / "other"))
+    with pytest.raises(StreamkitError, match=r"/other: column topic: .*no topic 'order'; did you mean 'orders'"):
+        copied(spark, f"{tmp_path}/other", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_table_of_text_has_no_nulls_for_what_does_not_fit(kind: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / f"in.{kind}").write_text({"csv": "1\nx\n", "json": '{"n":1}\n{"n":"x"}\n'}[kind])
+    spark.sql(f"CREATE TABLE strict_{kind} (n int) USING {kind} LOCATION '{tmp_path}/in.{kind}'")
+    with pytest.raises(StreamkitError, match=r"in\.\w+ can't be read: .*MALFORMED_RECORD"):
+        copied(spark, f"strict_{kind},format=table,value=n,timestamp=0,order=0", tmp_path)
+    spark.sql(f"DROP TABLE strict_{kind}")
+
+
+def test_times_of_all_years_without_ansi(spark: Any, tmp_path: Path) -> None:
+    times = [("+294247-01-10T04:00:54.775807Z", 2**63 - 1), ("1969-12-30T23:59:59.999999Z", -86_400_000_001)]
+    sql = " UNION ALL ".join(f"SELECT timestamp_micros({micros}) at, {n} n" for n, (_, micros) in enumerate(times))
+    spark.sql(sql).createOrReplaceTempView("years")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        found = copied(spark, "years,format=table,value=at,timestamp=n,order=n", tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert [record["value"] for record in found] == [text for text, _ in times]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("timestampType", "TIMESTAMP_NTZ"), ("parquet.outputTimestampType", "timestamp_millis")],
+)
+def test_settings_of_a_session_that_change_times(setting: str, value: str, spark: Any) -> None:
+    check_meaning(spark)
+    spark.conf.set(f"spark.sql.{setting}", value)
+    try:
+        with pytest.raises(ConfigError, match=rf"^spark\.sql\.{setting}={value.upper()}: "):
+            check_meaning(spark)
+    finally:
+        spark.conf.unset(f"spark.sql.{setting}")
 
 
 def test_formats_are_recognized_by_the_files(spark: Any, orders: Any, tmp_path: Path) -> None:
@@ -687,3 +736,5 @@ def test_runs_keep_the_columns_of_an_output(spark: Any, tmp_path: Path) -> None:
         run("c", f"{rows},value=bigint")
     with pytest.raises(UsageError, match="earlier runs wrote decoded columns; leave columns=log out"):
         run("c", f"{rows},columns=log")
+    with pytest.raises(UsageError, match=r"partition_by is days\(timestamp\), and earlier runs wrote no partitions"):
+        run("c", f"{rows},value=int,partition_by=day(timestamp)")

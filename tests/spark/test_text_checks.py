@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,48 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
     (tmp_path / "in" / "c.json").write_text('{"n": 4}\n{"n": 5}\n')
     with pytest.raises(TransportError, match=r"/in/c\.json: with options.multiLine a JSON file is one value, .*: 4}"):
         copied(spark, place, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "words"),
+    [
+        (
+            "a.json",
+            '{"n":{"a":1}}\n{"n":{"A":2}}\n',
+            "",
+            r"n\.A and n\.a differ in case alone; --conf spark.sql.caseSens",
+        ),
+        ("a.json", '{"a":1}\n{"A":2}\n', "", "A and a differ in case alone"),
+        (
+            "a.json",
+            '{"n":[{"i":9007199254740993},{"i":0.5}]}\n',
+            "",
+            r"n\[\]\.i .*options.primitivesAsString=true reads text: .*93",
+        ),
+        ("a.json", '{"n":1234567890123456789012345678901234567890}\n', "", "n has fractions in some rows.*123456789"),
+        ("a.csv", "n\n9007199254740993\n0.5\n", ",options.inferSchema=true", "options.inferSchema=false reads text"),
+    ],
+)
+def test_values_for_which_inferred_columns_have_no_place(
+    name: str, text: str, options: str, words: str, spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(TransportError, match=rf"{name}: .*{words}"):
+        copied(spark, f"{tmp_path}/{name},value=*,timestamp=0{options}", tmp_path)
+
+
+def test_whole_numbers_that_a_double_has(spark: Any, tmp_path: Path) -> None:
+    lines = '{"n":9007199254740992,"id":9007199254740993}\n{"n":0.5,"id":1}\n'
+    (tmp_path / "in.jsonl").write_text(lines)
+    found = copied(spark, f"{tmp_path}/in.jsonl,value=*,timestamp=0", tmp_path)
+    assert [record["value"] for record in found] == list(map(json.loads, lines.splitlines()))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        (tmp_path / "in.jsonl").write_text('{"a":1}\n{"A":2}\n')
+        found = copied(spark, f"{tmp_path}/in.jsonl,value=coalesce(A, a),timestamp=0", tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert [record["value"] for record in found] == [1, 2]
 
 
 @contextmanager

@@ -42,13 +42,28 @@ _RELEASES = {"delta": {"4.1": "4.1.0", "4.2": "4.4.0"}, "iceberg": {"4.1": "1.12
 """The releases of formats by the versions of Spark that they were built for."""
 _USUAL = {
     "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
-    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
-"""The values of settings that a query needs: an object of which it reads some fields only is null as in a file, `timestamp` is an
-instant, and a quoted name is itself."""
-_COMPLETE = {f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")}
-"""Settings that no user overrides: Delta takes them from the session alone, and would leave out files that it can't read."""
+"""The values of settings that a query needs: an object of which it reads some fields only is null as in a file, and a quoted name is
+itself."""
+_COMPLETE = {
+    **{f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")},
+    "spark.sql.parquet.respectSummaryFiles": "false",
+}
+"""Settings that no user overrides. Delta takes the first two from the session alone, and would leave out files that it can't read. With
+the last one Spark would leave out columns that a file `_metadata` does not list."""
+_REFUSED = {
+    "spark.sql.timestampType": (
+        "TIMESTAMP_NTZ",
+        "a timestamp is an instant here; timestamp_ntz is the type without a zone",
+    ),
+    "spark.sql.parquet.outputTimestampType": (
+        "TIMESTAMP_MILLIS",
+        "it cuts off microseconds; TIMESTAMP_MICROS and INT96 keep them",
+    ),
+}
+"""Values of settings under which results would be other ones, and why."""
+_ZONE = "spark.sql.session.timeZone"
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -88,9 +103,26 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
         builder = builder.config(key, value)
     try:
         with nullcontext() if cluster.verbose else _without_launch_noise():
-            return builder.getOrCreate()
+            spark = builder.getOrCreate()
     except Exception as error:
         raise TransportError(f"Spark did not start at {master or 'the default master'}: {reason(error)}") from error
+    try:
+        check_meaning(spark)
+    except ConfigError:
+        spark.stop()
+        raise
+    context = classic_context(spark)
+    if _ZONE not in cluster.settings and (context is None or not context.getConf().contains(_ZONE)):
+        # Otherwise Spark SQL in settings, such as `where=ts >= '2026-01-01'`, would depend on the zone of the machine.
+        spark.conf.set(_ZONE, "UTC")
+    return spark
+
+
+def check_meaning(spark: SparkSession) -> None:
+    """Raise ConfigError for a setting of a session under which results would be other ones."""
+    for name, (wrong, why) in _REFUSED.items():
+        if (spark.conf.get(name, None) or "").upper() == wrong:
+            raise ConfigError(f"{name}={wrong}: {why}")
 
 
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
@@ -358,6 +390,19 @@ def changed_meaning(spark: SparkSession) -> str | None:
     return next(
         (f"{name}={value}" for name, value in found.items() if (value or "").lower() != _USUAL[name].lower()), None
     )
+
+
+@contextmanager
+def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session in a block."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 def share(spark: SparkSession, data: bytes) -> Shared:

@@ -107,6 +107,8 @@ class Output:
     """The types of decoded columns by name; empty for lines, and for the columns of the log."""
     table: TableRows | None = None
     """None for files. For a table, `runs` has only the last run, and its `staged` is the folder in the checkpoint where its rows wait."""
+    folders: tuple[str, ...] | None = None
+    """The `partition_by` of files; None if an older release, which did not store it, wrote the manifest, and for tables."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,10 @@ def _output(data: Document) -> Output:
     )
     table = data.get("table")
     rows = None if table is None else _table_rows(table)
-    return Output(data["path"], data["format"], runs, data.get("columns", {}), rows)
+    folders = data.get("folders")
+    return Output(
+        data["path"], data["format"], runs, data.get("columns", {}), rows, None if folders is None else tuple(folders)
+    )
 
 
 def _table_rows(data: Document) -> TableRows:

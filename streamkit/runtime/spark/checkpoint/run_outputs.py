@@ -24,7 +24,13 @@ from streamkit.runtime.spark.tables.table_target import (
     schema_of,
     sql_name,
 )
-from streamkit.runtime.spark.tables.table_writing import Stamp, has_history_since, last_run, write_table
+from streamkit.runtime.spark.tables.table_writing import (
+    Stamp,
+    has_history_since,
+    is_rolled_back,
+    last_run,
+    write_table,
+)
 from streamkit.runtime.spark.work_names import WorkName, named
 
 if TYPE_CHECKING:
@@ -79,6 +85,7 @@ def check_outputs(
             continue
         if before is not None:
             _check_columns(topic, place, before.columns, columns.get(topic, {}))
+            _check_folders(topic, place, before)
         if before is None and any(not name.startswith("_") for name in files.names(place.path)):
             raise TransportError(f"--output {topic}={place.path}: it has files which no run of this checkpoint wrote")
     for topic, output in manifest.outputs.items():
@@ -101,6 +108,22 @@ def _check_columns(topic: str, place: Place, before: Mapping[str, str], now: Map
                 f"{shown}: column {name} is of type {kind}, and earlier runs wrote {before[name]}; give its type with "
                 "key= or value=, or begin with a new checkpoint and a new output"
             )
+
+
+def folders_of(place: Place) -> tuple[str, ...]:
+    """Return the `partition_by` of an output as text."""
+    return tuple(each.text for each in place.layout.partition_by)
+
+
+def _check_folders(topic: str, place: Place, before: Output) -> None:
+    """Raise UsageError if runs would have different folders: Spark then reads none of them."""
+    if before.folders not in (None, folders_of(place)):
+        earlier = ",".join(before.folders or ()) or "no partitions"
+        now = ",".join(folders_of(place)) or "none"
+        raise UsageError(
+            f"--output {topic}={place.path}: partition_by is {now}, and earlier runs wrote {earlier}; use the same, or begin "
+            "with a new checkpoint and a new output"
+        )
 
 
 def _check_runs(files: FileSystem, topic: str, output: Output) -> None:
@@ -237,6 +260,11 @@ def _check_history(spark: SparkSession, target: TableTarget, manifest: Manifest,
         raise TransportError(
             f"{target.shown}: the table has run {last}, and the last manifest is that of run {manifest.run}; put the "
             "manifest back, or begin with a new checkpoint and a new output"
+        )
+    if is_rolled_back(spark, target, manifest.id):
+        raise TransportError(
+            f"{target.shown}: the table was set back to a state before rows that earlier runs wrote, and they are missing; "
+            "set it forward again, or begin with a new checkpoint and a new output"
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
+from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.fields_read import fields_read
@@ -37,8 +38,14 @@ from streamkit.runtime.spark.rows.row_order import (
     row_order,
     same_path,
 )
-from streamkit.runtime.spark.rows.text_checks import check_csv, check_json
-from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated, without_error_log
+from streamkit.runtime.spark.rows.text_checks import check_csv, check_json, check_names, check_numbers
+from streamkit.runtime.spark.spark_session import (
+    changed_meaning,
+    changed_settings,
+    classic_context,
+    translated,
+    without_error_log,
+)
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of, partitions_of
@@ -80,6 +87,9 @@ _OPTIONS = {
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
+_OF_TABLES = {"mode": "FAILFAST", "columnPruning": "false"}
+"""For tables of CSV and JSON in a catalog, where a row that does not fit would have nulls."""
+_CASE = "spark.sql.caseSensitive"
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 """Options that give the columns to read, in lower case."""
 _LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "timezone", "basepath")
@@ -215,15 +225,20 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
     """Return the rows of a place. Spark leaves out none that it can't read: a session may have other defaults."""
     if place.format == TABLE:
-        return spark.read.options(**place.options).table(place.path)
+        return spark.read.options(**_OF_TABLES | dict(place.options)).table(place.path)
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
     reader = reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))
     if place.has_lines:
         return reader.text(paths)
     if place.format == JSON_LINES:
-        check_json(spark, place, paths)
-        frame = reader.json(paths)
+        has_long_numbers = check_json(spark, place, paths)
+        # A session without case would infer one of two names that differ in case, and read the other one as nothing.
+        with changed_settings(spark, {_CASE: "true"}):
+            frame = reader.json(paths)
+        check_names(place, frame)
+        if has_long_numbers:
+            check_numbers(place, frame, lambda schema: reader.schema(schema).json(paths))
         if "topic" in frame.columns and place.columns.value is None:
             raise TransportError(
                 f"{place.path}: its lines have a field topic, so they are records, and have no columns to choose; give value="
@@ -233,6 +248,8 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         check_csv(spark, place, paths)
     # Some formats take no list, and a name of a table in place of a path.
     frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+    if place.format == "csv" and place.infers_types:
+        check_numbers(place, frame, lambda schema: reader.schema(schema).csv(paths))
     if place.format == AVRO:
         _check_one_schema(spark, place, frame.inputFiles())
     return frame
@@ -574,7 +591,7 @@ class _Fields:
     def __init__(self, reading: FileReading):
         plan = self._plan = load(reading.plan).plan
         key_serde, value_serde = RecordJson(plan).reading(reading.topic)
-        self._topics = plan.topic_names() | {topic.entry for topic in plan.external_topics.values()}
+        self._topics = topics_of(plan)
         self._reading = reading
         self._key = _encoder(key_serde, "key")
         self._value = _encoder(value_serde, "value")
@@ -584,9 +601,8 @@ class _Fields:
 
     def is_of_topic(self, topic: Json) -> bool:
         """Return whether a record is of the topic that is read. Raises SerdeError for a topic that the topology does not have."""
-        if topic not in self._reading.names and topic not in self._topics and not matching(self._plan, str(topic)):
-            known = sorted(self._topics)
-            raise SerdeError(f"the topology has no topic {topic!r}{did_you_mean(str(topic), known, ', '.join(known))}")
+        if topic not in self._reading.names:
+            check_topic(self._plan, topic, self._topics)
         return topic in self._reading.names
 
     def row(self, record: Mapping[str, Json], place: tuple[int, int]) -> arrow_rows.Row:
@@ -711,6 +727,18 @@ class _Fields:
         return partition
 
 
+def topics_of(plan: Plan) -> set[str]:
+    """Return the names that records may have for the topics of a plan: those on the log and those of the entries."""
+    return plan.topic_names() | {topic.entry for topic in plan.external_topics.values()}
+
+
+def check_topic(plan: Plan, topic: Json, topics: Collection[str]) -> None:
+    """Raise SerdeError for the topic of a record that is neither one of `topics` nor matches a pattern of the plan."""
+    if topic not in topics and not matching(plan, str(topic)):
+        known = sorted(topics)
+        raise SerdeError(f"the topology has no topic {topic!r}{did_you_mean(str(topic), known, ', '.join(known))}")
+
+
 def _instant(time: object) -> int:
     """Return the milliseconds of a number or a time as text, of a file that has no types. Raises SerdeError."""
     if isinstance(time, str):
@@ -818,6 +846,7 @@ def _write_text(frame: DataFrame, path: str, mode: str) -> None:
 __all__ = [
     "FileReading",
     "OpenedInput",
+    "check_topic",
     "count_partitions",
     "files_of_place",
     "files_of_table",
@@ -825,5 +854,6 @@ __all__ = [
     "of_file",
     "open_files",
     "read_files",
+    "topics_of",
     "write_files",
 ]

@@ -164,11 +164,17 @@ def types_of(frame: DataFrame) -> dict[str, str]:
 
 def has_value(frame: DataFrame, path: str) -> bool:
     """Return whether any row has a value at a path of `types_of`."""
+    found = any_value(frame, path, lambda column: column.isNotNull())
+    return found is not None and bool(frame.where(found).limit(1).collect())
+
+
+def any_value(frame: DataFrame, path: str, test: Callable[[Column], Column]) -> Column | None:
+    """Return the condition that a row has a value at a path of `types_of` for which a test is true; None for an unknown path."""
     for field in frame.schema.fields:
         steps = _steps_to(path, field.name, field.dataType)
         if steps is not None:
-            return bool(frame.where(_some(quoted(field.name), steps)).limit(1).collect())
-    return False
+            return _some(quoted(field.name), steps, test)
+    return None
 
 
 def _inside(name: str, kind: DataType) -> list[tuple[str, DataType, Step]]:
@@ -196,9 +202,9 @@ def _steps_to(path: str, name: str, kind: DataType) -> list[Step] | None:
     return next(([step, *rest] for step, rest in ways if rest is not None), None)
 
 
-def _some(column: Column, steps: Sequence[Step]) -> Column:
-    """Return whether these steps lead to a value."""
-    return steps[0](column, lambda inner: _some(inner, steps[1:])) if steps else column.isNotNull()
+def _some(column: Column, steps: Sequence[Step], test: Callable[[Column], Column]) -> Column:
+    """Return whether these steps lead to a value for which a test is true."""
+    return steps[0](column, lambda inner: _some(inner, steps[1:], test)) if steps else test(column)
 
 
 def wider_type(one: str, other: str) -> str | None:
@@ -372,6 +378,18 @@ def instant(column: Column, kind: str) -> Column:
     return column if kind == "timestamp" else sf.concat(column.cast("string"), sf.lit("Z")).cast("timestamp")
 
 
+def in_utc(column: Column) -> Column:
+    """Return an instant as a time without a zone, in UTC. In the session's zone a local time can be ambiguous."""
+    from pyspark.sql import functions as sf
+
+    micros, day, zero = sf.unix_micros(column), sf.lit(_MILLISECONDS_OF_A_DAY * 1000), sf.lit(0)
+    # An interval has at most 12 digits of seconds.
+    of_day = sf.pmod(micros, day)
+    days = (micros.cast("decimal(20,0)") - of_day) / day
+    since = sf.make_dt_interval(days.cast("int"), zero, zero, of_day.cast("decimal(12,0)") / 1_000_000)
+    return sf.lit("1970-01-01").cast("timestamp_ntz") + since
+
+
 def _without_cure(reason: str) -> str:
     return reason.partition(";")[0]
 
@@ -492,11 +510,7 @@ class _Plain:
                 sf.lit(f", which is not a whole number of milliseconds; {name}=unix_millis(COLUMN) cuts it off"),
             )
             return sf.when(micros % 1000 == 0, micros / 1000).otherwise(sf.raise_error(lost)).cast("bigint"), INTEGER
-        if has_zone:
-            # Not in the session's zone, where a local time can be ambiguous.
-            zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
-            column = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
-        text = sf.replace(column.cast("string"), sf.lit(" "), sf.lit("T"))
+        text = sf.replace((in_utc(column) if has_zone else column).cast("string"), sf.lit(" "), sf.lit("T"))
         return (sf.concat(text, sf.lit("Z")) if has_zone else text), TEXT
 
     def _decimal(self, column: Column, precision: int, scale: int, wanted: Type, name: str) -> tuple[Column, Type]:

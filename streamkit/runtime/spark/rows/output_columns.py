@@ -30,6 +30,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.runtime.spark.job_options import BUCKET, TIMES, Place, Transform
+from streamkit.runtime.spark.rows.input_columns import in_utc
 from streamkit.runtime.spark.stage_plan import table_topics
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import load, mark_errors
@@ -664,9 +665,7 @@ def _time(each: Transform, kind: str) -> Column:
     from pyspark.sql import functions as sf
 
     column = sf.col(ticked(each.column))
-    zero, seconds = sf.lit(0), sf.unix_micros(column).cast("decimal(20,0)") / 1_000_000
-    utc = sf.lit("1970-01-01").cast("timestamp_ntz") + sf.make_dt_interval(zero, zero, zero, seconds)
-    time = column.cast("timestamp_ntz") if kind == "date" else utc
+    time = column.cast("timestamp_ntz") if kind == "date" else in_utc(column)
     # Not with date_format, which reads a time without a zone in the session's zone.
     day = time.cast("date").cast("string")
     if each.kind == "hours":

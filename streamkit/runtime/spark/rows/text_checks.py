@@ -7,13 +7,14 @@ everything after an unclosed quote as one field, and guesses if text follows a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
-from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, Place
+from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, JSON_LINES, Place
+from streamkit.runtime.spark.rows.input_columns import any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import mark_errors
@@ -21,9 +22,12 @@ from streamkit.runtime.spark.workers.worker import mark_errors
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 _TEXT = "_streamkit_text"
 _EXCERPT_CHARACTERS = 120
+_LONG = "[0-9]{16,}"
+"""A whole number of so many digits may not be exact as a double."""
 
 
 def _option(place: Place, *names: str, default: str = "") -> str:
@@ -55,8 +59,11 @@ def _texts(spark: SparkSession, place: Place, paths: Sequence[str], whole: bool)
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> None:
-    """Raise TransportError for a line of JSON, or with multiLine a file, that is not one value."""
+def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
+    """Raise TransportError for a line of JSON, or with multiLine a file, that is not one value.
+
+    Return whether there may be a whole number that a double does not have exactly.
+    """
     from pyspark.sql import functions as sf
 
     whole = _option(place, "multiline").lower() == "true"
@@ -68,14 +75,16 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> None:
     found = (
         _texts(spark, place, paths, whole)
         .groupBy(FILE, BLOCK)
-        .agg(sf.min(ROW).alias(ROW), sf.min(wrong).alias("wrong"))
-        .where("wrong is not null")
-        .orderBy(FILE, BLOCK)
+        .agg(sf.min(ROW).alias(ROW), sf.min(wrong).alias("wrong"), sf.max(text.rlike(_LONG)).alias("long"))
+        .where("wrong is not null or long")
+        .orderBy(sf.col("wrong").isNull(), FILE, BLOCK)
         .limit(1)
         .collect()
     )
     for row in found:
-        _refuse_json(same_path(row[FILE]), row[BLOCK], row["wrong"][ROW] - row[ROW], row["wrong"][_TEXT], whole)
+        if row["wrong"] is not None:
+            _refuse_json(same_path(row[FILE]), row[BLOCK], row["wrong"][ROW] - row[ROW], row["wrong"][_TEXT], whole)
+    return bool(found)
 
 
 def _refuse_json(path: str, block: int, row: int, text: str, whole: bool) -> None:
@@ -104,6 +113,69 @@ def _is_one_value(place: Place, text: Column) -> Column:
         in_object, "map<string,string>", options
     ).isNotNull()
     return sf.coalesce(strict, sf.lit(False)) | sf.coalesce(lenient, sf.lit(False))
+
+
+# -- Types that Spark infers -------------------------------------------------------------------------------------------
+
+
+def check_names(place: Place, frame: DataFrame) -> None:
+    """Raise TransportError for fields whose names differ in case alone, in a session that does not tell them apart.
+
+    frame: with the fields that the lines have, as read with case.
+    """
+    if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return
+    known: dict[str, str] = {}
+    for path in types_of(frame):
+        other = known.setdefault(without_case(path), path)
+        if other != path:
+            raise TransportError(
+                f"{place.path}: the names of {other} and {path} differ in case alone; --conf spark.sql.caseSensitive=true tells them "
+                "apart"
+            )
+
+
+def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], DataFrame]) -> None:
+    """Raise TransportError for a whole number that is not exact as a double, which Spark infers if other rows have fractions.
+
+    read: reads the same rows with other types.
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import StructType
+
+    doubles = [path for path, kind in types_of(frame).items() if kind == "double"]
+    if not doubles:
+        return
+    schema = _with_texts(frame.schema)
+    assert isinstance(schema, StructType)
+    texts = read(schema)
+    for path in doubles:
+        inexact = any_value(texts, path, _is_inexact)
+        found = [] if inexact is None else texts.where(inexact).select(sf.to_json(sf.struct("*"))).limit(1).collect()
+        if found:
+            cure = "options.primitivesAsString=true" if place.format == JSON_LINES else "options.inferSchema=false"
+            raise TransportError(
+                f"{place.path}: {path} has fractions in some rows, so Spark reads it as double, which is not exact for the whole "
+                f"number in another row; {cure} reads text: {found[0][0][:_EXCERPT_CHARACTERS]}"
+            )
+
+
+def _is_inexact(text: Column) -> Column:
+    from pyspark.sql import functions as sf
+
+    exact = text.try_cast("decimal(38,0)") == text.try_cast("double").try_cast("decimal(38,0)")
+    return text.rlike(rf"^\s*[-+]?{_LONG}\s*$") & ~sf.coalesce(exact, sf.lit(False))
+
+
+def _with_texts(kind: DataType) -> DataType:
+    """Return a type with text in place of each double."""
+    from pyspark.sql.types import ArrayType, DoubleType, StringType, StructField, StructType
+
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _with_texts(each.dataType), each.nullable) for each in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_texts(kind.elementType), kind.containsNull)
+    return StringType() if isinstance(kind, DoubleType) else kind
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------

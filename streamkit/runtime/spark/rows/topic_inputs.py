@@ -7,15 +7,50 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from streamkit.errors import UsageError
+from streamkit.errors import SerdeError, TransportError, UsageError
 from streamkit.plan.model import Plan
-from streamkit.runtime.spark.job_options import OF_SPARK, Place
-from streamkit.runtime.spark.rows.files import FILES, OFFSETS, FileReading, OpenedInput, read_files
+from streamkit.runtime.spark.job_options import OF_SPARK, Columns, Place
+from streamkit.runtime.spark.rows.files import (
+    FILES,
+    OFFSETS,
+    FileReading,
+    OpenedInput,
+    check_topic,
+    narrowed,
+    read_files,
+    topics_of,
+)
 from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.workers import arrow_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def of_topic(plan: Plan, topic: str, opened: OpenedInput) -> OpenedInput:
+    """Return the records of a topic in an input without settings for columns. Its column `topic` names the topic of each record.
+
+    Lines of JSON are looked at as they are read. Raises TransportError for a topic that the plan does not have.
+    """
+    place = opened.place
+    is_text = dict(opened.source.dtypes).get("topic") == "string"
+    if place.has_lines or not is_text or replace(place.columns, where=None) != Columns():
+        return opened
+    from pyspark.sql import functions as sf
+
+    names, known = names_of(plan, topic), topics_of(plan)
+    for (found,) in opened.source.select("topic").distinct().collect():
+        try:
+            check_topic(plan, found, known)
+        except SerdeError as error:
+            raise TransportError(f"{place.path}: column topic: {error}") from error
+    return narrowed(opened, sf.col("topic").isin(list(names)))
+
+
+def names_of(plan: Plan, topic: str) -> tuple[str, ...]:
+    """Return the names that the records of a topic may have: its name on the log, and that of its entry in the topology."""
+    declared = plan.external_topics.get(topic)
+    return (topic,) if declared is None else (topic, declared.entry)
 
 
 def check_order(topic: str, inputs: Sequence[tuple[str, str]]) -> None:
@@ -72,13 +107,12 @@ def read_inputs(
     pickled: the plan for the workers; ranks: the ranks of each input's files in reading order; whole: as in `read_files`.
     """
     declared = plan.external_topics.get(topic)
-    names = (topic,) if declared is None else (topic, declared.entry)
     timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
     first, *others = (
         read_files(
             each.frame,
             each.place,
-            FileReading(pickled, topic, names, partitions, ranks[number], timed, each.place.has_lines),
+            FileReading(pickled, topic, names_of(plan, topic), partitions, ranks[number], timed, each.place.has_lines),
             whole=whole,
         )
         for number, each in enumerate(inputs)
@@ -91,4 +125,4 @@ def read_inputs(
     return found
 
 
-__all__ = ["check_order", "ranks_of", "read_inputs"]
+__all__ = ["check_order", "of_topic", "ranks_of", "read_inputs"]

@@ -22,6 +22,7 @@ from streamkit.runtime.spark.job_options import JobOptions, Place, Range
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import OutputLayout
+from streamkit.runtime.spark.rows.topic_inputs import of_topic
 from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.submit_job import (
     JobInputs,
@@ -197,7 +198,8 @@ def _in_files(
     """Return what the manifest of a run has on an output in files."""
     runs, columns = ((), {}) if before is None else (before.runs, before.columns)
     written = run_outputs.written(checkpoint.files, run, staged)
-    return Output(place.path, place.format, (*runs, written), {} if layout is None else {**columns, **layout.types})
+    types = {} if layout is None else {**columns, **layout.types}
+    return Output(place.path, place.format, (*runs, written), types, folders=run_outputs.folders_of(place))
 
 
 class _Inputs(JobInputs):
@@ -255,12 +257,13 @@ def _open(
 ) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files; of global tables those of all files, which each run reads completely."""
     whole = set(global_topics(plan))
-    return {
+    opened = {
         topic: open_some(
             files, spark, options.inputs[topic], each, (*each.read, *each.new) if topic in whole else each.new
         )
         for topic, each in found.items()
     }
+    return {topic: [of_topic(plan, topic, each) for each in inputs] for topic, inputs in opened.items()}
 
 
 def _counts(plan: Plan, before: Manifest, opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.runtime.spark.job_options import APPEND, DELTA, ICEBERG, MERGE, OVERWRITE
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked, with_folders, write_columns
-from streamkit.runtime.spark.spark_session import classic_context
+from streamkit.runtime.spark.spark_session import changed_settings, classic_context
 from streamkit.runtime.spark.tables.table_target import (
     JOB,
     OWNER,
@@ -40,8 +40,9 @@ _STAGING = "write.wap.enabled"
 _STAGED = "wap.id"
 """Iceberg's properties for staged rows: one enables staging in a table, the other is the id under which rows are published once."""
 _DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-_REPLACED = {"spark.sql.sources.partitionOverwriteMode": "static"}
-"""Delta would keep the partitions for which there are no new rows."""
+_EXACT = {"spark.sql.sources.partitionOverwriteMode": "static", "spark.sql.session.timeZone": "UTC"}
+"""Delta would keep the partitions for which there are no new rows, and write a time that names a partition as in the session's zone,
+where two instants may have the same local time."""
 _PUBLISHED = ("DuplicateWAPCommitException", "CherrypickAncestorCommitException")
 """Iceberg's errors for staged rows that are already in the table."""
 _DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -103,7 +104,7 @@ def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp
         return
     columns = [each for each in rows.columns if each in target.types]
     staged = stamp if _is_staged(target, provider) else None
-    with _view(rows) as view, _settings(spark, _REPLACED | _stamps(provider, stamp, staged)):
+    with _view(rows) as view, changed_settings(spark, _EXACT | _stamps(provider, stamp, staged)):
         if target.mode == MERGE:
             spark.sql(_merge(name, view, target.keys, columns))
         elif target.mode == OVERWRITE:
@@ -160,6 +161,31 @@ def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
         owner, run = (sf.get_json_object("userMetadata", f"$['{each}']") for each in (OWNER, _RUN))
     (row,) = found.filter(owner == checkpoint).agg(sf.max(run.cast("int"))).collect()
     return row[0] or 0
+
+
+def is_rolled_back(spark: SparkSession, target: TableTarget, checkpoint: str) -> bool:
+    """Return whether a table was set back to a state before the checkpoint's last run in it."""
+    from pyspark.sql import functions as sf
+
+    name = sql_name(spark, target)
+    if provider_of(spark, target, name) == ICEBERG:
+        run = sf.max(sf.col("summary")[_RUN].cast("int"))
+        written = spark.sql(f"SELECT summary FROM {name}.snapshots").where(sf.col("summary")[OWNER] == checkpoint)
+        (row,) = written.agg(run).collect()
+        return (row[0] or 0) > last_run(spark, target, checkpoint)
+    history = spark.sql(f"DESCRIBE HISTORY {name}").select(
+        "version", "operation", "operationParameters", "userMetadata"
+    )
+    is_own = sf.get_json_object("userMetadata", f"$['{OWNER}']") == checkpoint
+    (row,) = history.agg(sf.max(sf.when(is_own, sf.col("version")))).collect()
+    own: int = -1 if row[0] is None else row[0]
+    later = history.where(sf.col("operation") == "RESTORE").collect()
+    restored = {each["version"]: int(each["operationParameters"].get("version") or -1) for each in later}
+    last = max(restored, default=own)
+    while last > own and last in restored:
+        # What a restored version has is what the version has that it names, and so on.
+        last = max((each for each in restored if own < each <= restored[last]), default=restored[last])
+    return last < own
 
 
 def snapshot_of(spark: SparkSession, target: TableTarget) -> int | None:
@@ -284,19 +310,6 @@ def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[st
         return {_DELTA_ID: stamp.checkpoint, _DELTA_VERSION: str(stamp.run), _DELTA_METADATA: metadata}
     found = {_ICEBERG_PROPERTY + name: value for name, value in stamp.facts.items()}
     return found if staged is None else {**found, f"spark.{_STAGED}": staged.staged}
-
-
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change session settings for one statement."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 @contextmanager
