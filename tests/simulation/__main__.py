@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.simulation.history import MUTATION, MUTATIONS, Verdict, prepare, run_seed
+from tests.simulation.history import MUTATION, Verdict, prepare, run_seed
+from tests.simulation.mutations import MUTATIONS
 
 
 def _fork(seed: int) -> tuple[int, int, Path]:

@@ -18,7 +18,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from tests.simulation import scheduler as scheduling
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.mutations import changes
 from tests.simulation.scheduler import Event, Owner, Scheduler, Thread, instrument
 
 MUTATION = "SIMULATION_MUTATION"
@@ -26,7 +26,7 @@ MUTATION = "SIMULATION_MUTATION"
 
 with instrument(
     ("streamkit.runtime.local.", "streamkit.transport.kafka.kafka_membership", "streamkit.state.directory"),
-    MUTATIONS.get(os.environ.get(MUTATION, "")),
+    changes(os.environ.get(MUTATION, "")),
 ):
     import streamkit.runtime.local.client as client
     import streamkit.transport.kafka.kafka_membership as membership

@@ -14,7 +14,7 @@ class Mutation(NamedTuple):
 
 
 _LOCAL = "streamkit.runtime.local."
-MUTATIONS = {
+MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     "lost tasks come back after a failed commit": Mutation(
         _LOCAL + "stream_thread",
         "                        if self._lose:\n                            self._keep_standbys()\n",
@@ -77,10 +77,12 @@ MUTATIONS = {
         _LOCAL + "stream_thread", '{application}-{self._process}-{number}"', '{application}-{self._process}"'
     ),
     "a store is restored to the last stable offset": Mutation(
-        _LOCAL + "start_positions", "if self._shared.settings.restore_read_committed:", "if False:"
+        _LOCAL + "state_updater",
+        "        if self._shared.settings.restore_read_committed:\n            end_consumer",
+        "        if False:\n            end_consumer",
     ),
     "offsets of an open transaction are not waited for": Mutation(
-        _LOCAL + "start_positions",
+        _LOCAL + "state_updater",
         'self._open("restore-consumer", read_committed=self._shared.settings.restore_read_committed)',
         'self._open("restore-consumer", read_committed=False)',
     ),
@@ -91,12 +93,20 @@ MUTATIONS = {
         _LOCAL + "restore", "self.end = end if self.limit is None", "self.end = self.position if self.limit is None"
     ),
     "partitions go to two owners": Mutation(
-        "streamkit.transport.log_interface", "if owners.get(p, name) == name)", "if True)"
+        "streamkit.transport.log_interface", "if owners.get(partition, {name}) == {name})", "if True)"
     ),
-    "a member that was removed claims its partitions": Mutation(
-        "streamkit.transport.kafka.kafka_membership",
-        "        if not self._is_lost():\n            return self._owned()",
-        "        return self._owned()",
+    # Each of the two keeps tasks from having two owners.
+    "a join that is repeated claims what others have": (
+        Mutation(
+            "streamkit.transport.kafka.kafka_membership",
+            "        if self._is_lost():\n            self._lost_partitions.happened = True\n        elif",
+            "        if",
+        ),
+        Mutation(
+            "streamkit.transport.log_interface",
+            "            owners.setdefault(partition, set()).add(name)",
+            "            owners[partition] = {name}",
+        ),
     ),
     "a loss is not noticed": Mutation(
         "streamkit.transport.kafka.kafka_membership",
@@ -116,4 +126,54 @@ MUTATIONS = {
         "return self.end is not None and self.position is not None and self.position >= self.end",
         "return self.end is not None",
     ),
+    "a fenced producer is kept": Mutation(
+        _LOCAL + "committer",
+        '            log.info("%s; the producer is replaced", error)\n            self._replace_producer()',
+        '            log.info("%s", error)',
+    ),
+    "a checkpoint has the offset -1": Mutation(
+        _LOCAL + "local_task", "return last if last >= 0 else OFFSET_UNKNOWN", "return last"
+    ),
+    "a transaction that hangs is not ended": Mutation(
+        _LOCAL + "committer", "self._own.settle(self._unmarked or ())", "pass"
+    ),
+    "a transaction has no offsets": Mutation(
+        _LOCAL + "committer",
+        "self._producer.commit(offsets, self._group_metadata())",
+        "self._producer.commit({}, self._group_metadata())",
+    ),
+    "lost tasks do not abort their transaction": Mutation(
+        _LOCAL + "stream_thread",
+        "        try:\n            self._committer.restart()\n        finally:",
+        "        if True:",
+    ),
+    "tasks start again in a transaction that failed": Mutation(
+        _LOCAL + "stream_thread",
+        "            self._committer.restart()\n            tasks.handle_corruption(error)",
+        "            tasks.handle_corruption(error)",
+    ),
+    "a closed task stays claimed": Mutation(
+        _LOCAL + "task_manager",
+        "        finally:\n            self._shared.claims.release(task.id, self._owner)",
+        "        finally:",
+    ),
+    "commits wait for ever after a rebalance": Mutation(
+        _LOCAL + "coordinator",
+        "    def _unblock_commits(self) -> None:\n        with self._lock:\n            self._blocked = False",
+        "    def _unblock_commits(self) -> None:\n        with self._lock:\n            pass",
+    ),
+    "nobody asks for the tasks of a fenced thread": Mutation(
+        _LOCAL + "rebalance_listener", "            self._coordinator.rejoin()", "            pass"
+    ),
+    "positions in a poll are lost": Mutation(
+        _LOCAL + "stream_thread",
+        "            for task, batch in arrived:\n                task.add(batch)",
+        "            for task, batch in arrived[:1]:\n                task.add(batch)",
+    ),
 }
+
+
+def changes(name: str) -> tuple[Mutation, ...]:
+    """Return the changes of a mistake; none for an unknown name."""
+    found = MUTATIONS.get(name, ())
+    return (found,) if isinstance(found, Mutation) else found

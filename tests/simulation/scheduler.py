@@ -393,12 +393,13 @@ class _Interrupting(ast.NodeTransformer):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    mutation: Mutation | None = None
+    mutations: Sequence[Mutation] = ()
 
     def get_code(self, fullname: str) -> Any:
         text = Path(self.path).read_text(encoding="utf-8")
-        change = self.mutation
-        if change is not None and change.module == fullname:
+        for change in self.mutations:
+            if change.module != fullname:
+                continue
             assert text.count(change.text) == 1, f"the text of a mutation is not in {fullname} once: {change.text}"
             text = text.replace(change.text, change.instead)
         return compile(_Interrupting(fullname).visit(ast.parse(text)), self.path, "exec")
@@ -409,9 +410,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, packages: Sequence[str], mutation: Mutation | None):
-        self._packages = tuple(packages) if mutation is None else (*packages, mutation.module)
-        self._mutation = mutation
+    def __init__(self, packages: Sequence[str], mutations: Sequence[Mutation]):
+        self._packages = (*packages, *(change.module for change in mutations))
+        self._mutations = mutations
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if not name.startswith(self._packages):
@@ -420,17 +421,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         if found is None or found.origin is None or found.submodule_search_locations is not None:
             return None
         loader = _Loader(name, found.origin)
-        loader.mutation = self._mutation
+        loader.mutations = self._mutations
         return spec_from_file_location(name, found.origin, loader=loader)
 
 
 @contextmanager
-def instrument(packages: Sequence[str], mutation: Mutation | None = None) -> Iterator[None]:
+def instrument(packages: Sequence[str], mutations: Sequence[Mutation] = ()) -> Iterator[None]:
     """Import modules inside this block with simulated threads and clocks; those of `packages` are interrupted between statements.
 
-    `mutation`: a mistake to put into one of them.
+    `mutations`: the changes of a mistake to put into them.
     """
-    finder, names = _Finder(packages, mutation), _names()
+    finder, names = _Finder(packages, mutations), _names()
     kept = {name: sys.modules[name] for name in names}
     sys.meta_path.insert(0, finder)
     sys.modules.update(names)
