@@ -165,7 +165,7 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     "nobody asks for the tasks of a fenced thread": Mutation(
         _LOCAL + "rebalance_listener", "            self._coordinator.rejoin()", "            pass"
     ),
-    "positions in a poll are lost": Mutation(
+    "records of a poll are dropped": Mutation(
         _LOCAL + "stream_thread",
         "            for task, batch in arrived:\n                task.add(batch)",
         "            for task, batch in arrived[:1]:\n                task.add(batch)",
