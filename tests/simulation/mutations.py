@@ -162,7 +162,7 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
         "    def _unblock_commits(self) -> None:\n        with self._lock:\n            self._blocked = False",
         "    def _unblock_commits(self) -> None:\n        with self._lock:\n            pass",
     ),
-    "nobody asks for the tasks of a fenced thread": Mutation(
+    "tasks of a fenced thread are not asked for": Mutation(
         _LOCAL + "rebalance_listener", "            self._coordinator.rejoin()", "            pass"
     ),
     "records of a poll are dropped": Mutation(
