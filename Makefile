@@ -19,9 +19,9 @@ EXAMPLE ?= word-count
 SEED ?= 1
 # Without bytecode each process of a test would compile everything, and pytest rewrite every test.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
-# How many processes run tests. Each has a broker of its own; without Java none has, and the times in which tests wait for
-# commands are left to a third.
-JOBS ?= $(if $(shell command -v java 2>/dev/null),2,3)
+# How many processes run tests. Each has a broker of its own. Three keep two cores busy, because tests also wait: for brokers,
+# time-outs and commands.
+JOBS ?= 3
 # Files of fast tests, 150 MB, lie in memory where there is room: on a disk the tests take a quarter more CPU time, and wait for it.
 IN_MEMORY = $(shell [ "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge 1000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 MINUTES ?= 10
