@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def test_columns_that_change_their_types_between_runs(lake: Lake) -> None:
     assert not list((lake.folder / "out").glob("*000003*"))
     lake.add("7.json", {"user": "u3", "tags": [], "more": {}})
     lake.run(accept_input_changes=True)
-    assert lake.written(3) == [{"user": "u3", "tags": []}]
+    assert lake.written(3) == [{"user": "u3", "tags": [], "more": None}]
     lake.add("8.json", {"user": "u4"})
     lake.run()
 
@@ -152,9 +153,22 @@ def test_columns_whose_types_become_known_later(lake: Lake) -> None:
     for number, row in enumerate((empty, full, empty, {"id": 3}, {**full, "items": [{"a": [7]}]}), 1):
         lake.add(f"{number}.json", row)
         lake.run()
-        assert lake.written(number) == [row]
+        assert lake.written(number) == [dict.fromkeys(empty) | row]
     lake.add("6.json", {**full, "items": [{"a": ["x"]}]})
     fails(lake.run, "value.items[].a[] is of type string in the new files, and was bigint up to run 5")
+
+
+def test_fields_that_later_files_lack(lake: Lake) -> None:
+    """Objects have the fields, and the order of them, that one job over all files so far would give them."""
+    lake.add("1.json", {"b": {"y": 1, "x": 2}, "list": [{"n": 1, "m": 2}]})
+    lake.run()
+    lake.add("2.json", {"b": {"y": 3, "c": 4}, "list": [{"n": 5}, None]})
+    lake.run()
+    lake.add("3.json", {"a": 6, "b": None})
+    lake.run()
+    (second,), (third,) = lake.written(2), lake.written(3)
+    assert json.dumps(second) == json.dumps({"b": {"c": 4, "x": None, "y": 3}, "list": [{"m": None, "n": 5}, None]})
+    assert json.dumps(third) == json.dumps({"a": 6, "b": None, "list": None})
 
 
 def test_ways_to_write_one_path(lake: Lake) -> None:

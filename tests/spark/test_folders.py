@@ -11,6 +11,7 @@ import pytest
 from streamkit.errors import TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, parse_place
+from streamkit.runtime.spark.rows import files
 from streamkit.runtime.spark.submission.incremental import submit_next
 from tests.spark.test_tables import COPY, copied
 
@@ -55,3 +56,19 @@ def test_two_directories_with_folders_of_partitions(spark: Any, tmp_path: Path) 
         TransportError, match=r"/lake/eu and .*/lake/us have folders NAME=VALUE.* an --input of its own"
     ):
         copied(spark, f"{tmp_path}/lake/*,format=json,value=*,timestamp=0", tmp_path)
+
+
+@pytest.mark.parametrize("over_connect", [False, True])
+def test_a_column_of_files_that_their_folders_have_too(
+    over_connect: bool, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would take that of the folders without a word."""
+    if over_connect:
+        monkeypatch.setattr(files, "classic_context", lambda spark: None)
+    put(tmp_path / "lake/dt=2026-01-01/x.json", '{"n":1,"dt":"2026-01-02"}\n')
+    place = f"{tmp_path}/lake,format=json,value=*,timestamp=0"
+    with pytest.raises(TransportError, match=r"column dt is in the files, and in the names of their folders dt=VALUE"):
+        copied(spark, place, tmp_path)
+    monkeypatch.undo()
+    found = copied(spark, f"{place},options.recursiveFileLookup=true", tmp_path)
+    assert [record["value"] for record in found] == [{"dt": "2026-01-02", "n": 1}]

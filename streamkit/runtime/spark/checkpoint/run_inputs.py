@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from streamkit.config.values import is_secret
 from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.checkpoint.manifest import InputFile, KnownInput
-from streamkit.runtime.spark.job_options import OF_SPARK, OPTION, Columns, Parts, Place
+from streamkit.runtime.spark.job_options import JSON_LINES, OF_SPARK, OPTION, Columns, Parts, Place
 from streamkit.runtime.spark.rows.file_system import FileState, FileSystem, escaped
 from streamkit.runtime.spark.rows.files import OpenedInput, files_of_place, files_of_table, open_files
-from streamkit.runtime.spark.rows.input_columns import has_value, types_of, wider_type
+from streamkit.runtime.spark.rows.input_columns import has_value, types_of, wider_type, with_known_fields
 from streamkit.runtime.spark.rows.topic_inputs import check_order
 
 if TYPE_CHECKING:
@@ -68,8 +68,10 @@ class KnownInputs:
         found = dict(self.known)
         for each in opened:
             name = place_of(files, each.place)
-            columns = self._columns(each, found.get(name, KnownInput()).columns, past)
-            found[name] = KnownInput(settings_of(each.place), each.order, columns)
+            before, settings = found.get(name, KnownInput()), settings_of(each.place)
+            # Fields of other settings are not those of these.
+            columns = self._columns(each, before.columns if before.settings in (None, settings) else {}, past)
+            found[name] = KnownInput(settings, each.order, columns)
         orders = [(place.path, found.get(place_of(files, place), KnownInput()).order) for place in places]
         check_order(self.topic, [(path, order) for path, order in orders if order is not None])
         return found
@@ -99,6 +101,15 @@ class KnownInputs:
         )
 
 
+def with_all_fields(files: FileSystem, opened: OpenedInput, inputs: Mapping[str, KnownInput]) -> OpenedInput:
+    """Return an input whose objects have the fields of all runs, in their order. inputs: how runs up to this one read the topic."""
+    if opened.place.has_lines:
+        return opened
+    columns = inputs[place_of(files, opened.place)].columns
+    is_sorted = opened.place.format == JSON_LINES
+    return replace(opened, frame=with_known_fields(opened.frame, columns, is_sorted=is_sorted))
+
+
 def place_of(files: FileSystem, place: Place) -> str:
     """Return the name of an input in a manifest: the same name for all spellings of a path."""
     return place.path if place.format not in OF_SPARK and "/" not in place.path else files.normal(place.path)
@@ -118,7 +129,7 @@ def _text(written: Parts) -> str:
     return written if isinstance(written, str) else ",".join(written)
 
 
-__all__ = ["ACCEPT", "KnownInputs"]
+__all__ = ["ACCEPT", "KnownInputs", "with_all_fields"]
 
 
 @dataclass(frozen=True)

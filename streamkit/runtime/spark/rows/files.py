@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 _ENDING, _OWN_ENDING = ".txt", ".jsonl"
 _DONE = "_SUCCESS"
@@ -94,6 +94,8 @@ _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 """Options that give the columns to read, in lower case."""
 _LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "timezone", "basepath")
 """Options that choose files, in lower case."""
+_OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
+"""The columns that Spark gives files without a look at their contents; those of folders follow."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
@@ -243,6 +245,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
             raise TransportError(
                 f"{place.path}: its lines have a field topic, so they are records, and have no columns to choose; give value="
             )
+        _check_folders(place, frame, reader, paths)
         return frame
     if place.format == "csv":
         check_csv(spark, place, paths)
@@ -252,7 +255,26 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         check_numbers(place, frame, lambda schema: reader.schema(schema).csv(paths))
     if place.format == AVRO:
         _check_one_schema(spark, place, frame.inputFiles())
+    if place.format in OF_SPARK:
+        _check_folders(place, frame, reader, paths)
     return frame
+
+
+def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
+    """Raise TransportError for a column of files that their folders NAME=VALUE also give, whose values Spark would take."""
+    relation = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
+    if relation is not None and relation.getClass().getSimpleName() == "LogicalRelation":
+        shared = relation.relation().overlappedPartCols().keys().mkString("\n").splitlines()
+    else:
+        folders = _listed(frame.sparkSession, place).columns[len(_OF_BINARY_FILES) :]
+        alone = reader.option("recursiveFileLookup", "true").format(place.format).load(paths) if folders else frame
+        shared = [name for name in folders if name in alone.columns]
+    if shared:
+        name = min(shared)
+        raise TransportError(
+            f"{place.path}: column {name} is in the files, and in the names of their folders {name}=VALUE, which Spark would read "
+            "instead; options.recursiveFileLookup=true reads the column of the files, and does not look at the folders' names"
+        )
 
 
 def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ Spark converts them before a row reaches a task, and only columns that are not p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit.errors import TransportError
@@ -159,6 +159,56 @@ def types_of(frame: DataFrame) -> dict[str, str]:
         inner = _inside(name, kind)
         left += [(path, each) for path, each, _ in inner]
         found[name] = kind.typeName() if inner else kind.simpleString()
+    return found
+
+
+def with_known_fields(frame: DataFrame, known: Mapping[str, str], *, is_sorted: bool) -> DataFrame:
+    """Return the parts of an input with all fields that one job over all its files would give their objects.
+
+    known: the paths and types of `types_of`, those of these files too. is_sorted: whether Spark sorts the fields, as those of JSON.
+    """
+    if list(types_of(frame)) == list(known):
+        return frame
+    return frame.select(
+        *(
+            _with_known(quoted(field.name), field.name, field.dataType, known, is_sorted).alias(field.name)
+            for field in frame.schema.fields
+        )
+    )
+
+
+def _with_known(column: Column, path: str, kind: DataType, known: Mapping[str, str], is_sorted: bool) -> Column:
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return sf.transform(column, lambda value: _with_known(value, f"{path}[]", element, known, is_sorted))
+    if isinstance(kind, MapType):
+        values = kind.valueType
+        return sf.transform_values(column, lambda _, value: _with_known(value, f"{path}{{}}", values, known, is_sorted))
+    if not isinstance(kind, StructType):
+        return column
+    types = {field.name: field.dataType for field in kind.fields}
+    names = list(dict.fromkeys((*_fields_of(path, known), *types)))
+    if is_sorted:
+        names.sort(key=lambda name: name.encode("utf-16-be"))  # as Java compares text
+    fields = [
+        _with_known(column.getField(name), f"{path}.{name}", types[name], known, is_sorted).alias(name)
+        if name in types
+        else sf.lit(None).cast("string").alias(name)
+        for name in names
+    ]
+    return sf.when(column.isNotNull(), sf.struct(*fields))
+
+
+def _fields_of(path: str, known: Iterable[str]) -> list[str]:
+    """Return the names of the fields of an object, without those within them. known: paths, outer ones first."""
+    found: list[str] = []
+    for each in known:
+        name = each.removeprefix(f"{path}.")
+        if name != each and not any(name.startswith((f"{outer}.", f"{outer}[]", f"{outer}{{}}")) for outer in found):
+            found.append(name)
     return found
 
 

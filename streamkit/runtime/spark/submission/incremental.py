@@ -15,7 +15,14 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint import run_outputs
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
-from streamkit.runtime.spark.checkpoint.run_inputs import ACCEPT, FoundFiles, KnownInputs, find_files, open_some
+from streamkit.runtime.spark.checkpoint.run_inputs import (
+    ACCEPT,
+    FoundFiles,
+    KnownInputs,
+    find_files,
+    open_some,
+    with_all_fields,
+)
 from streamkit.runtime.spark.checkpoint.run_outputs import check_tables, output_of, settle_tables, waiting_place
 from streamkit.runtime.spark.job import STATE, try_tasks
 from streamkit.runtime.spark.job_options import JobOptions, Place, Range
@@ -109,6 +116,10 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
             partial(open_some, checkpoint.files, spark, options.inputs[topic], found[topic], found[topic].read),
         )
         for topic, each in opened.items()
+    }
+    opened = {
+        topic: [with_all_fields(checkpoint.files, each, inputs[topic]) for each in parts]
+        for topic, parts in opened.items()
     }
     options = replace(options, range=_continued(before, options.range))
     prepared = prepare(plan, options, _counts(plan, before, opened), checkpoint.kept(before))
