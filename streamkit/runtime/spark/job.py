@@ -597,7 +597,7 @@ def try_tasks(job: Job) -> None:
     """Make a task of each sub-topology with its processors, and close it. Raises ProcessingError, naming the step."""
     nothing = Inline(pickle.dumps([]))
     for stage in job.stages:
-        tables = GlobalTables(f"trial of {job.plan.application}", nothing, job.partitions)
+        tables = GlobalTables(uuid.uuid4().hex, nothing, job.partitions)
         work = StageWork(job.pickled, stage, job.layout, job.output_spec(stage), tables)
         loaded = load(work.plan)
         stores = SpillingStores(loaded.plan, work.spill_bytes)
