@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
+
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions
 from streamkit.runtime.spark.spark_session import Cluster, open_session
@@ -219,20 +222,24 @@ PROGRAMS: dict[str, Callable[[Work, Any, Path, Path], None]] = {
 }
 
 
-def rows_of(spark: Any, target: Path) -> list[tuple[Any, ...]]:
-    """The rows of an output: key, window, value, and the time in milliseconds."""
-    frame = spark.read.parquet(str(target))
-    time_of = "timestamp" if dict(frame.dtypes)["timestamp"] == "bigint" else "unix_millis(timestamp)"
-    windows = ["window_start"] if "window_start" in frame.columns else []
-    return sorted(map(tuple, frame.selectExpr("key", *windows, "value", time_of).collect()))
+def rows_of(target: Path) -> pa.Table:
+    """The rows of an output: key, window, value, and the time in milliseconds, in the order of all of them."""
+    rows = pyarrow.parquet.read_table(target)
+    for name in ("window_start", "timestamp"):
+        if name in rows.column_names and pa.types.is_timestamp(rows.schema.field(name).type):
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, name, rows[name].cast(pa.timestamp("ms")).cast(pa.int64()))
+    names = [name for name in ("key", "window_start", "value", "timestamp") if name in rows.column_names]
+    schema = pa.schema([(name, pa.string() if name == "key" else pa.int64()) for name in names])
+    return rows.select(names).cast(schema).sort_by([(name, "ascending") for name in names])
 
 
 @dataclass
 class Times:
-    """CPU and wall seconds of the rounds of a program, and its last output."""
+    """CPU and wall seconds of the rounds of a program, and its output of the first one."""
 
     rounds: list[tuple[float, float]]
-    rows: list[tuple[Any, ...]]
+    rows: pa.Table | None = None
 
     @property
     def warm(self) -> tuple[float, float]:
@@ -279,14 +286,14 @@ def main() -> None:
 
 def timed(work: Work, spark: Any, folder: Path, programs: Sequence[str], rounds: int) -> dict[str, Times]:
     """Run programs by turns; the first round is cold."""
-    found: dict[str, Times] = {program: Times([], []) for program in programs}
+    found: dict[str, Times] = {program: Times([]) for program in programs}
     for _ in range(rounds + 1):
         for program, times in found.items():
             target = folder / "result"
             started, before = time.monotonic(), cpu_seconds(os.getpid())
             PROGRAMS[program](work, spark, folder, target)
             times.rounds.append((cpu_seconds(os.getpid()) - before, time.monotonic() - started))
-            times.rows = rows_of(spark, target)
+            times.rows = rows_of(target) if times.rows is None else times.rows
             shutil.rmtree(target)
     return found
 
