@@ -72,7 +72,7 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
 def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
     """Return the chunks in which a row might be late, with the highest time before them; None if there are none.
 
-    The driver looks at them: they are few, and a sort of them by Spark takes more time than all the rest.
+    The driver looks at them, since they are few.
     """
     import pyarrow as pa
 
