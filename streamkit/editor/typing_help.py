@@ -30,7 +30,7 @@ Kind = lsp.CompletionItemKind
 _OWNER = re.compile(r"""((?:[A-Za-z_]\w*|\)|\])(?:[\w.]|\[[^\[\]]*\]|\([^()]*\))*)\.(\w*)$""")
 _WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)?$")
 _USED_FIELD = re.compile(r"\b(?:value|left|right|aggregate)\.([A-Za-z_]\w*)")
-_NAME = re.compile(r"(?<![\w])\.?[A-Za-z_]\w*$")
+_NAME = re.compile(r"\.?\b[A-Za-z_]\w*$")
 _ARGUMENT = re.compile(r"\w+")
 _PYTHON = {
     "len": ("len(value)", "The number of characters, members or fields."),

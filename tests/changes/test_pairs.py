@@ -32,9 +32,9 @@ def test_pair(pair: Pair) -> None:
         (
             "totals",
             "{name: totals, ttl: 1h}",
-            "it has a ttl now, of 3600000 ms: rows that nothing writes to for so long",
+            "it has a ttl now, of 3600000 ms: rows without a write for that long",
         ),
-        ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "is 600000 ms: rows that nothing writes to"),
+        ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "is 600000 ms: rows without a write for that long"),
         ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "the start deletes those that are due by then"),
         ("{name: totals, ttl: 1h}", "{name: totals, ttl: 2h}", "rows stay longer from now on"),
         ("{name: totals, ttl: 1h}", "totals", "it has no ttl any more (was 3600000 ms): no row is deleted from now on"),

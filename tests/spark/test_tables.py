@@ -259,9 +259,27 @@ def test_files_of_several_topics(spark: Any, tmp_path: Path) -> None:
     assert copied(spark, f"{tmp_path}/lake", tmp_path) == [{"key": "k", "value": 1, "timestamp": 5}]
     # With settings, the column is one as any other.
     assert len(copied(spark, f"{tmp_path}/lake,value=topic,timestamp=timestamp", tmp_path, value="string")) == 2
-    spark.sql("select 'order' topic, '1' value, 1L timestamp").write.parquet(str(tmp_path / "other"))
+    other = spark.sql("select 'order' topic, '1' value, 1L timestamp")
+    other.write.parquet(str(tmp_path / "other"))
+    # The output of another job, whose topic has another name.
+    assert len(copied(spark, f"{tmp_path}/other", tmp_path)) == 1
+    other.replace("order", "orders").write.parquet(str(tmp_path / "other"), mode="append")
     with pytest.raises(StreamkitError, match=r"/other: column topic: .*no topic 'order'; did you mean 'orders'"):
         copied(spark, f"{tmp_path}/other", tmp_path)
+
+
+def test_files_of_several_topics_in_runs(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(COPY.replace("KEY", "string").replace("VALUE", "json"))
+    lake, out = tmp_path / "lake", tmp_path / "out"
+    rows = [("orders", "k", "1", 5), ("out", "k", "2", 6)], [("out", "k", "3", 7)]
+    for number, of_run in enumerate(rows, 1):
+        frame = spark.createDataFrame(of_run, "topic string, key string, value string, timestamp bigint")
+        frame.coalesce(1).write.parquet(str(lake), mode="append")
+        inputs = inputs_of(load(tmp_path / "topology.yaml"), [f"orders={lake}"])
+        options = JobOptions(inputs, {"out": Place(str(out), JSON_LINES)}, checkpoint=str(tmp_path / "state"))
+        submit_next(load(tmp_path / "topology.yaml"), options, spark)
+        # The only topic of the second run is not another name of the first one's.
+        assert len(read_lines(out / f"run={number:06}")) == 2 - number
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -338,7 +356,7 @@ def test_files_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.parquet").touch()
     refused("empty.parquet", "no file has columns")
     (tmp_path / "twice.json").write_text('{"user": "ann", "User": "bob", "ts": 1}\n')
-    refused("twice.json", "there are two columns user; .*spark.sql.caseSensitive=true")
+    refused("twice.json", "the names of User and user differ in case alone; --conf spark.sql.caseSensitive=true")
     # Spark knows compressed files by their suffix alone, and would read these as text.
     (tmp_path / "lines.jsonl").write_bytes(gzip.compress(b'{"value": 1, "timestamp": 1}\n'))
     refused("lines.jsonl", "the file is compressed, .* rename it to end with .gz")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -22,29 +22,53 @@ from streamkit.runtime.spark.rows.files import (
 )
 from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.workers import arrow_rows
+from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def of_topic(plan: Plan, topic: str, opened: OpenedInput) -> OpenedInput:
+def of_topic(
+    plan: Plan,
+    opened: OpenedInput,
+    topic: str,
+    inputs: Mapping[str, Sequence[Place]],
+    earlier: Callable[[], Iterable[OpenedInput]] = lambda: (),
+) -> OpenedInput:
     """Return the records of a topic in an input without settings for columns. Its column `topic` names the topic of each record.
 
-    Lines of JSON are looked at as they are read. Raises TransportError for a topic that the plan does not have.
+    All rows belong to the topic if they name one other topic, and neither another topic of the job nor an earlier run reads it
+    otherwise: they are an output under another name. inputs: of all topics; earlier: opens what earlier runs have read. Lines
+    of JSON are looked at as they are read. Raises TransportError for a topic that the plan does not have.
     """
     place = opened.place
-    is_text = dict(opened.source.dtypes).get("topic") == "string"
-    if place.has_lines or not is_text or replace(place.columns, where=None) != Columns():
+    if not _names_topics(opened):
         return opened
     from pyspark.sql import functions as sf
 
-    names, known = names_of(plan, topic), topics_of(plan)
-    for (found,) in opened.source.select("topic").distinct().collect():
+    names, topics = names_of(plan, topic), _topics_in(opened)
+    if len(topics) == 1 and topics.isdisjoint(names):
+        readers = [each for each, places in inputs.items() if any(other.path == place.path for other in places)]
+        before = (each for each in earlier() if each.place == place and _names_topics(each))
+        if readers == [topic] and all(_topics_in(each).isdisjoint(names) for each in before):
+            return opened
+    known = topics_of(plan)
+    for name in topics:
         try:
-            check_topic(plan, found, known)
+            check_topic(plan, name, known)
         except SerdeError as error:
             raise TransportError(f"{place.path}: column topic: {error}") from error
     return narrowed(opened, sf.col("topic").isin(list(names)))
+
+
+def _names_topics(opened: OpenedInput) -> bool:
+    """Return whether the rows of an input name their topics."""
+    place, is_text = opened.place, dict(opened.source.dtypes).get("topic") == "string"
+    return is_text and not place.has_lines and replace(place.columns, where=None) == Columns()
+
+
+def _topics_in(opened: OpenedInput) -> set[Json]:
+    return {topic for (topic,) in opened.source.select("topic").distinct().collect()}
 
 
 def names_of(plan: Plan, topic: str) -> tuple[str, ...]:

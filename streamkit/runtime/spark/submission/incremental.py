@@ -274,7 +274,19 @@ def _open(
         )
         for topic, each in found.items()
     }
-    return {topic: [of_topic(plan, topic, each) for each in inputs] for topic, inputs in opened.items()}
+    return {
+        topic: [
+            of_topic(
+                plan,
+                each,
+                topic,
+                options.inputs,
+                partial(open_some, files, spark, options.inputs[topic], found[topic], found[topic].read),
+            )
+            for each in inputs
+        ]
+        for topic, inputs in opened.items()
+    }
 
 
 def _counts(plan: Plan, before: Manifest, opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, int]:

@@ -62,7 +62,10 @@ def sample_in(
         _records(
             plan,
             topic,
-            [of_topic(plan, topic, open_files(spark, place, number=number)) for number, place in enumerate(places)],
+            [
+                of_topic(plan, open_files(spark, place, number=number), topic, known)
+                for number, place in enumerate(places)
+            ],
             limit,
         )
         for topic, places in known.items()

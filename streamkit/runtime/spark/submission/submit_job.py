@@ -200,7 +200,7 @@ def submit(
         for topic, places in options.inputs.items():
             with named(spark, WorkName.of(plan.application, topic, "look")):
                 found = [open_files(spark, place, number=number) for number, place in enumerate(places)]
-                opened[topic] = [of_topic(plan, topic, each) for each in found]
+                opened[topic] = [of_topic(plan, each, topic, options.inputs) for each in found]
             for each in opened[topic]:
                 if each.place.format in OF_SPARK and not each.source.inputFiles():
                     report(f"{topic}: there are no files in {each.place.path}")
