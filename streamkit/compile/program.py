@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from streamkit.operators.core.task_services import TaskServices
 from streamkit.operators.kernels.replays import Replays
@@ -47,14 +47,21 @@ class Program:
 
 
 class Listing:
-    """The lines of a generated module, which `linecache` knows under `file` as long as this object exists."""
+    """The lines of a generated module, which `linecache` knows under `file` as long as this object exists.
+
+    The next listing deletes them: a garbage collection may come while `linecache.checkcache` looks at each entry.
+    """
+
+    _released: ClassVar[list[str]] = []
 
     def __init__(self, name: str, source: str):
         with _lock:
+            while self._released:
+                linecache.cache.pop(self._released.pop(), None)
             self.file = _unused(name)
             # Without a modification time linecache does not look for the file on disk.
             linecache.cache[self.file] = (len(source), None, source.splitlines(True), self.file)
-        weakref.finalize(self, linecache.cache.pop, self.file, None).atexit = False
+        weakref.finalize(self, self._released.append, self.file).atexit = False
 
 
 def _unused(name: str) -> str:

@@ -8,6 +8,7 @@ import pickle
 import re
 import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,7 @@ MINE = "def halve(key, value):\n    return inner(value)\n\n\ndef inner(value):\n
 
 def listed(name: str) -> set[str]:
     gc.collect()
+    Listing("next", "")
     return {file for file in linecache.cache if file.startswith(f"<streamkit {name} ")}
 
 
@@ -118,6 +120,22 @@ def test_lines_go_with_their_program(tmp_path: Path) -> None:
     error = failing(tmp_path, "passing")
     assert listed("passing") == {"<streamkit passing sub-topology 0>"}
     del error
+    assert listed("passing") == set()
+
+
+def test_lines_that_go_amid_a_look_at_all_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lines(dict[str, Any]):
+        """Loses a program once its names are listed, as in a garbage collection."""
+
+        def keys(self) -> Any:
+            names = list(super().keys())
+            programs.clear()
+            return names
+
+    monkeypatch.setattr(linecache, "cache", Lines(linecache.cache))
+    programs = [Listing("passing sub-topology 8", "a = 1\n")]
+    linecache.checkcache()
+    programs.clear()  # newer versions of Python copy all lines first
     assert listed("passing") == set()
 
 
