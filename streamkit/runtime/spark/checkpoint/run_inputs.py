@@ -69,7 +69,7 @@ class KnownInputs:
         for each in opened:
             name = place_of(files, each.place)
             before, settings = found.get(name, KnownInput()), settings_of(each.place)
-            # Fields of other settings are not those of these.
+            # With other settings, earlier runs read other fields.
             columns = self._columns(each, before.columns if before.settings in (None, settings) else {}, past)
             found[name] = KnownInput(settings, each.order, columns)
         orders = [(place.path, found.get(place_of(files, place), KnownInput()).order) for place in places]

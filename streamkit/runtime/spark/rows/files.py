@@ -95,7 +95,7 @@ _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 _LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "timezone", "basepath")
 """Options that choose files, in lower case."""
 _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
-"""The columns that Spark gives files without a look at their contents; those of folders follow."""
+"""The columns of Spark's format `binaryFile`; the columns that folders give follow them."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
