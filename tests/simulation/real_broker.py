@@ -99,6 +99,14 @@ class Connection:
         self._socket.close()
 
 
+def _committed(kind: Any, offsets: dict[int, int]) -> list[Any]:
+    """The partitions of a request that commits offsets."""
+    return [
+        kind(partition_index=number, committed_offset=offset, committed_leader_epoch=-1, committed_metadata="")
+        for number, offset in offsets.items()
+    ]
+
+
 class RealBroker:
     """What the histories of `requests` ask; one topic, one group."""
 
@@ -203,12 +211,7 @@ class RealBroker:
 
         self._until_ready(begin)
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        parts = [
-            topic.TxnOffsetCommitRequestPartition(
-                partition_index=number, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-            )
-            for number, offset in offsets.items()
-        ]
+        parts = _committed(topic.TxnOffsetCommitRequestPartition, offsets)
 
         def send() -> tuple[int, Any]:
             answer = self._connection.ask(
@@ -316,12 +319,7 @@ class RealBroker:
 
     def commit(self, generation: int, member: str, offsets: dict[int, int]) -> None:
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
-        parts = [
-            topic.OffsetCommitRequestPartition(
-                partition_index=number, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
-            )
-            for number, offset in offsets.items()
-        ]
+        parts = _committed(topic.OffsetCommitRequestPartition, offsets)
 
         def ask() -> tuple[int, Any]:
             answer = self._connection.ask(
