@@ -442,6 +442,8 @@ class Store(Volatile, ABC):
     name: str
     definition: StoreDef
     persistent = False
+    durable = False
+    """Whether a commit writes files, and waits until the disk has them."""
     around: ClassVar[tuple[int, int] | None] = (0, 0)
     """The bytes before and after the serialized key in the keys of changelogs; None: a value contains the partition of another row."""
     converts: ClassVar[bool] = False

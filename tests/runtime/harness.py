@@ -24,7 +24,7 @@ LOG = TopicPartition("app-counts-changelog", 0)
 class ListStore:
     """Keeps what was restored; `log` is its changelog, `kept` what outlasts it: the position as of its last commit."""
 
-    persistent = True
+    persistent = durable = True
     name = "counts"
 
     def __init__(self, services: Any = None, kept: dict[int, int] | None = None):

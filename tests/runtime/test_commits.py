@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
@@ -14,11 +15,11 @@ from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Settings
 from tests.runtime.fake_log import FakeProducer
 from tests.runtime.fakes import FakeProgram
-from tests.runtime.harness import IN, Harness
+from tests.runtime.harness import IN, Harness, ListStore
 
 
-def two_tasks(tmp_path) -> Harness:
-    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True))
+def two_tasks(tmp_path, stores: tuple[str, ...] = ()) -> Harness:
+    harness = Harness(tmp_path, FakeProgram(), Settings(exactly_once=True), stores)
     harness.shared.topics = TopicsOnLog({"in": 2}, {0: ("in",)})
     harness.thread.assign([TaskId(0, 0), TaskId(0, 1)])
     harness.log.append([("in", None, b"a", 1, None, 0), ("in", None, b"b", 1, None, 1)])
@@ -33,6 +34,30 @@ def test_a_leaving_member_commits_the_others_too(tmp_path):
     harness.round()
     assert sorted(harness.values()) == [b"a", b"b"]
     assert {place.partition: offset.offset for place, offset in harness.log.offsets.items()} == {0: 1, 1: 1}
+
+
+def test_stores_on_disk_are_written_at_once(tmp_path, monkeypatch):
+    """Each waits for the other one: one after the other they would wait in vain."""
+    harness = two_tasks(tmp_path, ("counts",))
+    both = Barrier(2, timeout=60)
+    monkeypatch.setattr(ListStore, "commit", lambda store: both.wait())
+    assert harness.thread._tasks.commit()
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_where_a_store_cant_be_written_the_others_are(tmp_path, monkeypatch, full):
+    harness = two_tasks(tmp_path, ("counts",))
+    written = []
+
+    def commit(store):
+        if store is harness.stores[full]:
+            raise StateError("no space")
+        written.append(store)
+
+    monkeypatch.setattr(ListStore, "commit", commit)
+    with pytest.raises(StateError, match="no space"):
+        harness.thread._tasks.commit()
+    assert written == [harness.stores[1 - full]]
 
 
 @pytest.mark.parametrize("committed", [True, False])

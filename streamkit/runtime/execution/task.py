@@ -462,6 +462,10 @@ class Task(ProgramServices):
         if self.commit_needed:
             for store in self.stores.values():
                 store.commit()
+        self.end_commit()
+
+    def end_commit(self) -> None:
+        """Reset the state of the commit, after the commits of the stores."""
         self._committed_metadata = dict(self.processor_metadata)
         self.commit_needed = self.commit_requested = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, nullcontext
 from operator import itemgetter
 from time import perf_counter, sleep
@@ -28,6 +29,7 @@ from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import MARKERS, StageTimes
+from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, EndedTransaction, Producer
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ _UNLISTED_MS = 30_000
 _MARKERS_MS = 500
 """How long a thread waits for the markers of its last transaction before it looks how that has ended."""
 _MARKER_SECONDS = 0.002
+_WRITERS = 8
+"""How many stores are written at once: the disk syncs files that are written together in the time of one or two."""
 _topic_of = itemgetter(0)
 _HASTE_SECONDS = 0.01
 """How long an idle thread waits for the log's response; meanwhile the producer sends without lingering."""
@@ -84,6 +88,7 @@ class Committer:
         """Records that the log rejected and that were dropped."""
         self._warnings = DropWarnings(log)
         self._admin: Admin | None = None
+        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix=f"{name}-store-writer")
         self._last_commit = self._last_purge = shared.elapsed()
         self._repartitions = {
             shared.plan.internal_name(name)
@@ -264,9 +269,24 @@ class Committer:
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for each in dirty:
             each.note_positions(lost, marks=marks)
-            each.task.post_commit()
+        self._commit_stores([store for each in dirty for store in each.task.stores.values()])
+        for each in dirty:
+            each.task.end_commit()
             each.commits += 1
             self._count_dropped(each)
+
+    def _commit_stores(self, stores: Collection[Store]) -> None:
+        """Commit stores, those on disk at once. Raises StateError, after all others are written."""
+        on_disk = [store for store in stores if store.durable]
+        in_memory = [store for store in stores if not store.durable]
+        writes = [self._writers.submit(store.commit) for store in on_disk[1:]]
+        try:
+            for store in (*in_memory, *on_disk[:1]):
+                store.commit()
+        finally:
+            wait(writes)
+        for write in writes:
+            write.result()
 
     def _commit_to_log(self, offsets: dict[TopicPartition, CommittedOffset]) -> None:
         if self._settings.exactly_once:
@@ -322,6 +342,7 @@ class Committer:
                         log.debug("aborting failed", exc_info=True)
                 self._producer.close()
             finally:
+                self._writers.shutdown()
                 self._warnings.close(self._shared.elapsed())
 
     def _forget_written(self) -> None:

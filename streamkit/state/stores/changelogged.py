@@ -84,6 +84,7 @@ class MapStore(Store):
         self.key_serde = definition.key_serde
         self.value_serde = definition.value_serde
         self._map = entries
+        self.durable = entries.durable
         self._log: Log = context.log if definition.logging and definition.source_topic is None else no_log
         self.keeps_headers = definition.keeps_headers
         self._dropped = context.dropped

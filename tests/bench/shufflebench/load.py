@@ -56,6 +56,9 @@ def create(bootstrap: str, topic: str, partitions: int = 1, by_broker: bool = Tr
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(topic, partitions, 1, config={"message.timestamp.type": kind})]).values():
         made.result()
+    # The broker that has made a topic lists it later, if other work keeps it busy.
+    while len(admin.list_topics(topic).topics[topic].partitions) < partitions:
+        pass
 
 
 def fill(bootstrap: str, topic: str, count: int) -> None:
