@@ -43,6 +43,8 @@ TEXTS = (
     "a\0b",
     "it's",
     "\\n",
+    " a\u2003\u00a0",
+    "\x1f\tb\u200b",
     "None",
     "1",
 )
@@ -56,7 +58,9 @@ class Draw:
 
     def expression(self) -> str:
         """One whole expression."""
-        return self._random.choice((self.number, self.text, self.truth, self.truth, self.truth, self.wild))(3)
+        return self._random.choice((self.number, self.real, self.text, self.truth, self.truth, self.truth, self.wild))(
+            3
+        )
 
     def number(self, depth: int) -> str:
         """A whole number, or None."""
@@ -77,16 +81,58 @@ class Draw:
             return self._random.choice((*leaves, str((1 << 63) - 1), str(-(1 << 63))))
         if self._random.random() < 0.3:
             return f"({self.number(depth - 1)} if {self.truth(depth - 1)} else {self.number(depth - 1)})"
+        if self._random.random() < 0.3:
+            return self._random.choice(
+                (
+                    f"len({self.text(depth - 1)})",
+                    f"abs({self.number(depth - 1)})",
+                    f"round({self.real(depth - 1)})",
+                    f"int({self.real(depth - 1)})",
+                    f"({self.number(depth - 1)} {self._random.choice(('//', '%'))} {self._random.choice((1, 3, 60))})",
+                    f"{self._random.choice(('min', 'max'))}({self.number(depth - 1)}, {self.number(depth - 1)})",
+                    f"({self.number(depth - 1)} {self._random.choice(('and', 'or'))} {self.number(depth - 1)})",
+                    "merge(value, {'a': value.b})['a']",
+                )
+            )
         return f"({self.number(depth - 1)} {self._random.choice('+-*')} {self.number(depth - 1)})"
+
+    def real(self, depth: int) -> str:
+        """A number that is not whole, or None."""
+        draw = self._random
+        if depth <= 0 or draw.random() < 0.3:
+            return draw.choice(("value.price", "value['price']", "0.5", "1.2", "-0.0", "2.5", "1e300"))
+        one, other = self.real(depth - 1), draw.choice((self.real, self.number))(depth - 1)
+        one, other = draw.choice(((one, other), (other, one)))
+        return draw.choice(
+            (
+                f"({one} {draw.choice('+-*/')} {other})",
+                f"({self.number(depth - 1)} / {self.number(depth - 1)})",
+                f"abs({self.real(depth - 1)})",
+                f"float({one})",
+                f"{draw.choice(('min', 'max'))}({self.real(depth - 1)}, {self.real(depth - 1)})",
+                f"({self.real(depth - 1)} or {self.real(depth - 1)})",
+            )
+        )
 
     def text(self, depth: int) -> str:
         """A text, or None."""
+        depth = max(0, depth)
         leaves = ("value.s", "value['t']", "value.inner.y", "key", "value.get('s', '')", *map(repr, TEXTS[1:]))
         leaves = (*leaves, "value.get('s', value.t + 'x')", "value.get('t', value.inner.get('y', 'z'))")
         if depth == 0 or self._random.random() < 0.4:
             return self._random.choice(leaves)
         if self._random.random() < 0.5:
             return f"({self.text(depth - 1)} + {self.text(depth - 1)})"
+        if self._random.random() < 0.5:
+            method = self._random.choice(("upper", "lower", "strip", "lstrip", "rstrip"))
+            return self._random.choice(
+                (
+                    f"{self.text(depth - 1)}.{method}()",
+                    f"str({self._random.choice((self.text, self.number, self.truth))(depth - 1)})",
+                    f"({self.text(depth - 1)} {self._random.choice(('and', 'or'))} {self.text(depth - 1)})",
+                    f"max({self.text(depth - 1)}, {self.text(depth - 1)})",
+                )
+            )
         return f'f"{{{self._random.choice(leaves[:4])}}}:{{{self._random.choice(("value.a", "value.inner.x"))}}}"'
 
     def truth(self, depth: int) -> str:
@@ -95,6 +141,10 @@ class Draw:
         if depth and draw.random() < 0.4:
             word = draw.choice(("and", "or"))
             return f"({self.truth(depth - 1)} {word} {self.truth(depth - 1)})"
+        if draw.random() < 0.15:
+            one, other = self.text(depth - 1), self.text(depth - 1)
+            method = draw.choice(("startswith", "endswith"))
+            return draw.choice((f"{one}.{method}({other})", f"({one} {draw.choice(('in', 'not in'))} {other})"))
         part = draw.choice((self.number, self.text))
         one, other = part(max(0, depth - 2)), part(max(0, depth - 2))
         return draw.choice(
@@ -117,7 +167,14 @@ class Draw:
         parts = (self.number, self.text, self.truth)
         one, other = (self._random.choice(parts)(depth - 1) for _ in range(2))
         return self._random.choice(
-            (f"({one} == {other})", f"({one} + {other})", f"({one} / 2)", f"len({one})", f"({one} or {other})")
+            (
+                f"({one} == {other})",
+                f"({one} + {other})",
+                f"({one} / 2)",
+                f"bool({one})",
+                f"{one}.title()",
+                f"({one} or {other})",
+            )
         )
 
     def _same(self, part: Callable[[int], str]) -> tuple[Any, ...]:
@@ -195,7 +252,7 @@ class Comparison:
                 succeeds, expected = outcome(lambda: self.parsed[text](*record.values()))  # noqa: B023 - called at once
                 if not passes:
                     continue
-                is_same = not self.columns[text][3] or (type(value) is type(expected) and value == expected)
+                is_same = not self.columns[text][3] or (type(value) is type(expected) and repr(value) == repr(expected))
                 if not succeeds or not is_same or truth is not bool(expected):
                     wrong.append((text, record, "fails" if not succeeds else expected, value, truth))
         return wrong
@@ -231,8 +288,8 @@ def test_what_is_translated_has_pythons_values(spark: Any, seed: int) -> None:
     ("text", "reason"),
     [
         (
-            "value.a / 2",
-            "file.yaml:7: value.a / 2: an operator of a whole number and a whole number that SQL does not have exactly",
+            "value.a ** 2",
+            "file.yaml:7: value.a ** 2: an operator of a whole number and a whole number that SQL does not have exactly",
         ),
         ("value.a > 1.5", "file.yaml:7: value.a > 1.5: a whole number is compared with a number"),
         ("value.s == value.a", "file.yaml:7: value.s == value.a: text is compared with a whole number"),
@@ -240,11 +297,9 @@ def test_what_is_translated_has_pythons_values(spark: Any, seed: int) -> None:
             "value.other > 1",
             "file.yaml:7: value.other: there is no column other, or one of a type that SQL does not treat as Python does",
         ),
-        ("len(value.s)", "file.yaml:7: len(value.s): only get(NAME) of an object has an exact form in SQL"),
-        (
-            "value.get('s', len(value.t))",
-            "file.yaml:7: len(value.t): only get(NAME) of an object has an exact form in SQL",
-        ),
+        ("value.s.title()", "file.yaml:7: value.s.title(): the method has no exact form in SQL"),
+        ("len(value.inner)", "file.yaml:7: len(value.inner): the function has no exact form in SQL for an object"),
+        ("value.get('s', sorted(value.t))", "file.yaml:7: sorted(value.t): the function has no exact form in SQL"),
         ("value.s[0]", "file.yaml:7: value.s[0]: only fields of objects by their names are columns"),
     ],
 )

@@ -98,6 +98,7 @@ def pipeline(draw: random.Random, windows: float = 0.5) -> list[str]:
             "group_by: value.item",
             "group_by: \"f'{key}/{value.small}'\"",
             "group_by: {key: value.small, key_serde: long}",
+            "group_by: {key: abs(value.small) % 3, key_serde: integer}",
         ]
     )
     fold = draw.choice(
@@ -145,7 +146,8 @@ def topology(pipelines: Mapping[str, list[str]]) -> str:
             topics += [f"  {name}_{target}: {{value: json}}" for target in BRANCHES]
             parts += [f"  {name}:", "    stream: orders", "    steps:", *(f"      - {step}" for step in steps)]
             continue
-        key = "long" if any("key_serde: long}" in each for each in steps if each.startswith("group_by")) else "string"
+        grouped = next((each for each in steps if each.startswith("group_by")), "")
+        key = next((found[1] for found in [re.search(r"key_serde: (\w+)}", grouped)] if found), "string")
         size = next((found[1] for each in steps if (found := re.search(r"(?:tumbling|hopping): (\w+)", each))), None)
         key = key if size is None else f"{{windowed: {key}, size: {size}}}"
         last = steps[-2] if len(steps) > 1 else ""
@@ -269,6 +271,7 @@ def stateless(draw: random.Random) -> list[str]:
             "map: {key: key, value: \"{'small': value.small * 2, 'item': key, 'paid': not value.paid, 'price': value.price, 'amount': value.amount}\"}",
             "set_timestamp: timestamp + value.small if value.small > 0 else timestamp",
             "assert: value.small is not None and key != 'poison'",
+            "map_values: \"merge(value, {'item': value.item or 'none', 'small': abs(value.small) % 7, 'price': (value.price or 2.0) * 1.2})\"",
         ],
         draw.randrange(4),
     )
@@ -334,12 +337,10 @@ def test_a_dry_run_names_the_engine_of_each_stage(tmp_path: Path) -> None:
 
 def test_a_stage_in_python_is_one_with_the_reason(tmp_path: Path) -> None:
     rows = [order(random.Random(0)) for _ in range(9)]
-    steps = ["filter: value.price * 2 > 1", "group_by: value.item", "count", "to_stream"]
+    steps = ["filter: value.price ** 2 > 1", "group_by: value.item", "count", "to_stream"]
     job = Job(tmp_path, {"out": steps}, rows)
     line = next(number for number, text in enumerate(job.path.read_text().splitlines(), 1) if "value.price" in text)
-    reason = (
-        f"{job.path}:{line}: value.price * 2: an operator of a number and a whole number that SQL does not have exactly"
-    )
+    reason = f"{job.path}:{line}: value.price ** 2: an operator of a number and a whole number that SQL does not have exactly"
     assert job.engines() == [
         "engine python; largest task: about 5 of 9 records, if keys spread evenly",
         f"not sql: {reason}",

@@ -13,6 +13,7 @@ from streamkit.runtime.spark.sql.terms import (
     BOOLEAN,
     INTEGER,
     LARGEST,
+    LOWEST,
     NOTHING,
     NUMBER,
     OBJECT,
@@ -22,10 +23,21 @@ from streamkit.runtime.spark.sql.terms import (
     Term,
     literal,
     object_of,
+    quoted_text,
 )
 
 _ORDERS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "try_add", ast.Sub: "try_subtract", ast.Mult: "try_multiply"}
+_OF_DOUBLES: dict[type[ast.operator], str] = {**_ARITHMETIC, ast.Div: "try_divide"}
+_FINITE = "CAST('Infinity' AS DOUBLE)"
+_BEYOND = "CAST('9223372036854775808' AS DOUBLE)"
+"""The least positive number without a whole number of 64 bits."""
+_LARGEST_DOUBLE = 1 << 53
+"""Whole numbers up to this are doubles as they are, so that their quotient is rounded once, as Python does."""
+_SPACES = "".join(map(chr, filter(lambda code: chr(code).isspace(), range(1 << 16))))
+_TRIMS = {"strip": "BOTH", "lstrip": "LEADING", "rstrip": "TRAILING"}
+_TESTS = ("startswith", "endswith")
+_CASES = ("upper", "lower")
 _MOST_MEMBERS = 1000
 """Constants beside `in`: a condition for each of them."""
 _MOST_MADE = 24 << 20
@@ -96,7 +108,7 @@ class Translator:
 
     def limited(self, node: ast.AST, term: Term) -> Term:
         """Return a part if it passes no limit of Python's, or of SQL. Raises UntranslatableError."""
-        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict))
+        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict, ast.Call))
         self._made.size += _PART + (term.size if is_made else term.size // _READ if term.kind == TEXT else 0)
         if term.size > LARGEST or not self._made.fits:
             return self.refuse(node, "a record's texts may make it too large for Python")
@@ -151,15 +163,119 @@ class Translator:
         return replace(found, guards=(*owner.guards, *self._all_present(node, [owner]), *found.guards))
 
     def on_Call(self, node: ast.Call) -> Term:
+        method = node.func
+        if node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
+            return self.refuse(node, "a call with named arguments has no exact form in SQL")
+        if isinstance(method, ast.Attribute):
+            return self._got(node, method) if method.attr == "get" else self._method(node, method)
+        called = getattr(self, f"_call_{method.id}", None) if isinstance(method, ast.Name) else None
+        if called is None:
+            return self.refuse(node, "the function has no exact form in SQL")
+        found: Term = called(node, [self.of(each) for each in node.args])
+        return found
+
+    def _got(self, node: ast.Call, method: ast.Attribute) -> Term:
         """`value.get("name")`: a column has the field in each row, so that a default is evaluated and never used."""
-        method, name = node.func, node.args[0] if node.args else None
-        is_get = isinstance(method, ast.Attribute) and method.attr == "get" and not node.keywords
-        if not is_get or len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+        name = node.args[0] if node.args else None
+        if len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return self.refuse(node, "only get(NAME) of an object has an exact form in SQL")
-        assert isinstance(method, ast.Attribute)
         owner = self.of(method.value)
         guards = [guard for each in node.args[1:] for guard in self.of(each).guards]
         return self._field(node, replace(owner, guards=(*owner.guards, *guards)), name.value)
+
+    # -- Functions and methods --
+
+    def _method(self, node: ast.Call, method: ast.Attribute) -> Term:
+        """A method of a text."""
+        name, owner = method.attr, self.of(method.value)
+        terms = [owner, *map(self.of, node.args)]
+        counts = {**dict.fromkeys((*_CASES, *_TRIMS), 1), **dict.fromkeys(_TESTS, 2)}
+        if any(each.kind != TEXT for each in terms) or counts.get(name) != len(terms):
+            return self.refuse(node, "the method has no exact form in SQL")
+        guards = [*self._guards_of(terms), *self._all_present(node, terms)]
+        if name in _TESTS:
+            return Term(BOOLEAN, f"{name}({owner.sql}, {terms[1].sql})", guards=tuple(guards))
+        if name in _TRIMS:
+            sql = f"trim({_TRIMS[name]} {quoted_text(_SPACES)} FROM {owner.sql})"
+            return Term(TEXT, sql, guards=tuple(guards), size=owner.size)
+        # Outside of ASCII, Java and Python have different rules, and versions of Unicode.
+        is_ascii = f"(octet_length({owner.sql}) = char_length({owner.sql}))"
+        guards.append(self.guard(node, is_ascii, "a text is not only ASCII"))
+        return Term(TEXT, f"{name}({owner.sql})", guards=tuple(guards), size=owner.size)
+
+    def _guards_of(self, terms: Sequence[Term]) -> list[Guard]:
+        return [guard for each in terms for guard in each.guards]
+
+    def _needs(self, node: ast.Call, terms: Sequence[Term], kinds: Sequence[str], count: int = 1) -> list[Guard]:
+        """Return the guards of operands of a call, which are not null. Raises UntranslatableError for others."""
+        if len(terms) != count or any(each.kind not in kinds for each in terms):
+            self.refuse(node, f"the function has no exact form in SQL for {', '.join(each.kind for each in terms)}")
+        return [*self._guards_of(terms), *self._all_present(node, terms)]
+
+    def _call_len(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        guards = self._needs(node, terms, (TEXT,))
+        return Term(INTEGER, f"CAST(char_length({terms[0].sql}) AS BIGINT)", guards=tuple(guards))
+
+    def _call_str(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        guards = self._needs(node, terms, (TEXT, INTEGER, BOOLEAN))
+        kind, sql = terms[0].kind, terms[0].sql
+        text = {TEXT: sql, INTEGER: f"CAST({sql} AS STRING)", BOOLEAN: f"if({sql}, 'True', 'False')"}[kind]
+        return Term(TEXT, text, guards=tuple(guards), size=max(terms[0].size, _DIGITS))
+
+    def _call_bool(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        if len(terms) != 1:
+            return self.refuse(node, "the function has no exact form in SQL")
+        return Term(BOOLEAN, terms[0].truth, guards=terms[0].guards)
+
+    def _call_float(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        guards = self._needs(node, terms, (INTEGER, NUMBER))
+        return Term(NUMBER, f"CAST({terms[0].sql} AS DOUBLE)", guards=tuple(guards))
+
+    def _call_int(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        return self._whole(node, terms, terms[0].sql if terms else "")
+
+    def _call_round(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        """Halves become even numbers, as in Python."""
+        return self._whole(node, terms, f"rint({terms[0].sql})" if terms else "")
+
+    def _whole(self, node: ast.Call, terms: Sequence[Term], sql: str) -> Term:
+        guards = self._needs(node, terms, (INTEGER, NUMBER))
+        if terms[0].kind == INTEGER:
+            return terms[0].presented(guards)
+        guards.append(self.guard(node, f"(abs({sql}) < {_BEYOND})", "the result has over 64 bits"))
+        return Term(INTEGER, f"CAST({sql} AS BIGINT)", guards=tuple(guards))
+
+    def _call_abs(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        guards = self._needs(node, terms, (INTEGER, NUMBER))
+        (term,) = terms
+        if term.kind == INTEGER:
+            guards.append(self.guard(node, f"({term.sql} <> {LOWEST})", "the result has over 64 bits"))
+        return Term(term.kind, f"abs({term.sql})", guards=tuple(guards))
+
+    def _call_min(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        return self._extreme(node, terms, "<")
+
+    def _call_max(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        return self._extreme(node, terms, ">")
+
+    def _extreme(self, node: ast.Call, terms: Sequence[Term], order: str) -> Term:
+        """The least or greatest of two values: of equal ones the first, which tells 0.0 and -0.0 apart."""
+        guards = self._needs(node, terms, (TEXT, INTEGER, NUMBER), 2)
+        one, other = terms
+        if one.kind != other.kind:
+            return self.refuse(node, f"{one.kind} is compared with {other.kind}")
+        sql = f"if({other.sql} {order} {one.sql}, {other.sql}, {one.sql})"
+        return Term(one.kind, sql, guards=tuple(guards), size=max(one.size, other.size))
+
+    def _call_merge(self, node: ast.Call, terms: Sequence[Term]) -> Term:
+        guards = self._needs(node, terms, (OBJECT,), max(1, len(terms)))
+        owners = {name: each for each in terms for name in each.fields}
+        fields = {name: owner.fields.get(name) for name, owner in owners.items()}
+        known = {name: each for name, each in fields.items() if each is not None}
+        for name in fields.keys() - known.keys():
+            return self.refuse(node, f"the column {name} is of a type that SQL does not treat as Python does")
+        found = {name: each.without_guards() for name, each in known.items()}
+        return object_of(found, [*guards, *self._guards_of(list(known.values()))])
 
     # -- Literals --
 
@@ -218,19 +334,63 @@ class Translator:
             present = self._all_present(node, [left, right])
             sql, size = f"concat({left.sql}, {right.sql})", left.size + right.size
             return Term(TEXT, sql, guards=(*guards, *present), size=size)
-        function = _ARITHMETIC.get(type(node.op))
-        if function is None or not left.kind == right.kind == INTEGER:
-            return self.refuse(node, f"an operator of {left.kind} and {right.kind} that SQL does not have exactly")
-        result = f"{function}({left.sql}, {right.sql})"
-        fits = self.guard(node, f"({result} IS NOT NULL)", "an operand is null, or the result has over 64 bits")
-        return Term(INTEGER, result, guards=(*guards, fits))
+        if {left.kind, right.kind} <= {INTEGER, NUMBER}:
+            found = self._calculated(node, left, right)
+            if found is not None:
+                return replace(found, guards=(*guards, *found.guards))
+        return self.refuse(node, f"an operator of {left.kind} and {right.kind} that SQL does not have exactly")
+
+    def _calculated(self, node: ast.BinOp, left: Term, right: Term) -> Term | None:
+        """Return the result for numbers; None for an operator that SQL does not have exactly."""
+        if left.kind == right.kind == INTEGER and type(node.op) in _ARITHMETIC:
+            result = f"{_ARITHMETIC[type(node.op)]}({left.sql}, {right.sql})"
+            fits = self.guard(node, f"({result} IS NOT NULL)", "an operand is null, or the result has over 64 bits")
+            return Term(INTEGER, result, guards=(fits,))
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+            return self._by_constant(node, left, right)
+        function = _OF_DOUBLES.get(type(node.op))
+        if function is None:
+            return None
+        guards = []
+        for each in (left, right):
+            if isinstance(node.op, ast.Div) and each.kind == INTEGER and not each.is_double:
+                is_small = f"({each.sql} BETWEEN -{_LARGEST_DOUBLE}L AND {_LARGEST_DOUBLE}L)"
+                guards.append(self.guard(node, is_small, "an operand is null, or a large whole number"))
+        result = f"{function}(CAST({left.sql} AS DOUBLE), CAST({right.sql} AS DOUBLE))"
+        is_finite = self.guard(node, f"(abs({result}) < {_FINITE})", "an operand is null or 0, or the result infinite")
+        return Term(NUMBER, result, guards=(*guards, is_finite))
+
+    def _by_constant(self, node: ast.BinOp, left: Term, right: Term) -> Term | None:
+        """Return a whole number divided by a positive constant, rounded down as in Python, or its remainder."""
+        if left.kind != INTEGER or right.kind != INTEGER or not right.is_double or right.sql.startswith("CAST('-"):
+            return None
+        if right.sql == "CAST('0' AS BIGINT)":
+            return None
+        rest = f"({left.sql} % {right.sql})"
+        sql = (
+            f"if({rest} < 0L, {rest} + {right.sql}, {rest})"
+            if isinstance(node.op, ast.Mod)
+            else f"(({left.sql} DIV {right.sql}) - if({rest} < 0L, 1L, 0L))"
+        )
+        return Term(INTEGER, sql, guards=tuple(self._all_present(node, [left])))
 
     def on_BoolOp(self, node: ast.BoolOp) -> Term:
-        """`and` and `or` as a value: an operand rather than its truth, so that all must be booleans."""
+        """`and` and `or` as a value: an operand rather than its truth."""
         terms = [self.of(each) for each in node.values]
-        if any(each.kind != BOOLEAN or each.nullable for each in terms):
-            return self.refuse(node, "an operand of and, or is no boolean, or may be null")
-        return _joined(node, terms)
+        if all(each.kind == BOOLEAN and not each.nullable for each in terms):
+            return _joined(node, terms)
+        kinds = {each.kind for each in terms} - {NOTHING}
+        if len(kinds) != 1 or OBJECT in kinds:
+            return self.refuse(node, "the operands of and, or are of different kinds, or objects")
+        kind, found = kinds.pop(), terms[-1]
+        for each in reversed(terms[:-1]):
+            is_or = isinstance(node.op, ast.Or)
+            others = [guard.under(f"NOT {each.truth}" if is_or else each.truth) for guard in found.guards]
+            one, other = (each.sql, found.sql) if is_or else (found.sql, each.sql)
+            is_nullable = found.nullable or (each.nullable and not is_or)
+            guards, size = (*each.guards, *others), max(each.size, found.size)
+            found = Term(kind, f"if({each.truth}, {one}, {other})", is_nullable, guards, size=size)
+        return found
 
     def condition(self, node: ast.expr) -> Term:
         """Return the truth of a part, which is never null if its guards hold. Raises UntranslatableError."""
@@ -259,7 +419,7 @@ class Translator:
         guards = list(left.guards)
         for operator, operand in zip(node.ops, node.comparators, strict=True):
             if isinstance(operator, (ast.In, ast.NotIn)):
-                right, condition, own = left, self._member(node, left, operand), list[Guard]()
+                right, condition, own = left, *self._member(node, left, operand)
                 condition = condition if isinstance(operator, ast.In) else f"(NOT {condition})"
             else:
                 right = self.of(operand)
@@ -290,15 +450,19 @@ class Translator:
             self.refuse(node, f"an order of {left.kind} is no comparison that SQL has exactly")
         return f"({left.sql} {_ORDERS[type(operator)]} {right.sql})", self._all_present(node, [left, right])
 
-    def _member(self, node: ast.Compare, left: Term, operand: ast.expr) -> str:
-        """Return the condition that a value is among constants."""
+    def _member(self, node: ast.Compare, left: Term, operand: ast.expr) -> tuple[str, list[Guard]]:
+        """Return the condition that a value is among constants, or a text in another one, and what must hold for it."""
         items = operand.elts if isinstance(operand, (ast.List, ast.Tuple, ast.Set)) else []
+        if left.kind == TEXT and not isinstance(operand, (ast.List, ast.Tuple, ast.Set)):
+            text = self.of(operand)
+            if text.kind == TEXT:
+                return f"contains({text.sql}, {left.sql})", [*text.guards, *self._all_present(node, [left, text])]
         if not 0 < len(items) <= _MOST_MEMBERS or not all(isinstance(each, ast.Constant) for each in items):
-            self.refuse(node, "only a list of constants beside in has an exact form in SQL")
+            self.refuse(node, "only a list of constants or a text beside in has an exact form in SQL")
         found = [self.of(each) for each in items]
         if any(each.kind not in (left.kind, NOTHING) for each in found) or left.kind in (OBJECT, NOTHING):
             self.refuse(node, f"{left.kind} is looked for among values of another kind")
-        return f"({' OR '.join(f'({left.sql} <=> {each.sql})' for each in found)})"
+        return f"({' OR '.join(f'({left.sql} <=> {each.sql})' for each in found)})", []
 
 
 def _joined(node: ast.BoolOp, terms: Sequence[Term]) -> Term:

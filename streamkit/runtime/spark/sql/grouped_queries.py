@@ -138,6 +138,10 @@ class Groups:
         """The parts of a row that expressions may use."""
         return {"key": self.key, "value": self.value}
 
+    def required(self, guard: Guard) -> Groups:
+        """Return the rows, each of which meets a guard."""
+        return replace(self, tests=(*self.tests, guard))
+
 
 @dataclass(frozen=True)
 class Query:

@@ -21,7 +21,17 @@ from streamkit.runtime.spark.rows.input_columns import (
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
-from streamkit.runtime.spark.sql.terms import BOOLEAN, INTEGER, NUMBER, OBJECT, SERDE_KINDS, TEXT, Guard, Term
+from streamkit.runtime.spark.sql.terms import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    SERDE_KINDS,
+    TEXT,
+    Guard,
+    Term,
+    fits_serde,
+)
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
@@ -133,6 +143,9 @@ class SqlSource:
             found.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
         if self._columns.has_key and ("key",) in columns:
             found.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
+        for (part, *inner), term in ((path, self.key if path == ("key",) else self.value) for path in columns):
+            if not inner:
+                found += fits_serde(self._serdes[part].spec, term, f"a {part} of {self.topic} has over 32 bits")
         texts = sum(self._kind_of(path) == TEXT for path in columns)
         longest = min(LONGEST, _MOST_TEXT // max(1, texts))
         for path in columns:

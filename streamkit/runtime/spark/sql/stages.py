@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
@@ -36,6 +36,7 @@ from streamkit.runtime.spark.sql.sources import LATEST, InputColumns, SqlSource
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     INTEGER,
+    LOWEST,
     NOTHING,
     SERDE_KINDS,
     TEXT,
@@ -43,6 +44,7 @@ from streamkit.runtime.spark.sql.terms import (
     Guard,
     Keep,
     Term,
+    fits_serde,
     object_of,
 )
 from streamkit.runtime.spark.sql.window_times import MOST_WINDOWS
@@ -55,6 +57,7 @@ UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that the types of its input decide, which only Spark can tell."""
 _Rows: TypeAlias = tuple[Records, ...] | Groups
 """The records of several sources, each by themselves, or the rows of a table."""
+_Checked = TypeVar("_Checked", Records, Groups)
 
 
 @dataclass(frozen=True)
@@ -425,13 +428,12 @@ class _Walk:
             raise UntranslatableError(
                 f"{where(self._plan, node)}: its table is read by other steps, or keeps more than its last rows"
             )
-        self._check_serde(node, "key", store.key_serde, records.key)
+        records = self._checked(node, "key", store.key_serde, records)
         windows = None
         if isinstance(processor, WindowAggregate):
             windows, records = processor.windows, self._windowed(node, processor, records)
         groups = aggregate(processor.aggregation, windows, records, self._made, where(self._plan, node))
-        self._check_serde(node, "value", store.value_serde, groups.value)
-        return groups
+        return self._checked(node, "value", store.value_serde, groups)
 
     def _windowed(self, node: ProcessorNode, processor: WindowAggregate, records: Records) -> Records:
         """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
@@ -451,9 +453,12 @@ class _Walk:
     def _write(self, node: SinkNode, rows: _Rows) -> None:
         if node.topic is None or node.partition is not None:
             raise UntranslatableError(f"{where(self._plan, node)}: records choose their topics or their partitions")
+        for part, serde in (("key", node.key_serde), ("value", node.value_serde)):
+            if isinstance(rows, Groups):
+                rows = self._checked(node, part, serde, rows)
+            else:
+                rows = tuple(self._checked(node, part, serde, each) for each in rows)
         for each in (rows,) if isinstance(rows, Groups) else rows:
-            self._check_serde(node, "key", node.key_serde, each.key)
-            self._check_serde(node, "value", node.value_serde, each.value)
             self._made.size += each.key.size + each.value.size
         windows = rows.windows if isinstance(rows, Groups) else None
         if windows is not None and getattr(node.key_serde, "size", None) != windows.size:
@@ -467,15 +472,21 @@ class _Walk:
         else:
             self.written[node.topic] = rows
 
-    def _check_serde(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, term: Term) -> None:
-        """Raise UntranslatableError for a serde that does not write and read the values as they are."""
+    def _checked(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
+        """Return rows whose keys or values a serde writes and reads as they are. Raises UntranslatableError for others."""
+        term = rows.key if part == "key" else rows.value
         if term.kind == WINDOWED and isinstance(serde, TimeWindowedSerde):
-            return self._check_serde(node, part, serde.inner, term.fields["key"])
+            serde, term = serde.inner, term.fields["key"]
         known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
-        if term.kind not in known:
+        guards = fits_serde(serde.spec, term, f"{where(self._plan, node)}: its {part} has over 32 bits")
+        # Not only the last value of a key must fit.
+        if term.kind not in known or (guards and part == "value" and isinstance(rows, Groups)):
             raise UntranslatableError(
                 f"{where(self._plan, node)}: its {part} is {term.kind} for the serde {serde.spec}"
             )
+        for guard in guards:
+            rows = rows.required(guard)
+        return rows
 
 
 def _store_of(node: ProcessorNode) -> str | None:
@@ -494,7 +505,6 @@ def _joined_store(node: ProcessorNode) -> str | None:
 
 
 _RESULT = "aggregate"
-_LOWEST = -(1 << 63)
 _EXTREMES = {"min": "least", "max": "greatest"}
 
 
@@ -592,9 +602,7 @@ class _Folding:
 
     def _sum(self, tree: ast.expr, term: Term, initial: Term | None, column: str) -> Term:
         """Return a sum. If that of absolute values fits, so does each sum on the way, whatever the order of records."""
-        self.used.append(
-            self._translator.guard(tree, f"({term.sql} <> CAST('{_LOWEST}' AS BIGINT))", "a value is too small")
-        )
+        self.used.append(self._translator.guard(tree, f"({term.sql} <> {LOWEST})", "a value is too small"))
         self.sums[column] = ("try_sum", term.sql)
         absolute = f"absolute {column}"
         self.sums[absolute] = ("try_sum", f"abs({term.sql})")

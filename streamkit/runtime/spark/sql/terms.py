@@ -16,6 +16,9 @@ COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean", NUMBER: "
 SERDE_KINDS = {
     "string": (TEXT,),
     "long": (INTEGER,),
+    "integer": (INTEGER,),
+    "double": (NUMBER,),
+    "boolean": (BOOLEAN,),
     "json": (TEXT, INTEGER, BOOLEAN, NUMBER, NOTHING, OBJECT),
 }
 """The kinds of values that a serde writes and reads again as they are."""
@@ -26,6 +29,8 @@ _OBJECT, _FIELD = 1 << 13, 1 << 6
 _WHOLE = re.compile(r"CAST\('(-?\d+)' AS BIGINT\)")
 _LARGEST_EXACT = 1 << 53
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+LOWEST = f"CAST('{_LOWEST}' AS BIGINT)"
+"""The least whole number, which has no positive counterpart."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,10 @@ class Term:
             return "true"
         return f"({self.sql} IS NULL)" if self.nullable else "false"
 
+    def presented(self, guards: Sequence[Guard]) -> Term:
+        """Return the value under guards by which it is not null."""
+        return replace(self, nullable=False, guards=tuple(guards))
+
     def without_guards(self) -> Term:
         """Return the value once its guards are known to hold."""
         return replace(self, guards=())
@@ -112,6 +121,13 @@ def literal(value: str | float | None) -> Term | None:
         return Term(TEXT, quoted_text(value), size=len(value.encode()))
     except UnicodeEncodeError:  # half of a surrogate pair
         return None
+
+
+def fits_serde(spec: object, term: Term, reason: str) -> tuple[Guard, ...]:
+    """Return what must hold of a value of a kind that a serde takes, so that it takes the value."""
+    if spec != "integer" or term.kind != INTEGER:
+        return ()
+    return (Guard(f"({term.sql} IS NULL OR {term.sql} BETWEEN {-(1 << 31)}L AND {(1 << 31) - 1}L)", reason),)
 
 
 def quoted_text(text: str) -> str:
