@@ -158,6 +158,7 @@ def test_exception_handlers(value, expected):
         ("default.interactive.query.isolation.level", "serial", "must be one of READ_UNCOMMITTED, READ_COMMITTED"),
         ("application.server", "example.org", "application.server must be host:port, not 'example.org'"),
         ("application.server", ":8080", "application.server must be host:port"),
+        ("application.server", "example.org:80/path", "application.server must be host:port"),
         ("processor.wrapper.class", "com.acme.Wrapper", "steps are what the file names"),
         ("upgrade.from", "4.4", "upgrade.from must be one of 2.4, 2.5"),
         ("state.cleanup.dir.max.age.ms", -2, "must be at least -1"),

@@ -98,7 +98,7 @@ def _boolean(setting: Setting[SettingValue], value: object) -> bool:
     raise _fail(setting, "true or false", value)
 
 
-_ENDPOINT = re.compile(r"(?:[\w.%-]*://)?\[?[\w.:%-]+\]?:\d{1,5}", re.ASCII)
+_ENDPOINT = re.compile(r"(?:[\w.%-]*://)?\[?[\w.:%-]+\]?:\d{1,9}", re.ASCII)
 """An address from which Java reads host and port, after a scheme that it ignores (Utils.getHost, Utils.getPort; KIP-1245)."""
 
 
@@ -110,7 +110,7 @@ def _text(setting: Setting[SettingValue], value: object) -> str:
         text = text.rpartition(".")[2]  # Java names the class
     if setting.name == "dsl.store.suppliers.class":
         text = text.rpartition(".")[2].rpartition("$")[2]
-    if setting.name == "application.server" and text and not _ENDPOINT.match(text):
+    if setting.name == "application.server" and text and not _ENDPOINT.fullmatch(text):
         raise _fail(setting, "host:port", value)
     if setting.name == "dsl.store.format":
         text = text.upper()  # Java ignores the case of this enumeration only

@@ -42,6 +42,7 @@ _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"
 _NODE = "kafka_streams_stream_processor_node_metrics_"
 _TOPIC = "kafka_streams_stream_topic_metrics_"
+_STORE = "kafka_streams_stream_state_metrics_"
 _OWN = "streamkit_"
 _HTTP = "streamkit_http_"
 _CONSUMER = "kafka_consumer_consumer_fetch_manager_metrics_"
@@ -80,6 +81,7 @@ class _Status:
         yield from self._tasks()
         yield from self._restoring()
         yield from self._topics()
+        yield self._stores()
         yield from self._lag()
         yield from self._latency()
         yield from self._application()
@@ -94,9 +96,11 @@ class _Status:
         for name, meaning, value in (
             ("alive-stream-threads", "Stream threads that run or take part in rebalancing", alive),
             ("failed-stream-threads", "Stream threads that an error ended", dead),
-            ("client-state", f"The state, counted from 0: {', '.join(ClientState.__members__)}", state),
         ):
             yield _gauge(_CLIENT, name, meaning, ["client_id"], [([client], value)])
+        meaning = f"The state, counted from 0: {', '.join(ClientState.__members__)}"
+        labels = ["client_id", "application_id", "process_id"]
+        yield _gauge(_CLIENT, "client-state", meaning, labels, [([client, client, self._status.process], state)])
 
     def _threads(self) -> Iterator[Metric]:
         threads = self._status.threads
@@ -194,6 +198,12 @@ class _Status:
                         produced.append(([thread.name, task.id, sinks[topic], topic], count))
         yield _counter(_TOPIC, "records-consumed", "Records taken from a source topic", labels, consumed)
         yield _counter(_TOPIC, "records-produced", "Records written to a sink topic", labels, produced)
+
+    def _stores(self) -> Metric:
+        family = GaugeMetricFamily(f"{_STORE}num_keys", "Keys, windows or sessions of a store in memory")
+        for attributes, keys in self._status.keys_in_memory():
+            family.add_sample(family.name, {name.replace("-", "_"): each for name, each in attributes.items()}, keys)
+        return family
 
     def _lag(self) -> Iterator[Metric]:
         rows = [

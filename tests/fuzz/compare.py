@@ -38,6 +38,8 @@ class Answer:
     describe: str | None = None
     records: list[dict] = field(default_factory=list)
     stores: dict[str, list] = field(default_factory=dict)
+    keys: dict[str, int | None] = field(default_factory=dict)
+    """How many rows a store has: Java says it of stores in memory, as the metric num-keys, streamkit of all without windows."""
     changelogs: list[list] = field(default_factory=list)
     """[topic, key in hex, value in hex, timestamp, headers] of what stores logged.
 
@@ -65,7 +67,7 @@ def differences(java: Answer, ours: Answer) -> list[str]:
             )
         return found
     found += record_differences(java.records, ours.records) + store_differences(java.stores, ours.stores)
-    return found + changelog_differences(java, ours)
+    return found + key_differences(java.keys, ours.keys) + changelog_differences(java, ours)
 
 
 def describe_differences(java: str | None, ours: str | None) -> list[str]:
@@ -105,6 +107,14 @@ def store_differences(java: dict[str, list], ours: dict[str, list]) -> list[str]
         if not same(wanted, had):
             found.append(f"store {name}:\n  java      {shown(wanted)}\n  streamkit {shown(had)}")
     return found
+
+
+def key_differences(java: dict[str, int | None], ours: dict[str, int | None]) -> list[str]:
+    return [
+        f"keys of store {name}: java {keys}, streamkit {ours[name]}"
+        for name, keys in java.items()
+        if name in ours and keys != ours[name]
+    ]
 
 
 def changelog_differences(java: Answer, ours: Answer) -> list[str]:

@@ -63,4 +63,5 @@ def answer(folder: Path) -> Answer:
     with (folder / "changelogs.jsonl").open(encoding="utf-8") as lines:
         result.changelogs = [json.loads(line) for line in lines]
     result.stores = json.loads((folder / "stores.json").read_text(encoding="utf-8"))
+    result.keys = json.loads((folder / "keys.json").read_text(encoding="utf-8"))
     return result

@@ -108,14 +108,15 @@ def test_shrinking_keeps_what_fails_and_drops_the_rest():
 
 def test_differences_are_found_in_every_part_of_an_answer():
     record = {"topic": "out", "key": "a", "value": 1, "timestamp": 2}
-    java = Answer("text", [record], {"s": [["a", 1]]})
-    assert not differences(java, Answer("text\n", [dict(record)], {"s": [["a", 1]], "more": []}))
+    java = Answer("text", [record], {"s": [["a", 1]]}, {"s": 1})
+    assert not differences(java, Answer("text\n", [dict(record)], {"s": [["a", 1]], "more": []}, {"s": 1, "more": 5}))
     for other in (
         Answer("other", [record], {"s": [["a", 1]]}),
         Answer("text", [{**record, "value": True}], {"s": [["a", 1]]}),
         Answer("text", [{**record, "value": 1.0}], {"s": [["a", 1]]}),
         Answer("text", [], {"s": [["a", 1]]}),
         Answer("text", [record], {"s": []}),
+        Answer("text", [record], {"s": [["a", 1]]}, {"s": 2}),
         Answer(stage="build", error="no"),
         Answer("text", stage="run", error="no"),
     ):

@@ -10,7 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamkit.errors import ConfigError, ProcessingError, UsageError
 from streamkit.http.endpoint_app import HttpServer, parse_address
 from streamkit.plan import load
+from streamkit.runtime.local import status_model
 from streamkit.runtime.local.client import Application
+from streamkit.runtime.telemetry.open_telemetry import METRICS
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import NewTopic
 from tests.broker.support import until
@@ -225,6 +227,39 @@ def test_metrics_have_the_names_of_kafka_streams(shop):
         "KSTREAM-SOURCE-0000000000"
     }
     assert totals["kafka_consumer_consumer_fetch_manager_metrics_records_lag"] == 0
+
+
+def test_stores_in_memory_have_the_number_of_their_keys(tmp_path, monkeypatch):
+    monkeypatch.setattr(status_model, "_SIZE_SECONDS", 0)
+    log = EmbeddedTransport(tmp_path / "log")
+    write_shop(log)
+    in_memory = {"dsl.store.suppliers.class": "InMemoryDslStoreSuppliers", "statestore.cache.max.bytes": 0}
+    try:
+        with served(tmp_path, log, **in_memory) as (address, application):
+            processed(address, 3 * len(USERS))
+            found: dict[tuple[str, str], float] = {}
+            for family in text_string_to_metric_families(request(address, "/metrics").text):
+                for sample in family.samples if family.name == "kafka_streams_stream_state_metrics_num_keys" else ():
+                    labels = dict(sample.labels)
+                    thread, task = labels.pop("thread_id"), labels.pop("task_id")
+                    assert thread.endswith("-GlobalStreamThread") == (task == "-1_-1")
+                    ((scope, store),) = labels.items()
+                    found[scope, store] = found.get((scope, store), 0) + sample.value
+            (exported,) = (metric for metric in METRICS if metric.name == "org.apache.kafka.stream.state.num.keys")
+            points = list(exported.points(application.status()))
+    finally:
+        log.close()
+    users = len(USERS)
+    assert found == {
+        ("in_memory_state_id", "countries"): 2,
+        ("in_memory_state_id", "counts"): users,
+        ("in_memory_state_id", "by-user"): users,
+        ("in_memory_window_state_id", "per-window"): 2 * users,
+        ("in_memory_session_state_id", "per-session"): 2 * users,
+        ("in_memory_window_state_id", "pairs-this-join-store"): 3 * users,
+        ("in_memory_window_state_id", "pairs-other-join-store"): 3 * users,
+    }
+    assert sum(keys for keys, _ in points) == sum(found.values())
 
 
 def test_every_endpoint_is_documented_and_answers(shop):

@@ -35,7 +35,6 @@ from streamkit.runtime.local.status_model import (
     TopicStatus,
 )
 from streamkit.runtime.operations.group_lag import GroupLag, GroupReader, PartitionLag
-from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import Consumer, Transport
 
 if TYPE_CHECKING:
@@ -70,10 +69,10 @@ class StatusReader:
         self.sample()
         threads = list(application.threads)
         views = [(thread, thread.counters.view) for thread in threads]
-        local_tasks = [task for thread in threads for task in thread.tasks()]
+        local_tasks = [(thread.name, task) for thread in threads for task in thread.tasks()]
         followed = {} if application.global_thread is None else application.global_thread.followed()
         inputs = [tp for _, view in views for task in view.tasks for tp in task.consumed]
-        inputs += [changelog.partition for task in local_tasks for changelog in task.changelogs]
+        inputs += [changelog.partition for _, task in local_tasks for changelog in task.changelogs]
         inputs += [tp for _, places in followed.values() for tp in places]
         ends = self._ends.of(dict.fromkeys(inputs)) if lag else {}
         statuses = tuple(
@@ -100,7 +99,7 @@ class StatusReader:
             time.monotonic() - self._started,
             sum(thread.rate for thread in statuses),
             statuses,
-            self._stores(statuses, self._store_parts(local_tasks, followed, ends)),
+            self._stores(statuses, self._store_parts(local_tasks, ends)),
             tuple(_restore(each) for each in application.restore_progress() if each.active and each.remaining),
             self._topics(statuses),
             inputs_of(application.topics, statuses, group),
@@ -191,17 +190,18 @@ class StatusReader:
 
     def _store_parts(
         self,
-        local_tasks: Iterable[LocalTask],
-        followed: Mapping[str, tuple[Store, list[TopicPartition]]],
+        local_tasks: Iterable[tuple[str, LocalTask]],
         ends: Mapping[TopicPartition, int],
     ) -> dict[str, list[StorePart]]:
         parts: dict[str, list[StorePart]] = {}
+        global_thread = self._application.global_thread
         with self._measuring:
-            for task in local_tasks:
-                for name, part in self._parts.of_task(task, ends).items():
+            for thread, task in local_tasks:
+                for name, part in self._parts.of_task(task, thread, ends).items():
                     parts.setdefault(name, []).append(part)
-            for name, (store, places) in followed.items():
-                parts[name] = [self._parts.of_global(store, places, ends)]
+            if global_thread is not None:
+                for name, (store, places) in global_thread.followed().items():
+                    parts[name] = [self._parts.of_global(store, global_thread.name, places, ends)]
         return parts
 
     def _stores(self, threads: Iterable[ThreadStatus], parts: Mapping[str, list[StorePart]]) -> tuple[StoreStatus, ...]:

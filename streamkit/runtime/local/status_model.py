@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
@@ -12,7 +12,12 @@ from streamkit.latency import LatencyFigures, LatencyHistogram
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.states import StageFigures
-from streamkit.state.definitions import Store, StoreSize
+from streamkit.state.definitions import KINDS, Store, StoreSize
+
+_SCOPES = {"window": "in-memory-window", "join_window": "in-memory-window", "session": "in-memory-session"}
+"""By type of store the scope of its metrics, where it is not `in-memory` (BytesStoreSupplier.metricsScope)."""
+_GLOBAL_TASK = "-1_-1"
+"""The task of global stores in metrics (GlobalProcessorContextImpl)."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +215,19 @@ class ApplicationStatus:
         """The tasks of all threads."""
         return tuple(task for thread in self.threads for task in thread.tasks)
 
+    def keys_in_memory(self) -> Iterator[tuple[Mapping[str, str], int]]:
+        """Yield the attributes and the value of Kafka Streams' metric num-keys for each store in memory (KIP-1250).
+
+        Buffers of suppress have no such metric there.
+        """
+        for store in self.stores:
+            if not store.persistent and not KINDS[store.type].in_memory_only:
+                scope = f"{_SCOPES.get(store.type, 'in-memory')}-state-id"
+                for part in store.parts:
+                    if part.rows is not None:
+                        task = _GLOBAL_TASK if part.task == GLOBAL else part.task
+                        yield {"thread-id": part.thread, "task-id": task, scope: store.name}, part.rows
+
     @property
     def lag(self) -> int | None:
         """The sum of the lags of all inputs of the application; None if one is unknown."""
@@ -233,6 +251,8 @@ def total_lag(lags: Iterable[int | None]) -> int | None:
 
 # The stores of an instance: rows, bytes on disk, and positions in their changelogs.
 
+GLOBAL = "global"
+"""What stands for the task of a global store."""
 _SIZE_SECONDS = 5.0
 """How long a size is cached, since an estimate of rows reads some of them."""
 
@@ -242,6 +262,7 @@ class StorePart:
     """A store of one task, active or standby; a value is None if it is unknown or the store is in memory."""
 
     task: str
+    thread: str
     bytes: int | None
     """Of its files."""
     rows: int | None
@@ -262,29 +283,30 @@ class StoreParts:
     def __init__(self) -> None:
         self._sizes: dict[int, tuple[float, Store, StoreSize]] = {}
 
-    def of_task(self, task: LocalTask, ends: Mapping[TopicPartition, int]) -> dict[str, StorePart]:
-        """Return the parts of a task's stores by name."""
+    def of_task(self, task: LocalTask, thread: str, ends: Mapping[TopicPartition, int]) -> dict[str, StorePart]:
+        """Return the parts of the stores of a thread's task by name."""
         places = {changelog.store.name: changelog.partition for changelog in task.changelogs}
         stores = list(task.task.stores.values())
         return {
-            store.name: self._part(task.name, store, [places[store.name]] if store.name in places else [], ends)
+            store.name: self._part(task.name, thread, store, [places[store.name]] if store.name in places else [], ends)
             for store in stores
         }
 
     def of_global(
-        self, store: Store, places: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
+        self, store: Store, thread: str, places: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> StorePart:
         """Return the size and position of a global store that reads these partitions."""
-        return self._part("global", store, list(places), ends)
+        return self._part(GLOBAL, thread, store, list(places), ends)
 
     def _part(
-        self, task: str, store: Store, places: list[TopicPartition], ends: Mapping[TopicPartition, int]
+        self, task: str, thread: str, store: Store, places: list[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> StorePart:
         size = self._size(store)
         offsets = [store.position(place.partition) for place in places]
         known = [ends.get(place) for place in places]
         return StorePart(
             task,
+            thread,
             size.bytes,
             size.rows,
             places[0].topic if places else None,

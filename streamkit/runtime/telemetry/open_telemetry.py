@@ -221,6 +221,11 @@ def _drops(field: str) -> Callable[[ApplicationStatus], Iterator[Point]]:
     return points
 
 
+def _keys(status: ApplicationStatus) -> Iterator[Point]:
+    for attributes, keys in status.keys_in_memory():
+        yield keys, attributes
+
+
 def _paused(status: ApplicationStatus) -> Iterator[Point]:
     yield int(status.paused), {}
 
@@ -234,6 +239,7 @@ METRICS = (
     ExportedMetric(f"{_KAFKA}task.process.total", "Records processed", "1", True, _of_tasks("processed")),
     ExportedMetric(f"{_KAFKA}task.dropped.records.total", "Records dropped", "1", True, _of_tasks("dropped")),
     ExportedMetric(f"{_KAFKA}task.restore.remaining.records.total", "Left to restore", "1", False, _of_tasks("behind")),
+    ExportedMetric(f"{_KAFKA}state.num.keys", "Keys of a store in memory", "1", False, _keys),
     *(
         ExportedMetric(
             f"{_KAFKA}processor.node.record.e2e.latency.{name}", "End-to-end latency", "ms", False, _latency(name)

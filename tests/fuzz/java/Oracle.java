@@ -83,7 +83,7 @@ public final class Oracle {
 
     private void run() {
         try {
-            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "changelogs.jsonl", "layout.json")) {
+            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "keys.json", "changelogs.jsonl", "layout.json")) {
                 Files.deleteIfExists(folder.resolve(old));
             }
             Path state = Files.createTempDirectory("fuzz-oracle");
@@ -131,6 +131,7 @@ public final class Oracle {
                     feed(driver, model, Data.JSON.readTree(line));
                 }
                 Files.writeString(folder.resolve("stores.json"), storesText(driver));
+                Files.writeString(folder.resolve("keys.json"), Data.text(keys(driver)) + "\n");
             } finally {
                 Here.end();
                 Files.writeString(folder.resolve("changelogs.jsonl"), changelogs(driver));
@@ -265,6 +266,21 @@ public final class Oracle {
         List<String> texts = new ArrayList<>();
         stores.forEach((name, rows) -> texts.add(Data.text(name) + ": " + rows));
         return "{\n" + String.join(",\n", texts) + "\n}\n";
+    }
+
+    /** The metric num-keys of each store in memory (KIP-1250); versions before 4.3 have none. */
+    private static Map<String, Object> keys(TopologyTestDriver driver) {
+        Map<String, Object> keys = new TreeMap<>();
+        driver.metrics().forEach((name, metric) -> {
+            if (name.name().equals("num-keys")) {
+                name.tags().forEach((tag, store) -> {
+                    if (tag.endsWith("-state-id")) {
+                        keys.put(store, metric.metricValue());
+                    }
+                });
+            }
+        });
+        return keys;
     }
 
     private static List<String> rows(TopologyTestDriver driver, String name, StateStore store) {
