@@ -32,25 +32,47 @@ from streamkit.runtime.spark.sql.window_times import refuse_late, window_starts
 from streamkit.runtime.spark.workers.worker import MARK
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_GROUP, _START, _KEY_OF_RECORD = "key", "window start", f"{HIDDEN}key"
+_GROUP, _START, _ROW, _KEY_OF_RECORD = "key", "window start", "row", f"{HIDDEN}key"
 _LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Whether the record before, of the same key, had a value. name: of the column; present: SQL of that it has one."""
+
+    name: str
+    key: str
+    present: str
+
+    @property
+    def sql(self) -> str:
+        """The SQL that may name columns of the records."""
+        return f"{self.key} {self.present}"
+
+    def added(self, rows: DataFrame, order: Sequence[Column]) -> DataFrame:
+        """Return rows with the column."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sf
+
+        before = sf.lag(sf.expr(self.present)).over(Window.partitionBy(sf.expr(self.key)).orderBy(*order))
+        return rows.withColumn(self.name, sf.coalesce(before, sf.lit(False)))
 
 
 @dataclass(frozen=True)
 class Records:
     """The records at a place of a stage: those of a source that pass tests, in their order, with what steps made of them.
 
-    tests: with joins among them, for which only the records count that pass the tests before.
+    tests: with joins among them, for which only the records count that pass the tests before; so it is for records before.
     """
 
     source: SqlSource
     key: Term
     value: Term
     time: Term
-    tests: tuple[Guard | Keep | TableJoin, ...] = ()
+    tests: tuple[Guard | Keep | TableJoin | Earlier, ...] = ()
 
     @classmethod
     def of(cls, source: SqlSource) -> Records:
@@ -61,6 +83,14 @@ class Records:
     def names(self) -> dict[str, Term]:
         """The parts of a record that expressions may use."""
         return {"key": self.key, "value": self.value, "timestamp": self.time}
+
+    def presence(self) -> tuple[str, dict[str, Term]]:
+        """Return the condition that there is a value, and the parts that expressions may use where it holds."""
+        return f"(NOT {self.value.is_null})", self.names | {"value": replace(self.value, nullable=False)}
+
+    def keyed(self) -> Records:
+        """Return the records, each of which is known to have a key."""
+        return replace(self, key=replace(self.key, nullable=False))
 
     def kept_where(self, condition: str) -> Records:
         """Return the records for which a condition is true."""
@@ -83,6 +113,7 @@ class Records:
         """Return the records with the columns that texts of SQL name. has_order: whether those of their order are needed."""
         texts = [*(each.sql for each in self.tests), self.key.sql, self.time.sql, *made]
         columns = self.source.columns_in(texts)
+        has_order = has_order or any(isinstance(each, Earlier) for each in self.tests)
         rows = self.source.frame(opened(self.source.topic), columns, has_order)
         tests: list[Guard | Keep] = [*self.source.guards(columns)]
         for each in self.tests:
@@ -90,6 +121,8 @@ class Records:
                 each.refuse_changes(self.source, opened)
                 rows = rows.where(chosen_rows(tests, _failure))
                 rows, tests = each.joined(rows, texts, opened(each.table.topic), _failure), []
+            elif isinstance(each, Earlier):
+                rows, tests = each.added(rows.where(chosen_rows(tests, _failure)), self.source.order_columns()), []
             else:
                 tests.append(each)
         return rows.where(chosen_rows(tests, _failure))
@@ -145,11 +178,12 @@ class Groups:
 
 @dataclass(frozen=True)
 class Query:
-    """The rows of an output: those of a table, or the records of a stream."""
+    """The rows of an output: those of a table, or the records of a stream. is_final: whether only the last record of each key is one."""
 
     rows: Groups | Records
     columns: tuple[tuple[str, str], ...]
     """SQL by the names of the columns, in their order."""
+    is_final: bool = True
 
     def frame(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the rows over opened inputs. A row for which the query is not exact raises InexactError when they are computed.
@@ -161,7 +195,8 @@ class Query:
         rows = self.rows
         try:
             with without_error_log():
-                found = self._in_order(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
+                made = self._last if self.is_final else self._in_order
+                found = made(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
                 _ = found.schema  # Spark Connect analyzes a query no earlier.
         except AnalysisException as error:
             raise InexactError(f"Spark refuses the query of {self.topic}: {reason(error)}") from error
@@ -183,6 +218,15 @@ class Query:
         if groups.tests:
             found = found.where(chosen_rows(groups.tests, _failure))
         return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+
+    def _last(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
+        """Return the last record of each key."""
+        from pyspark.sql import functions as sf
+
+        rows = records.frame(opened, [sql for _, sql in self.columns], True)
+        cells = [sf.expr(sql).alias(name) for name, sql in self.columns]
+        last = sf.max_by(sf.struct(*cells), sf.struct(*records.source.order_columns())).alias(_ROW)
+        return rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last).select(f"{_ROW}.*")
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
@@ -245,8 +289,11 @@ def _kinds(term: Term) -> str:
     return f"{term.kind} {term.sql} ({fields})"
 
 
-def query_of(rows: Groups | Records, layout: OutputLayout) -> Query:
-    """Return the query of an output. Raises UntranslatableError for a column whose values need more than a column of SQL."""
+def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Query:
+    """Return the query of an output. Raises UntranslatableError for a column whose values need more than a column of SQL.
+
+    is_final: whether the output has the last record of each key, rather than all.
+    """
     if isinstance(rows, Records) and rows.key.kind in (NUMBER, OBJECT):
         raise UntranslatableError(f"the key of the stream {layout.topic} is {rows.key.kind}")
     for part, term in (("key", rows.key), ("value", rows.value)):
@@ -260,7 +307,7 @@ def query_of(rows: Groups | Records, layout: OutputLayout) -> Query:
     made += [each.sql for part in parts for each in part.records.tests]
     if sum(map(len, (*made, *(sql for _, sql in columns)))) > _LONGEST_SQL:
         raise UntranslatableError(f"the query of the output {layout.place} has more than {_LONGEST_SQL:,} characters")
-    return Query(rows, columns)
+    return Query(rows, columns, is_final)
 
 
 def _cell(rows: Groups | Records, column: OutputColumn) -> str:

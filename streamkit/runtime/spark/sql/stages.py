@@ -18,7 +18,7 @@ from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.stateless.branch import Branch
-from streamkit.operators.steps.stateless.filter import Filter
+from streamkit.operators.steps.stateless.filter import Filter, TableFilter
 from streamkit.operators.steps.stateless.map import Map
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
 from streamkit.operators.steps.stateless.select_key import SelectKey
@@ -31,7 +31,15 @@ from streamkit.runtime.spark.rows.files import FILES
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
 from streamkit.runtime.spark.sql.expressions import Made, Translator, parse, translate, translate_condition
-from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, Records, grouped, merged, query_of
+from streamkit.runtime.spark.sql.grouped_queries import (
+    Earlier,
+    Groups,
+    Query,
+    Records,
+    grouped,
+    merged,
+    query_of,
+)
 from streamkit.runtime.spark.sql.sources import LATEST, InputColumns, SqlSource
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
@@ -46,6 +54,7 @@ from streamkit.runtime.spark.sql.terms import (
     Term,
     fits_serde,
     object_of,
+    only_if,
 )
 from streamkit.runtime.spark.sql.window_times import MOST_WINDOWS
 from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
@@ -192,13 +201,14 @@ class _Compiler:
         layout = self._outputs.layouts.get(topic)
         if layout is None:
             raise UntranslatableError(f"{topic} is not written")
-        if isinstance(rows, Groups) and topic not in self._outputs.tables:
+        is_final = topic in self._outputs.tables
+        if isinstance(rows, Groups) and not is_final:
             raise UntranslatableError(f"{topic} gets all changes of a table")
         if isinstance(rows, Groups):
-            return query_of(rows, layout)
+            return query_of(rows, layout, is_final)
         if len(rows) > 1:
             raise UntranslatableError(f"{topic} is a stream that merges the records of several topics by their times")
-        return query_of(rows[0], layout)
+        return query_of(rows[0], layout, is_final)
 
 
 def _guards(rows: Records) -> set[Guard]:
@@ -259,19 +269,64 @@ class _Walk:
             self._write(node, rows)
         elif isinstance(node, ProcessorNode) and isinstance(node.processor, Branch) and not isinstance(rows, Groups):
             self._branch(node.processor, rows)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableSource):
-            self._check_table(node, rows)
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableSource) and not node.children:
+            self._check_table(node)
         elif isinstance(node, ProcessorNode):
             made = self._processed(node, rows)
             if not node.children:
                 self._drop(node, made)
             self._to_children(node.children, made)
 
-    def _check_table(self, node: ProcessorNode, rows: _Rows) -> None:
-        """Raise UntranslatableError for a table that not only joins read: those look at its topic by themselves."""
+    def _check_table(self, node: ProcessorNode) -> None:
+        """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
         joins = [each for each in self._sub.nodes.values() if isinstance(each, ProcessorNode) and each is not node]
-        if node.children or not any(_joined_store(each) == _store_of(node) for each in joins):
-            raise UntranslatableError(f"{where(self._plan, node)}: the step has no exact form in SQL")
+        if not any(_joined_store(each) == _store_of(node) for each in joins):
+            raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
+
+    def _changes(self, node: ProcessorNode, rows: tuple[Records, ...]) -> tuple[Records, ...]:
+        """Return what a step of a table makes of changes: records with a key, without a value if they delete the row."""
+        processor = node.processor
+        reasons = {
+            "its table keeps versions, or rows for some time": any(
+                self._plan.stores[name].type == "versioned" or self._plan.stores[name].ttl is not None
+                for name in node.stores
+            ),
+            "its records come from several tasks, or topics": len(rows) > 1
+            or any(isinstance(each, SourceNode) and each.internal for each in self._sub.nodes.values()),
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        (records,) = rows
+        if isinstance(processor, TableFilter):
+            return (self._filtered(processor, records),)
+        if isinstance(processor, TableMapValues):
+            return (self._with_values(processor, records),)
+        is_keyed = records.key.is_null == "false"
+        return (records if is_keyed else records.kept_where(f"(NOT {records.key.is_null})").keyed(),)
+
+    def _filtered(self, processor: TableFilter, records: Records) -> Records:
+        """Return changes whose values are null where the predicate does not hold; rows without a value are not tested."""
+        present, names = records.presence()
+        test = translate_condition(processor.predicate, names, self._made)
+        for guard in test.guards:
+            records = records.required(guard.under(present))
+        condition = f"(NOT {test.sql})" if processor.negate else test.sql
+        value = only_if(records.value, f"({present} AND {condition})")
+        if processor.skip_empty:
+            found = Earlier(f"{len(records.tests)}: before", records.key.sql, f"(NOT {value.is_null})")
+            records = replace(records, tests=(*records.tests, found))
+            records = records.kept_where(f"(NOT {value.is_null} OR {ticked(found.name)})")
+        return replace(records, value=value)
+
+    def _with_values(self, processor: TableMapValues, records: Records) -> Records:
+        """Return changes with other values; a deletion stays one."""
+        present, names = records.presence()
+        value = translate(processor.value, names, self._made)
+        for guard in value.guards:
+            records = records.required(guard.under(present))
+        value = value.without_guards()
+        return replace(records, value=only_if(value, present) if records.value.nullable else value)
 
     def _drop(self, node: ProcessorNode, rows: _Rows) -> None:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
@@ -306,6 +361,8 @@ class _Walk:
             return rows
         if isinstance(rows, Groups):
             return self._mapped(node, rows)
+        if isinstance(processor, TableSource | TableFilter | TableMapValues):
+            return self._changes(node, rows)
         if isinstance(processor, StreamAggregate | WindowAggregate):
             return merged([self._aggregated(node, processor, each) for each in rows])
         return tuple(self._stepped(node, each) for each in rows)

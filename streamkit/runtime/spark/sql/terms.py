@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamkit.serdes.size import MAX_BYTES
@@ -121,6 +121,33 @@ def literal(value: str | float | None) -> Term | None:
         return Term(TEXT, quoted_text(value), size=len(value.encode()))
     except UnicodeEncodeError:  # half of a surrogate pair
         return None
+
+
+class _Shown(Mapping[str, Term]):
+    """The fields of an object that is there only where a condition holds."""
+
+    def __init__(self, fields: Mapping[str, Term], condition: str):
+        self._fields = fields
+        self._condition = condition
+
+    def __getitem__(self, name: str) -> Term:
+        return only_if(self._fields[name], self._condition)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def only_if(term: Term, condition: str) -> Term:
+    """Return the value where a condition holds, which is never null, and null elsewhere."""
+    if term.kind == NOTHING:
+        return term
+    if term.kind != OBJECT:
+        return replace(term, sql=f"if({condition}, {term.sql}, NULL)", nullable=True)
+    present = f"({condition} AND NOT {term.is_null})" if term.nullable else condition
+    return replace(term, sql=f"if({present}, true, NULL)", nullable=True, fields=_Shown(term.fields, condition))
 
 
 def fits_serde(spec: object, term: Term, reason: str) -> tuple[Guard, ...]:
