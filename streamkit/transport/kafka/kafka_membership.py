@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import sleep
 from typing import TYPE_CHECKING
 
 from kafka import ConsumerRebalanceListener
@@ -108,6 +109,7 @@ class KafkaMembership(Membership):
                     return rebalance
                 if not (join and self._coordinator.need_rejoin()):
                     self._keep_alive()
+                    sleep(timeout_ms / 1000)
                     return None
                 # In a separate thread and without a time-out, because kafka-python drops the result of an attempt whose caller
                 # no longer waits.
