@@ -36,6 +36,10 @@ class Program:
 
     def bind(self, rt: TaskServices) -> BoundProgram:
         """Return the program bound to the stores and services of a task."""
+        return self.factory()(rt)
+
+    def factory(self) -> Callable[[TaskServices], BoundProgram]:
+        """Return the function of the code that binds it; the code is executed by the first call."""
         if self._factory is None:
             listing = Listing(self.name, self.source)
             # Any function of the module keeps the listing, since a traceback may still show its lines.
@@ -43,7 +47,7 @@ class Program:
             exec(compile(self.source, listing.file, "exec"), scope)
             factory: Callable[[TaskServices], BoundProgram] = scope["bind"]
             self._factory = factory
-        return self._factory(rt)
+        return self._factory
 
 
 class Listing:

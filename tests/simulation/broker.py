@@ -12,7 +12,7 @@ from random import Random
 from streamkit.record import OutputTuple, TopicPartition
 from streamkit.serdes.partitioner import partition as partition_of
 from streamkit.transport.log_interface import CommittedOffset, NewTopic
-from tests.simulation.scheduler import EPOCH_S
+from tests.simulation.scheduler import EPOCH_S, NEVER, Waiting
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 _MARKER_S = 0.3
@@ -183,8 +183,14 @@ class Broker:
         """When it has begun to shut down: from then on it skips markers of some partitions, as Kafka 4.3 and 4.4 do (KAFKA-20734)."""
         self.skipped: dict[tuple[TopicPartition, int], tuple[bool, float]] = {}
         """Transactions that have ended without a marker in a partition, by producer id: whether they were committed, and when."""
-        self.changes = 0
-        """How many times what a consumer can read has changed."""
+        self.readers = Waiting()
+        """Who waits for more to read."""
+        self.members = Waiting()
+        """Who waits for others to join, or for the leader's assignment."""
+        self.moves = 0
+        """How many times a group has changed."""
+        self.worker = Waiting()
+        """Who calls `work`."""
         self.wrong: list[str] = []
         """What no application may do, whatever comes of it: a partition in two hands, an offset that goes back."""
         self._owners: dict[tuple[int, TopicPartition], list[str]] = {}
@@ -222,6 +228,10 @@ class Broker:
         for group in self.groups.values():
             self._look_at(group, now)
 
+    def due(self) -> float:
+        """Return when there is more to do."""
+        return self.down_until if self.is_down else min((each[0] for each in self._due), default=NEVER)
+
     def restart(self, seconds: float) -> None:
         """Answer nothing for a while; members have their whole sessions afterwards."""
         self.leaves_at = float("inf")
@@ -233,6 +243,7 @@ class Broker:
     def _later(self, seconds: float, step: Callable[[], None]) -> None:
         self._count += 1
         self._due.append((self._clock() + seconds, self._count, step))
+        self.worker.tell()
 
     def _note(self, text: str) -> None:
         self.history.append(f"{self._clock():9.3f} broker: {text}")
@@ -258,9 +269,9 @@ class Broker:
         return TopicPartition(row[0], partition_of(row[1], count) if row[1] is not None else 0)
 
     def produce(self, rows: Sequence[OutputTuple]) -> None:
-        self.changes += 1
         for row in rows:
             self.partition(self.place_of(row)).append([row], -1, self._now_ms(), transactional=False)
+        self.readers.tell()
 
     # -- Transactions --
 
@@ -315,9 +326,9 @@ class Broker:
             if sequence > lowest:
                 raise BrokerError("OUT_OF_ORDER_SEQUENCE_NUMBER")
         if partition.accept(found.producer, epoch, sequence, len(rows)):
-            self.changes += 1
             partition.tried.pop(found.producer, None)
             partition.append(rows, found.producer, self._now_ms(), transactional=True)
+            self.readers.tell()
 
     def offsets_in(
         self,
@@ -382,9 +393,9 @@ class Broker:
 
     def _end_skipped(self, place: TopicPartition, producer: int) -> bool:
         committed, _ = self.skipped.pop((place, producer))
-        self.changes += 1
         epoch = max(each.epoch for each in self.transactions.values() if each.producer == producer)
         self.partition(place).end_transaction(producer, epoch, self._now_ms(), committed=committed)
+        self.readers.tell()
         return committed
 
     def _end(self, name: str, found: Transaction, *, committed: bool) -> None:
@@ -414,8 +425,8 @@ class Broker:
             else:
                 # Ends what was skipped before, too.
                 self.skipped.pop((place, producer), None)
-                self.changes += 1
                 self.partition(place).end_transaction(producer, epoch, self._now_ms(), committed=committed)
+                self.readers.tell()
             finish(place)
 
         def take(group: str) -> None:
@@ -530,6 +541,7 @@ class Broker:
             for each in group.members.values():
                 each.assignment = assignments.get(each.id, b"")
             group.state = "Stable"
+            self._tell_members()
         return group.members[member].assignment if group.state == "Stable" else None
 
     def synced(self, name: str, generation: int, member: str) -> bytes | None:
@@ -547,6 +559,7 @@ class Broker:
         if group.members.pop(member, None) is not None:
             self._note(f"{member} leaves")
             self._rebalance(group)
+            self._tell_members()
         elif group.pending.pop(member, None) is None:
             raise BrokerError("UNKNOWN_MEMBER_ID")
         elif group.members:
@@ -559,6 +572,11 @@ class Broker:
             longest = max((member.limit for member in group.members.values()), default=0.0)
             group.waits_until = self._clock() + (0.0 if initial else longest)
             group.state, group.began = "PreparingRebalance", self._clock()
+            self._tell_members()
+
+    def _tell_members(self) -> None:
+        self.moves += 1
+        self.members.tell()
 
     def _look_at(self, group: Group, now: float) -> None:
         """Remove members that are silent, and begin the generation that everybody has joined."""
@@ -571,6 +589,7 @@ class Broker:
                 self._note(f"{member.id} is removed: {'late' if late else 'silent'}")
                 del group.members[member.id]
                 self._rebalance(group)
+                self._tell_members()
         if group.state != "PreparingRebalance" or (group.pending and now < group.waits_until):
             return
         if not group.members:
@@ -584,4 +603,5 @@ class Broker:
                 group.leader = next(iter(group.members))
             for member in group.members.values():
                 member.joining, member.assignment, member.seen = False, None, now
+            self._tell_members()
             self._note(f"generation {group.generation}: {', '.join(group.members)}, led by {group.leader}")

@@ -191,15 +191,9 @@ class SimulatedConsumer(Consumer):
         scheduler, network = current(), self._network
         deadline = scheduler.now + timeout_ms / 1000
         thread = scheduler.current
-        seen = -1
 
         def more() -> bool:
-            # Asked at each turn of another thread: only a change of the log can change the answer.
-            nonlocal seen
-            if network.broker.changes == seen or not network.is_up(thread):
-                return False
-            seen = network.broker.changes
-            return self._has_more()
+            return network.is_up(thread) and self._has_more()
 
         scheduler.sleep(scheduler.random.random() * LATENCY_S)
         while True:
@@ -209,7 +203,7 @@ class SimulatedConsumer(Consumer):
                     return batches
             if scheduler.now >= deadline:
                 return []
-            scheduler.give_up(more, deadline)
+            scheduler.give_up(more, deadline, network.broker.readers)
 
     def _has_more(self) -> bool:
         return any(
@@ -653,15 +647,17 @@ class GroupCoordinator:
 
     def _wait(self, step: Callable[[], Result | None], timeout: float) -> Result:
         """Ask until the broker answers, which holds a join back until all have joined, and a sync until the leader has decided."""
-        scheduler = current()
+        scheduler, broker = current(), self._network.broker
         deadline = scheduler.now + timeout
         while True:
+            seen = broker.moves
             answer = self._ask(step)
             if answer is not None:
                 return answer
             if scheduler.now > deadline:
                 raise kafka_errors.KafkaConnectionError("no answer")
-            scheduler.sleep(0.02)
+            # Asked now and then although nothing has changed, because a member that is silent is removed.
+            scheduler.give_up(lambda seen=seen: broker.moves != seen, scheduler.now + 1.0, broker.members)  # type: ignore[misc]
 
     def _complete(self, assignment: Any) -> None:
         if not assignment:

@@ -11,11 +11,13 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 from tests.simulation import scheduler as scheduling
 from tests.simulation.mutations import changes
@@ -29,12 +31,18 @@ with instrument(
     changes(os.environ.get(MUTATION, "")),
 ):
     import streamkit.runtime.local.client as client
+    import streamkit.runtime.local.committer as committer
+    import streamkit.runtime.local.setup as setup
+    import streamkit.runtime.local.states as states
     import streamkit.transport.kafka.kafka_membership as membership
     from streamkit.compile.compiler import compile_sub_topology
+    from streamkit.compile.program import Program
+    from streamkit.config import Config
     from streamkit.errors import StreamkitError
     from streamkit.plan import load
-    from streamkit.plan.model import Plan
+    from streamkit.plan.model import Plan, SubTopology
     from streamkit.record import TopicPartition
+    from streamkit.runtime.execution import collecting
     from streamkit.transport.log_interface import NewTopic
     from tests.simulation import clients, files
     from tests.simulation.broker import Broker, Entry
@@ -52,11 +60,15 @@ HANDOVER = tuple(
 )
 """The modules that pass tasks on from one owner to the next."""
 PARTITIONS, KEYS, WORDS = 4, 12, 8
-FAULTS_S, HEAL_S = (5.0, 5.0, 10.0, 30.0), 120.0
+FAULTS_S, HEAL_S = (3.0, 5.0, 5.0, 8.0, 20.0), 120.0
 """How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
 TURNS = 200_000
 """The most turns of a history: three times what a long one takes."""
 OPERATOR_S = 15.0
+CACHES = (0, 1 << 20)
+POLLS_MS, UPKEEP_S, MARKER_S, VIEW_S = (100, 400), 0.25, 0.03, 2.0
+"""Times between looks at what has mostly not changed: longer than those of the product, whose histories would be of idle rounds."""
+_LONGEST_TICK_S = 0.25
 TOPOLOGY = f"""\
 streamkit: 1
 application: app
@@ -110,9 +122,8 @@ class Process:
         self.thread: Thread | None = None
         self._history = history
         self._folder = history.folder / f"p{number}"
-        self._plan = load(
-            history.file, env={}, overrides={**SETTINGS, **history.settings, "state.dir": str(self._folder)}
-        )
+        settings = {**SETTINGS, **history.settings, "state.dir": str(self._folder)}
+        self._plan = replace(_plan, config=Config("app", overrides=settings))
         self._starts = 0
 
     def start(self) -> None:
@@ -166,8 +177,6 @@ class History:
         self.verdict = Verdict(seed)
         self.folder = folder
         self.disk = files.install()
-        self.file = folder / "app.yaml"
-        self.file.write_text(TOPOLOGY, encoding="utf-8")
         self.scheduler: Scheduler = scheduling.begin(seed)
         self._draw = Random(f"faults of {seed}")
         bytes_of = Random(f"ids of {seed}")
@@ -180,8 +189,9 @@ class History:
             "commit.interval.ms": draw.choice((100, 100, 500)),
             "num.stream.threads": draw.choice((1, 2, 2, 3)),
             "num.standby.replicas": draw.choice((0, 0, 1)),
-            "statestore.cache.max.bytes": draw.choice((0, 0, 1 << 20)),
+            "statestore.cache.max.bytes": draw.choice((0, *CACHES)),
             "max.poll.records": draw.choice((1000, 1000, 20)),
+            "poll.ms": draw.choice(POLLS_MS),
         }
         self.broker.verbose = bool(os.environ.get("DEBUG"))
         names = ("events", "counts", "lines", "words")
@@ -201,7 +211,8 @@ class History:
         self._log()
         owner = Owner("test")
         steps = (self._write, self._strike, self._tick)
-        self.scheduler.threads += [self._thread(step, owner) for step in steps]
+        for step in steps:
+            self.scheduler.add(self._thread(step, owner))
         done = self.scheduler.run(lambda: self._over, self._faults_s + HEAL_S, TURNS)
         verdict = self.verdict
         if not done:
@@ -241,11 +252,13 @@ class History:
 
     def _tick(self) -> None:
         """What the broker does by itself; and the end of the history."""
+        broker, scheduler = self.broker, self.scheduler
         while True:
-            self.broker.work()
-            if not self.broker.is_down:
-                self.broker.end_old(OPERATOR_S)
-            self.scheduler.sleep(0.02)
+            broker.work()
+            if not broker.is_down:
+                broker.end_old(OPERATOR_S)
+            at = min(broker.due(), scheduler.now + _LONGEST_TICK_S)
+            scheduler.give_up(lambda at=at: broker.due() < at, at, broker.worker)  # type: ignore[misc]
 
     def _write(self) -> None:
         draw = Random(f"input of {self.verdict.seed}")
@@ -273,8 +286,9 @@ class History:
         self.broker.slow_markers = draw.choice((0.02, 0.02, 0.3))
         # Some mistakes need a thread to pause in one place while something happens elsewhere.
         places = [number for number, name in enumerate(scheduling.sites) if name.startswith(HANDOVER)]
-        scheduler.site = draw.choice((None, draw.choice(places)))
-        self.note(f"threads pause in {'no function' if scheduler.site is None else scheduling.sites[scheduler.site]}")
+        site = draw.choice((None, draw.choice(places)))
+        scheduling.pause_in(site)
+        self.note(f"threads pause in {'no function' if site is None else scheduling.sites[site]}")
         for process in self.processes:
             process.start()
         kinds = [
@@ -296,7 +310,8 @@ class History:
             fault()
             self._start_again()
         self.network.loss = self.network.slowness = self.network.end_loss = scheduler.pauses = 0.0
-        self.broker.slow_markers, scheduler.site = 0.0, None
+        self.broker.slow_markers = 0.0
+        scheduling.pause_in(None)
         for process in self.processes:
             process.owner.stopped = process.owner.cut = False
         while not (self._written_all and self._complete()):
@@ -356,7 +371,7 @@ class History:
             self.scheduler.sleep(seconds)
             step()
 
-        self.scheduler.threads.append(self._thread(go_on, Owner("test")))
+        self.scheduler.add(self._thread(go_on, Owner("test")))
 
     def _remove(self) -> None:
         """Remove a member as if its heartbeats had not come in time."""
@@ -386,7 +401,7 @@ class History:
 
         thread = Thread(target=resize, name="resize", owner=process.owner)
         thread.ident = 1
-        self.scheduler.threads.append(thread)
+        self.scheduler.add(thread)
 
     def _stop(self) -> None:
         owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
@@ -512,21 +527,43 @@ def _applied(rows: dict[bytes, bytes], entry: Entry) -> dict[bytes, bytes]:
     return rest if entry.value is None else {**rest, entry.key: entry.value}
 
 
+_plan: Plan
+_programs: dict[tuple[str, bool], Program] = {}
+"""Compiled once for all histories: by the sub-topology, and whether its stores have a cache."""
+
+
+def _program(plan: Plan, sub_topology: SubTopology, *, measures_latency: bool) -> Program:
+    """Take the place of `compile_sub_topology`."""
+    key = sub_topology.id, plan.config.statestore_cache_max_bytes > 0
+    if key not in _programs:
+        _programs[key] = compile_sub_topology(plan, sub_topology, measures_latency=measures_latency)
+        _programs[key].factory()
+    return _programs[key]
+
+
 def prepare() -> None:
     """Load what every history needs, before processes are forked from this one."""
+    global _plan
+    # Otherwise each history would load it.
+    import_module("streamkit.config.clients")
     with TemporaryDirectory() as folder:
         file = Path(folder) / "app.yaml"
         file.write_text(TOPOLOGY, encoding="utf-8")
-        plan: Plan = load(file, env={})
-    for sub_topology in plan.sub_topologies:
-        compile_sub_topology(plan, sub_topology)
+        _plan = load(file, env={})
+    for size in CACHES:
+        plan = replace(_plan, config=Config("app", overrides={"statestore.cache.max.bytes": size}))
+        for sub_topology in plan.sub_topologies:
+            _program(plan, sub_topology, measures_latency=True)
+    setup.compile_sub_topology = _program  # type: ignore[assignment]
+    client._UPKEEP_SECONDS, committer._MARKER_SECONDS, states.PUBLISH_SECONDS = UPKEEP_S, MARKER_S, VIEW_S
+    # The histories are short; and a pass would free the threads of killed processes.
+    collecting.gc = SimpleNamespace(collect=lambda: 0)  # type: ignore[assignment]
     gc.collect()
     gc.freeze()
 
 
 def run_seed(seed: int, folder: Path) -> Verdict:
     """Run one history in this process, which is used up afterwards."""
-    # The histories are short; and passes of the collector would free the threads of killed processes.
     gc.disable()
     membership.Client = clients.GroupClient  # type: ignore[misc,assignment]
     return History(seed, folder).run()

@@ -16,6 +16,7 @@ import time as real_time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from random import Random
@@ -47,6 +48,15 @@ class Owner:
         self.cut = False
 
 
+class Waiting(dict["Thread", Callable[[], bool]]):
+    """The threads that wait for something, such as a lock, and the condition of each, looked at when `tell` is called."""
+
+    def tell(self) -> None:
+        """Let those whose condition is met run."""
+        for thread in [thread for thread, until in self.items() if until()]:
+            _scheduler.wake(thread)
+
+
 class Scheduler:
     """Runs simulated threads until `done`, or until nothing can happen any more."""
 
@@ -54,59 +64,100 @@ class Scheduler:
         self.random = Random(seed)
         self.now = 0.0
         self.turns = 0
-        self.threads: list[Thread] = []
+        self.threads: dict[Thread, None] = {}
         self.dead: list[Thread] = []
         """Threads of killed processes: kept, because a greenlet that is freed runs its `finally` blocks."""
+        self._ready: list[Thread] = []
+        self._timers: list[tuple[float, int, Thread]] = []
+        """A heap of deadlines; one whose number is not the last one of its thread is over."""
+        self._timer = 0
+        self._asking = Waiting()
+        """Threads whose condition nobody tells of: it is looked at before each turn."""
+        self._stopped: list[Thread] = []
         self.current: Thread | None = None
         self.pauses = 0.0
         """The chance that a turn ends with a long pause of its thread."""
-        self.site: int | None = None
-        """The function in which threads pause often, by its number in `sites`."""
         self._hub = greenlet.getcurrent()
 
     def run(self, done: Callable[[], bool], until: float, turns: int) -> bool:
         """Run until `done()`; return False if the clock reaches `until` before, or after so many turns."""
+        ready, timers = self._ready, self._timers
         while not done():
-            now = self.now
-            if now >= until or self.turns >= turns:
+            if self.now >= until or self.turns >= turns:
                 return False
-            ready = [
-                thread
-                for thread in self.threads
-                if not thread.owner.stopped
-                and (thread.deadline <= now or (thread.until is not None and thread.until()))
-            ]
+            while timers and timers[0][0] <= self.now:
+                _, number, thread = heappop(timers)
+                if thread.timer == number:
+                    self.wake(thread)
+            if self._asking:
+                self._asking.tell()
+            if self._stopped:
+                ready += [thread for thread in self._stopped if not thread.owner.stopped]
+                self._stopped = [thread for thread in self._stopped if thread.owner.stopped]
             if not ready:
-                deadlines = [thread.deadline for thread in self.threads if not thread.owner.stopped]
-                self.now = min([*deadlines, until])
+                self.now = min(timers[0][0] if timers else until, until)
                 continue
-            self._turn(ready[int(self.random.random() * len(ready))])
+            place = int(self.random.random() * len(ready))
+            thread, ready[place] = ready[place], ready[-1]
+            ready.pop()
+            if thread.owner.stopped:
+                self._stopped.append(thread)
+            elif not thread.owner.dead:
+                self._turn(thread)
         return True
+
+    def add(self, thread: Thread) -> None:
+        """Let a new thread run."""
+        self.threads[thread] = None
+        self._ready.append(thread)
+
+    def wake(self, thread: Thread) -> None:
+        """Let a thread run that waits."""
+        thread.timer = 0
+        if thread.waits is not None:
+            del thread.waits[thread]
+            thread.waits = None
+        if not thread.owner.dead:
+            self._ready.append(thread)
 
     def kill(self, owner: Owner) -> None:
         """Let the threads of a process never run again."""
         owner.dead = True
         self.dead += [thread for thread in self.threads if thread.owner.dead]
-        self.threads = [thread for thread in self.threads if not thread.owner.dead]
+        self.threads = {thread: None for thread in self.threads if not thread.owner.dead}
 
     def _turn(self, thread: Thread) -> None:
         global _left
         self.turns += 1
         self.now += self.random.random() * _TURN_S
-        thread.until, thread.deadline = None, NEVER
         _left = int(self.random.random() * _LONGEST_TURN)
         self.current = thread
         thread.greenlet.switch()
         self.current = None
         if thread.ended:
-            self.threads.remove(thread)
+            del self.threads[thread]
+            thread.end.tell()
 
-    def give_up(self, until: Callable[[], bool] | None = None, deadline: float = 0.0) -> bool:
-        """Let others run until a condition or a deadline, by default for one turn; return whether the condition is met."""
+    def give_up(
+        self, until: Callable[[], bool] | None = None, deadline: float = 0.0, waiting: Waiting | None = None
+    ) -> bool:
+        """Let others run until a condition or a deadline, by default for one turn; return whether the condition is met.
+
+        waiting: where those wait who are told when it may be met.
+        """
         thread = self.current
         if thread is None:
             return until is None or until()
-        thread.until, thread.deadline = until, deadline
+        if until() if until is not None else deadline <= self.now:
+            self._ready.append(thread)
+        else:
+            if until is not None:
+                thread.waits = self._asking if waiting is None else waiting
+                thread.waits[thread] = until
+            if deadline != NEVER:
+                self._timer += 1
+                thread.timer = self._timer
+                heappush(self._timers, (deadline, self._timer, thread))
         self._hub.switch()
         return until is None or until()
 
@@ -134,16 +185,24 @@ _left = 0
 sites: list[str] = []
 """The instrumented functions, by their number."""
 _SITE_PAUSE = 0.1
+_site: int | None = None
+
+
+def pause_in(site: int | None) -> None:
+    """Let threads pause often in one function, by its number in `sites`."""
+    global _site
+    _site = site
 
 
 def statement(site: int = -1) -> None:
     """Count a statement of an instrumented function; after some, drawn at random, others run."""
     global _left
     _left -= 1
-    if site == _scheduler.site and _scheduler.random.random() < _SITE_PAUSE:
-        _scheduler.pause()
-    elif _left < 0:
-        _scheduler.interrupt()
+    if _left < 0 or site == _site:
+        if site == _site and _scheduler.random.random() < _SITE_PAUSE:
+            _scheduler.pause()
+        elif _left < 0:
+            _scheduler.interrupt()
 
 
 def begin(seed: int) -> Scheduler:
@@ -180,8 +239,9 @@ class Thread:
         self.daemon = daemon
         self.ident: int | None = None
         self.ended = False
-        self.until: Callable[[], bool] | None = None
-        self.deadline = 0.0
+        self.end = Waiting()
+        self.waits: Waiting | None = None
+        self.timer = 0
         running = _scheduler.current
         self.owner = owner or (running.owner if running else Thread.main_owner)
         self._call = lambda: target and target(*args, **(kwargs or {}))
@@ -189,7 +249,7 @@ class Thread:
 
     def start(self) -> None:
         self.ident = id(self)
-        _scheduler.threads.append(self)
+        _scheduler.add(self)
         _scheduler.give_up()
 
     def _run(self) -> None:
@@ -199,7 +259,8 @@ class Thread:
             self.ended = True
 
     def join(self, timeout: float | None = None) -> None:
-        _scheduler.give_up(lambda: self.ended, NEVER if timeout is None else _scheduler.now + max(0.0, timeout))
+        deadline = NEVER if timeout is None else _scheduler.now + max(0.0, timeout)
+        _scheduler.give_up(lambda: self.ended, deadline, self.end)
 
     def is_alive(self) -> bool:
         return self.ident is not None and not self.ended
@@ -209,6 +270,7 @@ class Lock:
     def __init__(self) -> None:
         self._owner: object = None
         self._depth = 0
+        self._waiting = Waiting()
 
     reentrant = False
 
@@ -223,7 +285,7 @@ class Lock:
                 return False
             deadline = NEVER if timeout < 0 else _scheduler.now + timeout
             while self._owner is not None:
-                if not _scheduler.give_up(lambda: self._owner is None, deadline):
+                if not _scheduler.give_up(lambda: self._owner is None, deadline, self._waiting):
                     assert me != "hub", "a lock is taken that a waiting thread has"
                     if _scheduler.now >= deadline:
                         return False
@@ -234,6 +296,8 @@ class Lock:
         self._depth -= 1
         if not self._depth:
             self._owner = None
+            if self._waiting:
+                self._waiting.tell()
 
     def locked(self) -> bool:
         return self._owner is not None
@@ -252,7 +316,8 @@ class RLock(Lock):
 class Condition:
     def __init__(self, lock: Lock | None = None):
         self._lock = lock or RLock()
-        self._waiting: list[list[bool]] = []
+        self._told: list[list[bool]] = []
+        self._waiting = Waiting()
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def __enter__(self) -> bool:
@@ -263,15 +328,15 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> bool:
         told = [False]
-        self._waiting.append(told)
+        self._told.append(told)
         depth, self._lock._depth = self._lock._depth, 1
         self._lock.release()
         deadline = NEVER if timeout is None else _scheduler.now + max(0.0, timeout)
-        _scheduler.give_up(lambda: told[0], deadline)
+        _scheduler.give_up(lambda: told[0], deadline, self._waiting)
         self._lock.acquire()
         self._lock._depth = depth
         if not told[0]:
-            self._waiting.remove(told)
+            self._told.remove(told)
         return told[0]
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -283,23 +348,26 @@ class Condition:
         return True
 
     def notify(self, n: int = 1) -> None:
-        for told in self._waiting[:n]:
+        for told in self._told[:n]:
             told[0] = True
-        del self._waiting[:n]
+        del self._told[:n]
+        self._waiting.tell()
 
     def notify_all(self) -> None:
-        self.notify(len(self._waiting))
+        self.notify(len(self._told))
 
 
 class Event:
     def __init__(self) -> None:
         self._set = False
+        self._waiting = Waiting()
 
     def is_set(self) -> bool:
         return self._set
 
     def set(self) -> None:
         self._set = True
+        self._waiting.tell()
         statement()
 
     def clear(self) -> None:
@@ -308,7 +376,7 @@ class Event:
 
     def wait(self, timeout: float | None = None) -> bool:
         deadline = NEVER if timeout is None else _scheduler.now + max(0.0, timeout)
-        return _scheduler.give_up(lambda: self._set, deadline)
+        return _scheduler.give_up(self.is_set, deadline, self._waiting)
 
 
 class Executor:
@@ -384,12 +452,29 @@ class _Interrupting(ast.NodeTransformer):
         for field in ("body", "orelse", "finalbody") if inside else ():
             lines = getattr(node, field, [])
             if lines:
-                setattr(node, field, [each for line in lines for each in (self._call(line), line)])
+                new = [each for line in lines for each in ((self._call(line), line) if _is_shared(line) else (line,))]
+                setattr(node, field, new)
         return node
 
     def _call(self, line: ast.stmt) -> ast.stmt:
         call = ast.Expr(ast.Call(ast.Name("__statement__", ast.Load()), [ast.Constant(self._site)], []))
         return ast.fix_missing_locations(ast.copy_location(call, line))
+
+
+def _is_shared(line: ast.stmt) -> bool:
+    """Return whether a statement reads or writes what other threads can see; those below it are looked at by themselves."""
+    heads = [
+        part
+        for name, found in ast.iter_fields(line)
+        if name not in ("body", "orelse", "finalbody", "handlers")
+        for part in (found if isinstance(found, list) else [found])
+    ]
+    return not isinstance(line, ast.FunctionDef) and any(
+        isinstance(part, (ast.Call, ast.Attribute, ast.Subscript))
+        for head in heads
+        if isinstance(head, ast.AST)
+        for part in ast.walk(head)
+    )
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ DEFAULT_ENGINE = "rocksdb"
 """The engine of new state: its package has wheels for each version of Python, plyvel has none beyond Python 3.12."""
 
 
+@cache
 def is_installed(engine: str) -> bool:
     """Return whether the package of an engine is there, without importing it."""
     return find_spec(_ENGINES[engine][2]) is not None
