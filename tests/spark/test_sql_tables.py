@@ -28,6 +28,9 @@ topics:
   moves: {value: json}
   moved: {key: string, value: long}
   latest: {value: json}
+  counts: {key: string, value: long}
+  sums: {value: json}
+  reduced: {key: integer, value: long}
 pipelines:
   users:
     table: users
@@ -48,9 +51,31 @@ pipelines:
     stream: others
     steps: [filter: value is None or value.n != 1, TABLE, TABLE_STEPS to_stream]
     to: latest
+  counts: {from: users, steps: [group_by: value.item, count, to_stream], to: counts}
+  sums:
+    from: users
+    steps:
+      - group_by: {key: "'none' if value.item is None else value.item.strip()", value: "GROUPED"}
+      - aggregate:
+          initial: "{'rows': INITIAL, 'sum': -3}"
+          add: "{'rows': aggregate.rows + 1, 'sum': value.m + aggregate.sum}"
+          subtract: "{'rows': aggregate.rows - 1, 'sum': aggregate.sum - value.m}"
+      - to_stream
+    to: sums
+  reduced:
+    from: users
+    steps:
+      - group_by: {key: value.n, value: value.n, key_serde: integer, value_serde: long}
+      - reduce: {add: aggregate + value, subtract: aggregate - value}
+      - to_stream
+    to: reduced
 """
 INPUTS = ("users", "others")
-OUTPUTS = ("rows", "known", "moves", "moved", "latest")
+OUTPUTS = {
+    **dict.fromkeys(("rows", "known", "moves", "latest"), ",value=n bigint,item string"),
+    **dict.fromkeys(("moved", "counts", "reduced"), ""),
+    "sums": ",value=rows bigint,sum bigint",
+}
 FIELDS = {"n": None, "item": None}
 STEPS = (
     "filter: value.n is not None and value.n > 0",
@@ -73,6 +98,7 @@ def topology(draw: random.Random) -> str:
     shared = drawn(draw, 2, "shared").removesuffix(", ")
     after = draw.choice(("", ", {filter: value is None or value.n != 0}", ", {map_values: value}"))
     text = TOPOLOGY.replace("SHARED", shared).replace("[STEPS]", f"[{drawn(draw, 3, 'rows')}to_stream{after}]")
+    text = text.replace("GROUPED", "{'m': value.n or -2}").replace("INITIAL", str(draw.randrange(3)))
     return text.replace("TABLE_STEPS ", drawn(draw, 2, "latest")).replace(
         "TABLE", draw.choice(("to_table", "to_table: latest"))
     )
@@ -101,8 +127,7 @@ def run(spark: Any, folder: Path, text: str, rows: list[dict[str, Any]], config:
     schema = pa.schema([("k", pa.string()), ("v", value), ("at", pa.int64())])
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema), folder / "users.parquet", row_group_size=13)
     inputs = inputs_of(plan, [f"{topic}={folder}/users.parquet,key=k,value=v,timestamp=at" for topic in INPUTS])
-    types = {topic: "" if topic == "moved" else ",value=n bigint,item string" for topic in OUTPUTS}
-    outputs = outputs_of(plan, [f"{topic}={folder}/{topic}-out.parquet{each}" for topic, each in types.items()])
+    outputs = outputs_of(plan, [f"{topic}={folder}/{topic}-out.parquet{each}" for topic, each in OUTPUTS.items()])
     lines: list[str] = []
     submit(plan, JobOptions(inputs, outputs, overwrite=True), spark, lines.append)
     records = [{"key": each["k"], "value": each["v"], "timestamp": each["at"]} for each in rows]

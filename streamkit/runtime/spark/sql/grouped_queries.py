@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _GROUP, _START, _ROW, _KEY_OF_RECORD = "key", "window start", "row", f"{HIDDEN}key"
+_IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
+ABSOLUTE = "absolute "
+"""The beginning of the names of operands that no change takes back."""
 _LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
 
@@ -73,6 +76,8 @@ class Records:
     value: Term
     time: Term
     tests: tuple[Guard | Keep | TableJoin | Earlier, ...] = ()
+    row: str = ""
+    """SQL of the key of the row that a change changes, if key and value are its group and what the group aggregates."""
 
     @classmethod
     def of(cls, source: SqlSource) -> Records:
@@ -91,6 +96,11 @@ class Records:
     def keyed(self) -> Records:
         """Return the records, each of which is known to have a key."""
         return replace(self, key=replace(self.key, nullable=False))
+
+    @property
+    def is_in_group(self) -> str:
+        """The condition that a row has a group, and a value for it."""
+        return f"(NOT {self.key.is_null} AND NOT {self.value.is_null})"
 
     def kept_where(self, condition: str) -> Records:
         """Return the records for which a condition is true."""
@@ -130,7 +140,10 @@ class Records:
 
 @dataclass(frozen=True)
 class Part:
-    """Records of one source that are aggregated. operands: SQL of what is aggregated of each, by name."""
+    """Records of one source that are aggregated. operands: SQL of what is aggregated of each, by name.
+
+    Of changes of rows, each takes back what the change before has added: its operands are negative, other than absolute ones.
+    """
 
     records: Records
     operands: Mapping[str, str]
@@ -140,6 +153,8 @@ class Part:
         from pyspark.sql import functions as sf
 
         records = self.records
+        if records.row:
+            return self._moves(opened)
         rows = records.frame(opened, [*self.operands.values()])
         starts = []
         if windows is not None:
@@ -149,6 +164,27 @@ class Part:
         return rows.select(
             sf.expr(records.key.sql).alias(_GROUP), *starts, *operands, sf.expr(records.time.sql).alias(TIME)
         )
+
+    def _moves(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
+        """Return the group, the operands and the time of what each change adds, and takes back."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sf
+
+        records = self.records
+        parts = {_IS_IN: records.is_in_group, _GROUP: records.key.sql, **self.operands}
+        rows = records.frame(opened, [*parts.values(), records.row], True)
+        after = sf.struct(*(sf.expr(sql).alias(name) for name, sql in parts.items()))
+        by_row = Window.partitionBy(sf.expr(records.row)).orderBy(*records.source.order_columns())
+        time = sf.expr(records.time.sql).alias(TIME)
+        rows = rows.select(time, after.alias(_AFTER), sf.lag(after).over(by_row).alias(_BEFORE))
+        back = [
+            sf.col(f"{_BEFORE}.{ticked(name)}") * (1 if name.startswith(ABSOLUTE) else -1) for name in self.operands
+        ]
+        taken = [sf.col(f"{_BEFORE}.{each}") for each in (_IS_IN, _GROUP)]
+        moves = sf.array(
+            sf.col(_AFTER), sf.struct(*(each.alias(name) for each, name in zip((*taken, *back), parts, strict=True)))
+        )
+        return rows.select(TIME, sf.explode(moves).alias(_ROW)).where(f"{_ROW}.{_IS_IN}").select(TIME, f"{_ROW}.*")
 
 
 @dataclass(frozen=True)
@@ -262,7 +298,8 @@ def grouped(
     """
     if records.key.kind in (NOTHING, NUMBER, OBJECT):
         raise UntranslatableError(f"the key of the groups is {records.key.kind}")
-    for part in (records.key, records.value) if windows is None else (records.key,):
+    parts = () if records.row else (records.key, records.value) if windows is None else (records.key,)
+    for part in parts:
         if part.is_null != "false":
             records = records.kept_where(f"(NOT {part.is_null})")
     key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)

@@ -13,7 +13,13 @@ from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.operators.core.value_getters import StoreGetter
-from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, StreamAggregate, WindowAggregate
+from streamkit.operators.steps.aggregations.aggregate_node import (
+    Aggregation,
+    StreamAggregate,
+    TableAggregate,
+    WindowAggregate,
+)
+from streamkit.operators.steps.aggregations.group_by import TableGroupBy
 from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
@@ -32,6 +38,7 @@ from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
 from streamkit.runtime.spark.sql.expressions import Made, Translator, parse, translate, translate_condition
 from streamkit.runtime.spark.sql.grouped_queries import (
+    ABSOLUTE,
     Earlier,
     Groups,
     Query,
@@ -245,7 +252,7 @@ class _Walk:
 
     def from_source(self, node: SourceNode, records: tuple[Records, ...]) -> None:
         """Follow the records of a source. Raises UntranslatableError."""
-        if node.pattern is not None or node.value_kind != "plain":
+        if node.pattern is not None or any((node.value_kind == "changed") != bool(each.row) for each in records):
             raise UntranslatableError(f"{where(self._plan, node)}: it reads more than the records of its topics")
         self._seen.add(node.name)
         self._to_children(node.children, records)
@@ -319,6 +326,16 @@ class _Walk:
             records = records.kept_where(f"(NOT {value.is_null} OR {ticked(found.name)})")
         return replace(records, value=value)
 
+    def _regrouped(self, processor: TableGroupBy, records: Records) -> Records:
+        """Return changes with their groups, and what those aggregate; a row without one of both is in no group."""
+        present, names = records.presence()
+        key = translate(processor.key, names, self._made)
+        value = records.value if processor.value is None else translate(processor.value, names, self._made)
+        for guard in (*key.guards, *(() if processor.value is None else value.guards)):
+            records = records.required(guard.under(present))
+        key, value = (only_if(each.without_guards(), present) for each in (key, value))
+        return replace(records, row=records.key.sql, key=key, value=value)
+
     def _with_values(self, processor: TableMapValues, records: Records) -> Records:
         """Return changes with other values; a deletion stays one."""
         present, names = records.presence()
@@ -363,7 +380,9 @@ class _Walk:
             return self._mapped(node, rows)
         if isinstance(processor, TableSource | TableFilter | TableMapValues):
             return self._changes(node, rows)
-        if isinstance(processor, StreamAggregate | WindowAggregate):
+        if isinstance(processor, TableGroupBy):
+            return tuple(self._regrouped(processor, each) for each in rows)
+        if isinstance(processor, StreamAggregate | WindowAggregate | TableAggregate):
             return merged([self._aggregated(node, processor, each) for each in rows])
         return tuple(self._stepped(node, each) for each in rows)
 
@@ -478,7 +497,7 @@ class _Walk:
         return replace(groups, value=value)
 
     def _aggregated(
-        self, node: ProcessorNode, processor: StreamAggregate | WindowAggregate, records: Records
+        self, node: ProcessorNode, processor: StreamAggregate | WindowAggregate | TableAggregate, records: Records
     ) -> Groups:
         store = self._plan.stores[processor.store]
         if processor.send_old or store.type not in ("timestamped_key_value", "window") or store.ttl is not None:
@@ -572,8 +591,15 @@ def aggregate(
 
     windows: None without windows; made: what other expressions make of a record; shown: the step, for messages.
     """
+    if records.row and aggregation.kind != "count" and not _takes_back(aggregation):
+        raise UntranslatableError(f"{shown}: `subtract` does not take back, in any order, what `add` adds")
     if aggregation.kind == "count":
-        return grouped(records, Term(INTEGER, "`count`"), {"count": ("count", "1")}, windows=windows)
+        return grouped(
+            records,
+            Term(INTEGER, "`count`"),
+            {"count": ("sum", "1L") if records.row else ("count", "1")},
+            windows=windows,
+        )
     if aggregation.kind not in ("reduce", "aggregate") or aggregation.add is None:
         raise UntranslatableError(f"{shown}: the aggregation has no exact form in SQL")
     return _Folding(aggregation, aggregation.add, windows, records, made).groups()
@@ -597,16 +623,19 @@ class _Folding:
     def groups(self) -> Groups:
         """Return the groups. Raises UntranslatableError."""
         tree, source = parse(self.add)
-        self._translator = Translator(
-            source, {name: term for name, term in self.records.names.items() if name != "timestamp"}, self.made
-        )
+        names = {name: term for name, term in self.records.names.items() if name != "timestamp"}
+        if self.records.row:
+            names = {name: replace(term, nullable=False) for name, term in names.items()}
+        self._translator = Translator(source, names, self.made)
         initial = self._initial()
         value = (
             self._object(tree, initial) if isinstance(tree, ast.Dict) else self._folded(tree, None, initial, "value")
         )
         groups = grouped(self.records, value, self.sums, tuple(self.tests), self.windows)
         (part,) = groups.parts
-        records = replace(part.records, tests=(*part.records.tests, *self.used))
+        is_in = self.records.is_in_group if self.records.row else None
+        used = self.used if is_in is None else [each.under(is_in) for each in self.used]
+        records = replace(part.records, tests=(*part.records.tests, *used))
         return replace(groups, parts=(replace(part, records=records),))
 
     def _initial(self) -> Term | None:
@@ -661,7 +690,7 @@ class _Folding:
         """Return a sum. If that of absolute values fits, so does each sum on the way, whatever the order of records."""
         self.used.append(self._translator.guard(tree, f"({term.sql} <> {LOWEST})", "a value is too small"))
         self.sums[column] = ("try_sum", term.sql)
-        absolute = f"absolute {column}"
+        absolute = f"{ABSOLUTE}{column}"
         self.sums[absolute] = ("try_sum", f"abs({term.sql})")
         first = "0L" if initial is None else initial.sql
         most = f"if({first} < 0L, try_subtract({ticked(absolute)}, {first}), try_add({ticked(absolute)}, {first}))"
@@ -678,6 +707,35 @@ def _is_result(node: ast.expr, name: str | None) -> bool:
     match node:
         case ast.Attribute(owner, field) | ast.Subscript(owner, ast.Constant(field)):
             return field == name and _is_result(owner, None)
+    return False
+
+
+def _takes_back(aggregation: Aggregation) -> bool:
+    """Return whether an aggregation of a table adds and subtracts the same numbers."""
+    if aggregation.add is None or aggregation.subtract is None:
+        return False
+    (add, _), (subtract, _) = parse(aggregation.add), parse(aggregation.subtract)
+    if not isinstance(add, ast.Dict):
+        return _takes_back_part(add, subtract, None)
+    if not isinstance(subtract, ast.Dict) or len(add.keys) != len(subtract.keys):
+        return False
+    both = zip(add.keys, add.values, subtract.keys, subtract.values, strict=True)
+    return all(
+        isinstance(key, ast.Constant)
+        and isinstance(other, ast.Constant)
+        and key.value == other.value
+        and _takes_back_part(one, two, str(key.value))
+        for key, one, other, two in both
+    )
+
+
+def _takes_back_part(add: ast.expr, subtract: ast.expr, name: str | None) -> bool:
+    """Return whether one part is a sum, and the other one subtracts its operand again. name: of the field; None for all."""
+    extreme, operands = _operands(add)
+    added = [ast.dump(each) for each in operands if not _is_result(each, name)]
+    match subtract:
+        case ast.BinOp(one, ast.Sub(), other):
+            return not extreme and _is_result(one, name) and added == [ast.dump(other)]
     return False
 
 
