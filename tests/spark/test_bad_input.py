@@ -56,6 +56,7 @@ def run(spark: Any, path: Path, place: Place, folder: Path, **options: Any) -> N
         ('{"value": 1, "timestamp": "noon"}', ["timestamp", "noon", "milliseconds"]),
         ('{"value": 1, "timestamp": 1, "partition": -1}', ["partition is -1"]),
         ("[1]", ["expected an object"]),
+        ('{"user": "ann", "amount": 7}', ["in:2: ", "unknown field 'user'", "value=* and timestamp=COLUMN"]),
     ],
 )
 def test_lines_that_are_no_records(line: str, words: list[str], spark: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,29 @@ def test_fields_that_later_files_lack(lake: Lake) -> None:
     (second,), (third,) = lake.written(2), lake.written(3)
     assert json.dumps(second) == json.dumps({"b": {"c": 4, "x": None, "y": 3}, "list": [{"m": None, "n": 5}, None]})
     assert json.dumps(third) == json.dumps({"a": 6, "b": None, "list": None})
+
+
+def test_names_that_differ_in_case_between_runs(lake: Lake) -> None:
+    lake.add("1.json", {"user": {"Id": 1}})
+    lake.run()
+    lake.add("2.json", {"user": {"id": 2}})
+    fails(lake.run, "value.user.id of the new files was value.user.Id up to run 1", "differ in case alone")
+
+
+def test_a_file_of_a_table_that_is_replaced(spark: Any, plan: Plan, tmp_path: Path) -> None:
+    """By one with as many rows, as its writer gives it the same name again."""
+    place = Place(str(tmp_path / "out"), JSON_LINES)
+    inputs = inputs_of(plan, ["orders=replaced,format=table,value=n,timestamp=n"])
+    options = JobOptions(inputs, {"out": place}, checkpoint=str(tmp_path / "state"))
+    spark.range(1, 3).selectExpr("id n").coalesce(1).write.saveAsTable("replaced", path=str(tmp_path / "lake"))
+    try:
+        submit_next(plan, options, spark)
+        (file,) = (tmp_path / "lake").glob("part-*")
+        os.utime(file, (7, 7))
+        spark.catalog.refreshTable("replaced")
+        fails(lambda: submit_next(plan, options, spark), "has changed since run 1", "at 1970-01-01T00:00:07+00:00 now")
+    finally:
+        spark.sql("drop table replaced")
 
 
 def test_ways_to_write_one_path(lake: Lake) -> None:

@@ -21,13 +21,13 @@ from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
-from streamkit.runtime.spark.spark_session import check_meaning, translated
+from streamkit.runtime.spark.spark_session import Cluster, check_meaning, open_session, translated
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.lake_sample import sample_in
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import check, submit
 from streamkit.runtime.spark.workers import arrow_rows
-from tests.spark.support import read_lines, write_lines
+from tests.spark.support import SETTINGS, read_lines, write_lines
 
 COPY = """\
 streamkit: 1
@@ -291,6 +291,33 @@ def test_a_table_of_text_has_no_nulls_for_what_does_not_fit(kind: str, spark: An
     spark.sql(f"DROP TABLE strict_{kind}")
 
 
+def test_headers_that_have_no_names(spark: Any, tmp_path: Path) -> None:
+    for number, (header, words) in enumerate(
+        {
+            "struct('a' AS k, X'31' AS v)": r"headers is of type array<struct<k:string,v:binary>>; a header is an object with",
+            "struct('a' AS key, X'31' AS value, 1 AS more)": r"headers is of type array<.*more:int>>; a header is an object",
+            "struct(string(null) AS name, X'31' AS value)": r"headers are \[\(None, b'1'\)\]; a header needs a name",
+        }.items()
+    ):
+        spark.sql(f"SELECT '1' value, 0L timestamp, array({header}) headers").write.parquet(f"{tmp_path}/{number}")
+        with pytest.raises(StreamkitError, match=words):
+            copied(spark, f"{tmp_path}/{number}", tmp_path)
+
+
+def test_times_in_orc_on_a_machine_with_another_zone(spark: Any, tmp_path: Path) -> None:
+    """Those of ORC have no zone: the JVM reads and writes them in its own one."""
+    spark.sql("SELECT timestamp'2026-07-31 12:00:00Z' at").write.orc(str(tmp_path / "lake"))
+    zone = spark._jvm.java.util.TimeZone
+    before = zone.getDefault()
+    zone.setDefault(zone.getTimeZone("America/New_York"))
+    try:
+        open_session(Cluster("local[2]", SETTINGS), "tests")
+        found = copied(spark, f"{tmp_path}/lake,value=at,timestamp=at", tmp_path)
+    finally:
+        zone.setDefault(before)
+    assert [(record["value"], record["timestamp"]) for record in found] == [("2026-07-31T12:00:00Z", 1785499200000)]
+
+
 def test_times_of_all_years_without_ansi(spark: Any, tmp_path: Path) -> None:
     times = [("+294247-01-10T04:00:54.775807Z", 2**63 - 1), ("1969-12-30T23:59:59.999999Z", -86_400_000_001)]
     sql = " UNION ALL ".join(f"SELECT timestamp_micros({micros}) at, {n} n" for n, (_, micros) in enumerate(times))
@@ -545,6 +572,7 @@ def test_types_that_the_user_gives(spark: Any, tmp_path: Path) -> None:
         ("n timestamp", {"n": "2026-01-01T00:00:00.1234567Z"}, "value_n: .*in whole microseconds"),
         ("n decimal(3,1)", {"n": "1e999999"}, r"value_n: '1e999999'; expected decimal"),
         ("n date", {"n": "noon"}, "value_n: 'noon'; expected a date"),
+        ("n binary", {"n": {"base64": "@@YQ=="}}, "value_n: .*expected bytes as base64"),
         ("n int", {"m": 1}, "the field 'm' has no column"),
         ("n int", [1], r"\[1\] is not an object, so it has no field n"),
         ("n strange", {}, "value=n strange: a value can't have the type strange; use one of string, "),

@@ -169,3 +169,33 @@ def test_a_quote_that_is_open_has_its_line_in_a_file_of_several_blocks(spark: An
     (tmp_path / "in.csv").write_text("\n".join(lines))
     with small_blocks(spark), pytest.raises(TransportError, match=r"/in\.csv:2400: a field that begins"):
         copied(spark, f"{tmp_path}/in.csv,value=b,timestamp=0", tmp_path)
+
+
+@pytest.mark.parametrize("options", ["", ",options.quote="])
+def test_a_csv_that_is_not_utf_8_has_its_line(options: str, spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes("a,b\n1,ä\n2,é\n".encode("latin-1"))
+    place = f"{tmp_path}/in.csv,value=b,timestamp=0{options}"
+    with pytest.raises(TransportError, match=r"/in\.csv:2: the text is not UTF-8; options\.encoding=NAME"):
+        copied(spark, place, tmp_path, value="string")
+    found = copied(spark, f"{place},options.encoding=ISO-8859-1", tmp_path, value="string")
+    assert [record["value"] for record in found] == ["ä", "é"]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("json", '{"_corrupt_record":"x"}\n'), ("csv", "_corrupt_record\nx\n")])
+def test_a_field_with_the_name_of_sparks_column_for_wrong_rows(
+    kind: str, text: str, spark: Any, tmp_path: Path
+) -> None:
+    (tmp_path / f"in.{kind}").write_text(text)
+    found = copied(spark, f"{tmp_path}/in.{kind},value=_corrupt_record,timestamp=0", tmp_path, value="string")
+    assert [record["value"] for record in found] == ["x"]
+
+
+def test_rows_of_xml_are_text_as_it_is(spark: Any, tmp_path: Path) -> None:
+    good = "<rows><row><n>1</n><id>007</id></row><row><n>2</n><id> x </id></row></rows>"
+    (tmp_path / "in.xml").write_text(good)
+    place = f"{tmp_path}/in.xml,format=xml,options.rowTag=row,value=id,timestamp=n,order=int(n)"
+    found = copied(spark, place, tmp_path, value="string")
+    assert [(record["value"], record["timestamp"]) for record in found] == [("007", 1), (" x ", 2)]
+    (tmp_path / "in.xml").write_text(good.replace("</id></row></rows>", "</row></rows>"))
+    with pytest.raises(TransportError, match=r"/in\.xml: .*MALFORMED_RECORD"):
+        copied(spark, place, tmp_path, value="string")

@@ -64,6 +64,7 @@ _REFUSED = {
 }
 """Values of settings under which results would be other ones, and why."""
 _ZONE = "spark.sql.session.timeZone"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 
@@ -115,7 +116,16 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     if _ZONE not in cluster.settings and (context is None or not context.getConf().contains(_ZONE)):
         # Otherwise Spark SQL in settings, such as `where=ts >= '2026-01-01'`, would depend on the zone of the machine.
         spark.conf.set(_ZONE, "UTC")
+    if context is not None:
+        _set_zone_of_jvm(context)
     return spark
+
+
+def _set_zone_of_jvm(context: SparkContext) -> None:
+    """Let ORC files, whose times have no zone, be read and written in UTC, not in the zone of the machine. See _settings for executors."""
+    assert context._jvm is not None
+    zone = context._jvm.java.util.TimeZone
+    zone.setDefault(zone.getTimeZone("UTC"))
 
 
 def check_meaning(spark: SparkSession) -> None:
@@ -142,7 +152,15 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
         found["spark.submit.pyFiles"] = ",".join(cluster.py_files)
     if cluster.archives:
         found["spark.archives"] = ",".join(cluster.archives)
+    if not remote and not _is_of_spark_submit():
+        own = cluster.settings.get(_EXECUTOR_OPTIONS, "")
+        return {**found, **cluster.settings, **_COMPLETE, _EXECUTOR_OPTIONS: f"{own} -Duser.timezone=UTC".strip()}
     return {**found, **cluster.settings, **_COMPLETE}
+
+
+def _is_of_spark_submit() -> bool:
+    """Return whether spark-submit has started this process; it then has settings that are not known here."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _quiet_file() -> str:
@@ -315,6 +333,8 @@ def reason(error: Exception) -> str:
     # Spark 4.3 names the class otherwise than 4.1 and 4.2 do.
     if found := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
         return f"the class {found[1]} is in a package: {package_of(found[2])}"
+    if "ArrowException: Unknown error: Wrapping" in text:
+        return "a text is not UTF-8 in a row: cast(COLUMN as binary) reads its bytes, and decode(cast(COLUMN as binary), 'ISO-8859-1') others"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
     if "Traceback (most recent call last):" in lines and raised:
@@ -390,6 +410,11 @@ def changed_meaning(spark: SparkSession) -> str | None:
     return next(
         (f"{name}={value}" for name, value in found.items() if (value or "").lower() != _USUAL[name].lower()), None
     )
+
+
+def tells_case(spark: SparkSession) -> bool:
+    """Return whether a session tells names apart that differ in case alone."""
+    return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from streamkit.config.values import is_secret
@@ -13,8 +14,9 @@ from streamkit.runtime.spark.checkpoint.manifest import InputFile, KnownInput
 from streamkit.runtime.spark.job_options import JSON_LINES, OF_SPARK, OPTION, Columns, Parts, Place
 from streamkit.runtime.spark.rows.file_system import FileState, FileSystem, escaped
 from streamkit.runtime.spark.rows.files import OpenedInput, files_of_place, files_of_table, open_files
-from streamkit.runtime.spark.rows.input_columns import has_value, types_of, wider_type, with_known_fields
+from streamkit.runtime.spark.rows.input_columns import has_value, types_of, wider_type, with_known_fields, without_case
 from streamkit.runtime.spark.rows.topic_inputs import check_order
+from streamkit.runtime.spark.spark_session import tells_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +83,14 @@ class KnownInputs:
     ) -> dict[str, str]:
         """Return the column types of an input. A column without any value is compatible with every type."""
         found = dict(known)
+        same = {} if tells_case(opened.frame.sparkSession) else {without_case(name): name for name in known}
         for name, kind in ({} if opened.place.has_lines else types_of(opened.frame)).items():
+            other = same.get(without_case(name), name)
+            if other != name and name not in known:
+                raise TransportError(
+                    f"--input {self.topic}={opened.place.path}: {name} of the new files was {other} up to run {self.run}, and the names "
+                    "differ in case alone; --conf spark.sql.caseSensitive=true tells them apart"
+                )
             before = found.get(name, kind)
             wider = wider_type(before, kind)
             if wider is None and not has_value(opened.frame, name):
@@ -152,7 +161,7 @@ def find_files(
 ) -> FoundFiles:
     """Return the files of a topic for a run. Raises TransportError if a file that was read is missing or has changed.
 
-    For a file of a table, the size is the number of its rows, which deletions reduce, and the time is 0.
+    For a file of a table, the size is the number of its rows, which deletions reduce. Older releases noted 0 as its time.
     """
     found: dict[str, InputFile] = {}
     numbers: dict[str, int] = {}
@@ -171,21 +180,27 @@ def find_files(
             raise TransportError(
                 f"--input {topic}={_paths(places)}: {past.name}, which run {past.run} has read, is missing{cure and f'; {cure}'}"
             )
-        if (now.size, now.time) != (past.size, past.time):
+        if now.size != past.size or past.time not in (0, now.time):
             place = places[numbers[past.name]]
-            unit = "bytes" if place.format in OF_SPARK else "rows"
             raise TransportError(
                 f"--input {topic}={place.path}: {past.name} has changed since run {past.run} read it "
-                f"({past.size} {unit} then, {now.size} now); {_cure([place]) or 'put new records into new files'}"
+                f"({_difference(past, now, place)}); {_cure([place]) or 'put new records into new files'}"
             )
     new = sorted(found.values(), key=lambda each: (numbers[each.name], each.name))
     return FoundFiles(tuple(read), tuple(new), numbers)
 
 
+def _difference(past: InputFile, now: InputFile, place: Place) -> str:
+    if now.size != past.size:
+        return f"{past.size} {'bytes' if place.format in OF_SPARK else 'rows'} then, {now.size} now"
+    before, after = (datetime.fromtimestamp(each.time / 1000, UTC).isoformat() for each in (past, now))
+    return f"it was written at {before} then, and at {after} now"
+
+
 def _states(files: FileSystem, spark: SparkSession, place: Place) -> dict[str, FileState]:
     if place.format in OF_SPARK:
         return files.states(files_of_place(spark, place))
-    return {name: FileState(name, count, 0) for name, count in files_of_table(spark, place).items()}
+    return {name: FileState(name, *state) for name, state in files_of_table(spark, place).items()}
 
 
 def _cure(places: Iterable[Place]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
@@ -68,13 +68,18 @@ _MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
 _NUMBERS = ("partition", "offset")
+_OF_A_LINE = frozenset(("topic", *PARTS, "error"))
+"""The fields of a line that is a record; `consume` writes `error`."""
+_OF_A_HEADER = ({"name", "value"}, {"key", "value"})
 _EXCERPT_CHARACTERS = 120
 _FILE_OF_ICEBERG = "_file"
+_OF_ROWS = {"mode": "FAILFAST", "columnNameOfCorruptRecord": "_streamkit_corrupt_record"}
+"""A row that does not fit fails. Spark's own column for such rows would hide a field of the same name, `_corrupt_record`."""
 _OPTIONS = {
     # Rows with more or fewer columns fail, and so do files with other ones; line breaks in quotes belong to their value.
     "csv": {
+        **_OF_ROWS,
         "header": "true",
-        "mode": "FAILFAST",
         "enforceSchema": "false",
         # As RFC 4180 has it: two quotes for one.
         "escape": '"',
@@ -82,12 +87,14 @@ _OPTIONS = {
         "columnPruning": "false",
         "multiLine": "true",
     },
-    JSON_LINES: {"mode": "FAILFAST"},
+    JSON_LINES: _OF_ROWS,
+    # Text as it is: Spark would cut off blanks, and read 007 as 7.
+    "xml": {**_OF_ROWS, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
     # Otherwise the columns of one file, any one, are those of all.
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
 }
-_OF_TABLES = {"mode": "FAILFAST", "columnPruning": "false"}
+_OF_TABLES = {**_OF_ROWS, "columnPruning": "false"}
 """For tables of CSV and JSON in a catalog, where a row that does not fit would have nulls."""
 _CASE = "spark.sql.caseSensitive"
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
@@ -293,11 +300,20 @@ def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -
             )
 
 
-def files_of_table(spark: SparkSession, place: Place) -> dict[str, int]:
-    """Return the files of a table with the numbers of their rows. Raises UsageError for a source without files."""
+def files_of_table(spark: SparkSession, place: Place) -> dict[str, tuple[int, int]]:
+    """Return the files of a table with the numbers of their rows and their times (ms; 0 if Spark does not tell them).
+
+    Raises UsageError for a source without files.
+    """
+    from pyspark.sql import functions as sf
+
     frame = _opened(spark, place, [place.path], None)
-    counts = frame.select(_file_of_row(frame, place).alias("file")).groupBy("file").count().collect()
-    return {row["file"]: row["count"] for row in counts}
+    # A file may be replaced by another one with as many rows, except in Iceberg, which names no time.
+    time = _column("_metadata.file_modification_time") if "file_modification_time" in _hidden_columns(frame) else None
+    times = sf.lit(0) if time is None else sf.unix_millis(time)
+    files = frame.select(_file_of_row(frame, place).alias("file"), times.alias("time")).groupBy("file")
+    counts = files.agg(sf.count("*").alias("rows"), sf.max("time").alias("time")).collect()
+    return {row["file"]: (row["rows"], row["time"]) for row in counts}
 
 
 def _file_of_row(frame: DataFrame, place: Place) -> Column:
@@ -433,6 +449,8 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: b
         )
     if _is_raw(dict(frame.dtypes)):
         return _raw_frame(frame, reading)
+    if "headers" in frame.columns:
+        _check_headers(frame, place)
     plan = load(reading.plan).plan
     serdes = dict(zip(("key", "value"), RecordJson(plan).reading(reading.topic), strict=True))
     # The types of all columns must fit, those that no step uses too.
@@ -478,6 +496,19 @@ def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> Dat
     time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias("timestamp")
     positions = [name for name in (FILE, BLOCK, ROW) if name in frame.columns]
     return frame.select(key.alias("key"), value.alias("value"), time, *positions)
+
+
+def _check_headers(frame: DataFrame, place: Place) -> None:
+    """Raise TransportError for objects that are no headers: their names and values would be null."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    kind = frame.schema["headers"].dataType
+    header = kind.elementType if isinstance(kind, ArrayType) else None
+    if isinstance(header, StructType) and set(header.names) not in _OF_A_HEADER:
+        raise TransportError(
+            f"{place.path}: headers is of type {kind.simpleString()}; a header is an object with name (or key) and value, such as of "
+            "headers=transform(headers, h -> struct(h.NAME as name, h.VALUE as value))"
+        )
 
 
 def _whole(name: str) -> Column:
@@ -535,6 +566,8 @@ def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Itera
                 if type(record) is not dict:
                     raise SerdeError("expected an object with key, value, timestamp, headers, partition, offset")
                 if "advance_wall_clock" not in record and fields.is_of_topic(record.get("topic", reading.topic)):
+                    if not record.keys() <= _OF_A_LINE:
+                        _refuse_field(record)
                     rows.append(fields.row(record, place))
             except (SerdeError, ValueError) as error:
                 reason = error if isinstance(error, SerdeError) else f"not JSON: {error}"
@@ -761,6 +794,14 @@ def check_topic(plan: Plan, topic: Json, topics: Collection[str]) -> None:
         raise SerdeError(f"the topology has no topic {topic!r}{did_you_mean(str(topic), known, ', '.join(known))}")
 
 
+def _refuse_field(record: Mapping[str, Json]) -> NoReturn:
+    unknown = next(name for name in record if name not in _OF_A_LINE)
+    raise SerdeError(
+        f"unknown field {unknown!r}; a record has {', '.join(sorted(_OF_A_LINE))}; if the lines are data, value=* and "
+        "timestamp=COLUMN of --input make records of them"
+    )
+
+
 def _instant(time: object) -> int:
     """Return the milliseconds of a number or a time as text, of a file that has no types. Raises SerdeError."""
     if isinstance(time, str):
@@ -783,7 +824,10 @@ def _headers(found: Json) -> Headers | None:
         raise SerdeError("headers are a list of objects with name and value, or of pairs")
     if isinstance(found[0], Mapping):
         # A column of structs: name (or key) and value.
-        return [(each.get("name", each.get("key")), each.get("value")) for each in found]
+        headers = [(each.get("name", each.get("key")), each.get("value")) for each in found]
+        if any(name is None for name, _ in headers):
+            raise SerdeError(f"headers are {headers!r}; a header needs a name")
+        return headers
     return headers_from_json(found)
 
 

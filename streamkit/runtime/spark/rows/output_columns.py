@@ -498,7 +498,10 @@ def _binary(value: Json, name: str, kind: str) -> Cell:
         return value
     if not isinstance(value, dict) or value.keys() != {"base64"}:
         _refuse(value, name, "bytes")
-    return base64.b64decode(value["base64"])
+    try:
+        return base64.b64decode(value["base64"], validate=True)
+    except (ValueError, TypeError):
+        _refuse(value, name, "bytes as base64")
 
 
 def _date(value: Json, name: str, kind: str) -> Cell:

@@ -1,7 +1,7 @@
 """Refuses, with file and line, malformed text that Spark's readers of JSON and CSV accept without an error.
 
 The JSON reader takes the first value of a line (with multiLine, of a file) and ignores any text after it. The CSV reader takes
-everything after an unclosed quote as one field, and guesses if text follows a closing quote.
+everything after an unclosed quote as one field, guesses if text follows a closing quote, and replaces bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, JSON_LINES, Place
 from streamkit.runtime.spark.rows.input_columns import any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
+from streamkit.runtime.spark.spark_session import tells_case
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import mark_errors
 
@@ -123,7 +124,7 @@ def check_names(place: Place, frame: DataFrame) -> None:
 
     frame: with the fields that the lines have, as read with case.
     """
-    if str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true":
+    if tells_case(frame.sparkSession):
         return
     known: dict[str, str] = {}
     for path in types_of(frame):
@@ -182,8 +183,9 @@ def _with_texts(kind: DataType) -> DataType:
 
 _CLOSED, _BEFORE = None, -1
 """The state between two lines: the row whose quote is open, _CLOSED, or _BEFORE for a quote that was opened before the block."""
-_STATES = (FILE, BLOCK, "if_closed", "if_open")
-_STATES_DDL = f"{FILE} string, {BLOCK} bigint, if_closed bigint, if_open bigint"
+_STATES = (FILE, BLOCK, "if_closed", "if_open", "broken")
+"""The last one is the first row of the block that is not UTF-8."""
+_STATES_DDL = f"{FILE} string, {BLOCK} bigint, if_closed bigint, if_open bigint, broken bigint"
 _ESCAPES = {"\\t": "\t", "\\r": "\r", "\\b": "\b", "\\f": "\f", "\\u0000": "\0"}
 """Spark's notation for separators that are not printable."""
 
@@ -252,13 +254,18 @@ def _quoting(place: Place) -> _Quoting | None:
 
 
 def check_csv(spark: SparkSession, place: Place, paths: Sequence[str]) -> None:
-    """Raise TransportError for a field of CSV that begins with a quote and does not end with one."""
-    quoting = _quoting(place)
-    if quoting is None:
+    """Raise TransportError for text that is not UTF-8, and for a field that begins with a quote and does not end with one."""
+    quoting, is_utf8 = _quoting(place), _encoding(place) in ("", "utf-8", "utf8")
+    if quoting is None and not is_utf8:
         return
-    rows = _texts(spark, place, paths, _is_wide(place)).mapInArrow(partial(states_of, quoting), _STATES_DDL).collect()
+    found = _texts(spark, place, paths, _is_wide(place)).mapInArrow(partial(states_of, quoting, is_utf8), _STATES_DDL)
     open_in: dict[str, tuple[int, int]] = {}
-    for name, block, if_closed, if_open in sorted(rows, key=lambda each: (each[FILE], each[BLOCK])):
+    for name, block, if_closed, if_open, broken in sorted(found.collect(), key=lambda each: (each[FILE], each[BLOCK])):
+        if broken is not None:
+            raise TransportError(
+                f"{place_of_line(same_path(name), block, broken)}: the text is not UTF-8; options.encoding=NAME reads another "
+                "encoding, such as ISO-8859-1"
+            )
         state = if_open if name in open_in else if_closed
         if state is _CLOSED:
             open_in.pop(name, None)
@@ -278,24 +285,42 @@ def _refuse_csv(name: str, block: int, row: int) -> NoReturn:
 
 
 @mark_errors
-def states_of(quoting: _Quoting, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the state at the end of each block of a file, for both cases: a quote is open at the beginning of the block, or none is."""
+def states_of(quoting: _Quoting | None, is_utf8: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the state at the end of each block of a file, for both cases: a quote is open at the beginning of the block, or none is.
+
+    quoting: None if no field has quotes; is_utf8: whether the text must be UTF-8.
+    """
     import pyarrow as pa
 
     first: dict[tuple[str, int], int] = {}
     found: dict[tuple[str, int], list[int | None]] = {}
+    broken: dict[tuple[str, int], int] = {}
     for batch in batches:
-        texts = arrow_rows.values_of(batch.column(0).cast("binary"))
+        column = batch.column(0).cast("binary")
+        has_broken = is_utf8 and not _is_utf8(column)
+        texts = arrow_rows.values_of(column)
         files, blocks, numbers = (arrow_rows.values_of(batch.column(name)) for name in (FILE, BLOCK, ROW))
         for text, block, number in zip(texts, zip(files, blocks, strict=True), numbers, strict=True):
             row = number - first.setdefault(block, number)
             # No quote is open at the beginning of a file.
             states = found.setdefault(block, [_CLOSED, _BEFORE if block[1] else _CLOSED])
-            if quoting.quote in text:
+            if has_broken and not _is_utf8(pa.array([text])):
+                broken.setdefault(block, row)
+            if quoting is not None and quoting.quote in text:
                 for at, line in enumerate(quoting.split(text), row):
                     after = {state: quoting.after(line, at, state) for state in states}
                     states[:] = [after[state] for state in states]
-    rows = [(*block, *states) for block, states in found.items()]
+    rows = [(*block, *states, broken.get(block)) for block, states in found.items()]
     columns = zip(*rows, strict=True) if rows else ((),) * len(_STATES)
     kinds = (pa.string(), *(pa.int64(),) * (len(_STATES) - 1))
     yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, kinds)), _STATES)
+
+
+def _is_utf8(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
