@@ -177,8 +177,6 @@ def _warnings(model: TopologyModel, plan: Plan) -> list[str]:
 
 def _print(lines: list[ReportLine], options: CheckOptions) -> None:
     if options.form == "json":
-        import json
-
         print(json.dumps([_data(line) for line in lines], ensure_ascii=False, indent=2))
     elif options.form != "text":
         show_annotations(

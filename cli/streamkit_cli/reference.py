@@ -13,6 +13,7 @@ from streamkit.config import SETTINGS, Config
 from streamkit.config.application_config import variable
 from streamkit.config.settings import SettingValue
 from streamkit.expressions.function_table import LIBRARY
+from streamkit.operators import STEPS
 from streamkit.spec.markdown import cell, without_links
 from streamkit_cli.command_line import COMMANDS, application, function_of
 
@@ -51,7 +52,6 @@ _Found = Iterator[tuple[str, str, Callable[[], str]]]
 
 
 def _steps() -> _Found:
-    from streamkit.operators import STEPS
     from streamkit.spec.language_reference import describe_operator
 
     for operator in STEPS.values():

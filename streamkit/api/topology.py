@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamkit import plan
 from streamkit.api.protocols import FunctionProcessor, ProcessorDecorator
 from streamkit.errors import ConfigError, Position, Problem, TopologyError, UsageError
-from streamkit.plan.model import Plan
+from streamkit.plan.model import Plan, find_topic
 from streamkit.spec.call_places import calling_place, plain_name
 from streamkit.spec.recorded_calls import Call
-from streamkit.spec.recorded_topology import Entry, RecordedTopology
+from streamkit.spec.recorded_topology import Entry, RecordedTopology, to_yaml
 from streamkit.spec.streams import GlobalTable, Stream, Table
 from streamkit.spec.topology_file import read_text
 
@@ -247,8 +248,6 @@ class Topology(TopologyCalls):
         return self._made[1:]
 
     def _build(self) -> tuple[TopologyModel | None, Plan | None, list[Problem]]:
-        from streamkit import plan
-
         model = None
         try:
             model = self._recorded.load(environment=self._environment)
@@ -319,8 +318,6 @@ class Topology(TopologyCalls):
 
         Raises TopologyError for mistakes, and for each function that a file can't name, such as a lambda.
         """
-        from streamkit.spec.recorded_topology import to_yaml
-
         model, _, problems = self._make()
         if model is None:
             raise TopologyError(problems)
@@ -342,7 +339,6 @@ class Topology(TopologyCalls):
         inputs, outputs: paths by topic (",format=parquet" may follow; an input may be a list); None, and every topic not named: the
         log. emit: "updates" or "final". conf: settings of Spark. Raises ConfigError without Spark, UsageError, TransportError.
         """
-        from streamkit.plan.model import find_topic
         from streamkit.runtime.spark.job_options import JobOptions
         from streamkit.runtime.spark.spark_session import Cluster
         from streamkit.runtime.spark.submission.request import inputs_of, outputs_of, run_job

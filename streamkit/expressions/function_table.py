@@ -16,6 +16,7 @@ from decimal import (
 )
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote, unquote
 
 from streamkit.expressions import regex, time_functions
 from streamkit.expressions.budget import MAX_BYTES, MAX_TOTAL, SLOT, Budget, deep_size, size_error
@@ -455,8 +456,6 @@ def base64_decode(text: Value) -> bytes:
 
 def url_encode(text: Value) -> str:
     """Return text as it appears in a URL."""
-    from urllib.parse import quote
-
     data = bytes_of(text, "url_encode")
     if len(data) * 3 > MAX_BYTES:
         raise size_error("text made by url_encode()", len(data) * 3)
@@ -465,8 +464,6 @@ def url_encode(text: Value) -> str:
 
 def url_decode(text: Operand) -> str:
     """Return the text of a part of a URL."""
-    from urllib.parse import unquote
-
     size = need_text(text, "url_decode").count("%") * _ESCAPE
     if size > MAX_TOTAL:
         raise size_error("what url_decode() makes of a text", size)

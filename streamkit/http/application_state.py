@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from streamkit.errors import InstanceGoneError, QueryError, StoreUnavailableError, StreamkitError
@@ -20,10 +21,6 @@ from streamkit.runtime.local.states import ClientState
 from streamkit.runtime.local.status_model import total_lag
 from streamkit.runtime.operations.group_lag import member_label
 from streamkit.serdes.plain import Document, Json
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
 
 Object: TypeAlias = dict[str, Document]
 Place: TypeAlias = tuple[str, int]

@@ -37,7 +37,7 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.http import application_state, prometheus, sql_endpoint, store_endpoints, topic_endpoints
-from streamkit.http.acceptor import Limits, Traffic
+from streamkit.http.acceptor import Limits, Server, Traffic
 from streamkit.http.access import Access, Refusal, is_local
 from streamkit.http.endpoint import JSON, Arguments, Endpoint, error_response, json_response
 from streamkit.http.service import Service
@@ -415,8 +415,6 @@ class HttpServer:
 
     def start(self, application: Application) -> None:
         """Serve the application, which may start later."""
-        from streamkit.http.service import Service
-
         limits = Limits.of(application.plan.config)
         configured = application.plan.config.http_max_connections
         if limits.connections < configured:
@@ -441,8 +439,6 @@ class HttpServer:
 
     def _serve(self, make: Callable[[], Starlette], limits: Limits) -> None:
         """Serve until the close. A server that fails is started again, after a pause that doubles each time."""
-        from streamkit.http.acceptor import Server
-
         pause = _AGAIN_SECONDS
         while not self._closing.is_set():
             began = time.monotonic()

@@ -7,17 +7,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from streamkit.errors import StoreUnavailableError, StreamkitError
 from streamkit.serdes.plain import Json
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 MOST_STREAMS = 20
 """The maximum number of open streams; each one uses a thread."""

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from streamkit.errors import InstanceError, QueryError, SerdeError, StoreUnavailableError
@@ -26,10 +26,6 @@ from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS, Query, StoreDef, require_headers, require_kind
 from streamkit.state.layouts import MAX_LONG
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
 
 # Queries in the form of HTTP requests: keys as text, pages by a token, rows as JSON.
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from streamkit.durations import option_time
@@ -43,10 +43,6 @@ from streamkit.runtime.operations.topic_reading import (
 )
 from streamkit.runtime.records import RecordJson
 from streamkit.serdes.plain import Json
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
 
 MOST_RECORDS = 500
 RECORDS = 50

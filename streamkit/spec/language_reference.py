@@ -17,7 +17,7 @@ import yaml
 from streamkit.errors import UsageError
 from streamkit.expressions.function_entry import LibraryFunction
 from streamkit.expressions.function_table import SECTIONS
-from streamkit.operators import OPERATORS
+from streamkit.operators import OPERATORS, STEPS
 from streamkit.operators.core import fields as kinds
 from streamkit.operators.core.operator import Example, StepDeclaration
 from streamkit.spec.macros import TYPES
@@ -211,8 +211,6 @@ def updated(text: str, generated: str) -> str:
 def main(arguments: list[str]) -> int:
     """Run the command line; return its exit code. `--plugins` prints the sections of the steps that installed plugins add."""
     if arguments == ["--plugins"]:
-        from streamkit.operators import STEPS
-
         print(render(STEPS.added.values()))
         return 0
     if len(arguments) != 2 or arguments[0] not in ("--write", "--check"):

@@ -6,11 +6,11 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
@@ -38,9 +38,6 @@ from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan, silence_noticed
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, readable_topics
 from streamkit_cli.record_lines import json_line, line_of_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 class Format(StrEnum):

@@ -16,12 +16,13 @@ from contextlib import ExitStack, suppress
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError, TransportError, UsageError
+from streamkit.plan.model import Plan
 from streamkit.runtime.local.supervisor import LIFELINE
 from streamkit.runtime.operations.opening import silence
 from streamkit.transport.log_interface import NewTopic
@@ -30,10 +31,6 @@ from streamkit_cli.guard import call, print_message
 from streamkit_cli.loading import SETTINGS, STDIN, load_plan, opened, overrides, require_file
 from streamkit_cli.options import EnvFile, File, Settings
 from streamkit_cli.problems import CheckOptions, validate_files
-
-if TYPE_CHECKING:
-    from streamkit.plan.model import Plan
-
 
 _LOOK_SECONDS = 0.3
 _PORT = 8080

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,8 +83,6 @@ def migrate(
 
 def read_version(file: str, command_name: str, settings: list[str] | None, env_file: str | None) -> Plan:
     """Return the plan of a version. Raises UsageError for a description, and what `load_plan` raises."""
-    from pathlib import Path
-
     from streamkit.changes.of_describe import is_description
 
     require_file(file)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from threading import Event
+from typing import Annotated
 
 import typer
 
@@ -15,6 +16,7 @@ from streamkit.durations import option_time
 from streamkit.errors import SerdeError, StreamkitError, UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit.record import OutputTuple
+from streamkit.serdes.plain import Json
 from streamkit_cli.commands.submit import SampleConf, SampleLimit, check_sample_options, sample_of
 from streamkit_cli.loading import load_plan, opened, refuse_stdin
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, topics
@@ -28,11 +30,6 @@ from streamkit_cli.record_lines import (
     row_of,
     value_of_line,
 )
-
-if TYPE_CHECKING:
-    from threading import Event
-
-    from streamkit.serdes.plain import Json
 
 PlainLines = Annotated[bool, typer.Option("--lines", help="Each line is a value without a key.")]
 

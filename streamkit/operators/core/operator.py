@@ -6,8 +6,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
+from streamkit.config import Config
 from streamkit.errors import Position, Problem, StreamkitError
 from streamkit.expressions.expression import Expression
 from streamkit.expressions.infer import infer
@@ -21,9 +22,6 @@ from streamkit.operators.core.parsed_values import BranchSpec, Ref, Step, Window
 from streamkit.operators.core.value_getters import Getter, StoreGetter
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
-
-if TYPE_CHECKING:
-    from streamkit.config import Config
 
 UpstreamT = TypeVar("UpstreamT", bound="Upstream")
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from streamkit.record import Headers, Key, OutputTuple, RecordContext, Value
 from streamkit.state.definitions import CurrentTopic
 from streamkit.user_metrics import TaskMetrics
-
-if TYPE_CHECKING:
-    import logging
 
 
 class Cancellable(Protocol):

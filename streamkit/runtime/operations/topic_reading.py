@@ -319,8 +319,6 @@ class RecordFilter:
         """The reason of the first of these errors."""
 
     def _compile(self, plan: Plan, where: str) -> None:
-        import time
-
         expression = parse(where, NAMES, Position("--where", 1, 1), plan.functions)
         types: dict[str, Type] = {"timestamp": INTEGER, "partition": INTEGER, "offset": INTEGER, "topic": TEXT}
         if len(self._forms.pairs) == 1:

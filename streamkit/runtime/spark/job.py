@@ -51,9 +51,12 @@ from streamkit.runtime.spark.workers.worker import (
     GlobalTables,
     Inline,
     StageWork,
+    by_partition,
+    by_topic,
     load,
     new_task,
     order_rows,
+    records,
     run_tasks,
 )
 
@@ -523,8 +526,6 @@ class Job:
 
 
 def _record_batches(table: pa.Table) -> list[tuple[str, int, Columns]]:
-    from streamkit.runtime.spark.workers.worker import by_partition, by_topic, records
-
     found: list[tuple[str, int, Columns]] = []
     offsets: dict[tuple[str, int], int] = {}
     for batch in table.to_batches():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from streamkit.errors import InvalidTopologyError
+from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, TablePassThrough
 from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate, TableAggregate, WindowAggregate
@@ -20,9 +21,6 @@ from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import Layout
 from streamkit.runtime.execution.handlers import FAIL, Handlers
-
-if TYPE_CHECKING:
-    from streamkit.expressions import Expression
 
 
 @dataclass(frozen=True)
@@ -174,8 +172,6 @@ def _may_read(node: PlanNode, stores: tuple[str, ...]) -> bool:
 
 def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
     """Yield the expressions of a node, in its processor, timestamps, routes and partitions."""
-    from streamkit.expressions import Expression
-
     if isinstance(value, Expression):
         yield value
     elif depth and isinstance(value, Mapping):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamkit.errors import QueryError, StateError
 from streamkit.record import Headers, RecordContext, Value, WindowedKey
@@ -16,10 +16,6 @@ from streamkit.state.engines.segments import Segments
 from streamkit.state.layouts import pack_long, unpack_long
 from streamkit.state.store_offsets import WITH_HEADERS, StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
 
 NO_HEADERS = 1
 """Bytes of empty headers in a value: their length."""

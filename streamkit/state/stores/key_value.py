@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from streamkit.record import Headers, Key, RecordContext, Value
 from streamkit.serdes.plain import plain
@@ -36,10 +37,6 @@ from streamkit.state.layouts import (
 )
 from streamkit.state.stores.cache import DATA, PUT, TIME, USED, VALUE, CacheBudget, CachedRow, headers_of
 from streamkit.state.stores.changelogged import MAX_DECODED, NO_HEADERS, CachedMapStore, MapStore, timestamped_rows
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
 
 Row = tuple[bytes, Value, int]
 

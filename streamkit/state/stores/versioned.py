@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from concurrent.futures import Executor
+from typing import ClassVar
 
 from streamkit.metrics import DropReason
 from streamkit.record import Headers, Key, Value
@@ -21,10 +22,6 @@ from streamkit.state.definitions import (
 )
 from streamkit.state.layouts import MAX_LONG, pack_int, pack_long, unpack_long
 from streamkit.state.stores.changelogged import MapStore
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
 
 _VALUE, _DELETION = b"\x01", b"\x00"
 _MARKED_VALUE, _VERSION_OF_NOTHING = b"\x03", b"\x02"

@@ -11,12 +11,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import sleep
-from typing import TYPE_CHECKING
 
 from kafka import ConsumerRebalanceListener
 from kafka import KafkaConsumer as Client
 from kafka import errors as kafka_errors
+from kafka.cluster import ClusterMetadata
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import MemberState, OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
@@ -38,12 +40,6 @@ from streamkit.transport.log_interface import (
     encode_generation,
     withhold,
 )
-
-if TYPE_CHECKING:
-    from kafka.cluster import ClusterMetadata
-    from kafka.coordinator.consumer import ConsumerCoordinator
-    from kafka.protocol.consumer import JoinGroupResponse
-
 
 log = logging.getLogger(__name__)
 

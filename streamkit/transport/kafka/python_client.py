@@ -9,7 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
+from kafka.admin import MemberToRemove
+from kafka.errors import (
+    GroupIdNotFoundError,
+    KafkaError,
+    NoError,
+    UnknownMemberIdError,
+    UnsupportedVersionError,
+    for_code,
+)
+from kafka.net.compat import KafkaNetClient
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from streamkit.errors import (
     ConfigError,
@@ -137,8 +150,6 @@ def _sasl(config: Mapping[str, str]) -> dict[str, object]:
 
 
 def _provider(config: Mapping[str, str]) -> AbstractTokenProvider:
-    from kafka.net.sasl.oauth import AbstractTokenProvider
-
     valid_token = oauth.source(config)
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
@@ -152,10 +163,6 @@ def _provider(config: Mapping[str, str]) -> AbstractTokenProvider:
 
 def remove_members(config: Mapping[str, str], group: str, members: Sequence[str]) -> None:
     """Remove members from a group (LeaveGroup, KIP-345), for which librdkafka has no call. Raises TransportError."""
-    from kafka import KafkaAdminClient
-    from kafka.admin import MemberToRemove
-    from kafka.errors import KafkaError, NoError, UnknownMemberIdError
-
     what = f"members of group {group} could not be removed"
     try:
         with stopped_on_failure() as connections:
@@ -179,8 +186,6 @@ def connected_admin(
 
     what: the beginning of the message of a failure. Raises TransportError.
     """
-    from kafka import KafkaAdminClient
-
     limits = {"request_timeout_ms": int(timeout * 1000), "bootstrap_timeout_ms": int(timeout * 1000)}
     with translated(what, config["bootstrap.servers"]), stopped_on_failure() as connections:
         return KafkaAdminClient(**python_settings(config), **limits, kafka_client=connections)
@@ -192,8 +197,6 @@ def stopped_on_failure() -> Iterator[Callable[..., KafkaNetClient]]:
 
     If the client can't be made, its thread and its sockets end, which kafka-python leaves.
     """
-    from kafka.net.compat import KafkaNetClient
-
     made: list[KafkaNetClient] = []
 
     def make(**options: object) -> KafkaNetClient:
@@ -213,8 +216,6 @@ def stopped_on_failure() -> Iterator[Callable[..., KafkaNetClient]]:
 
 def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:
     """Return the members of a group, None if no group of the classic protocol has its name. Raises TransportError."""
-    from kafka.errors import GroupIdNotFoundError, NoError, for_code
-    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
     async def ask() -> DescribeGroupsResponse.DescribedGroup:
         coordinators = await admin._find_coordinator_ids([group])
@@ -239,8 +240,6 @@ def classic_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
 
 def streams_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDescription | None:
     """Return the members of a group, None if no streams group (KIP-1071) has its name. Raises TransportError."""
-    from kafka.errors import GroupIdNotFoundError, NoError, UnsupportedVersionError, for_code
-
     from streamkit.transport.kafka.messages import StreamsGroupDescribeRequest
 
     async def ask() -> StreamsGroupDescribeResponse:
@@ -282,8 +281,6 @@ def streams_group(admin: KafkaAdminClient, group: str, address: str) -> GroupDes
 
 def remove_from_streams_group(admin: KafkaAdminClient, group: str, members: Sequence[str], address: str) -> None:
     """Remove members from a streams group, by heartbeats of members that leave. Raises TransportError."""
-    from kafka.errors import GroupIdNotFoundError, NoError, UnknownMemberIdError, for_code
-
     from streamkit.transport.kafka.messages import StreamsGroupHeartbeatRequest
 
     async def leave(member: str) -> int:

@@ -15,10 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
+from kafka.protocol.data_container import DataContainer
+from kafka.protocol.metadata import CoordinatorType
 
 from streamkit.errors import FencedError, InvalidTopologyError, StreamkitError, TopicError, TransportError
 from streamkit.record import TaskId, TopicPartition
@@ -44,11 +48,6 @@ from streamkit.transport.log_interface import (
     SubTopologyTopics,
     encode_generation,
 )
-
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
-    from kafka.protocol.api_message import ApiMessage
-    from kafka.protocol.data_container import DataContainer
 
 log = logging.getLogger(__name__)
 
@@ -551,8 +550,6 @@ class StreamsMembership(Membership):
 
     def _forget_coordinator(self) -> None:
         """Ask for the coordinator again before the next request."""
-        from kafka.protocol.metadata import CoordinatorType
-
         assert self._admin is not None
         self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, self._group), None)
 

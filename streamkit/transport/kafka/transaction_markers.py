@@ -7,19 +7,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+
+from kafka import KafkaAdminClient
+from kafka.admin._transactions import ProducerState, TransactionDescription
+from kafka.errors import KafkaError, NoError, TopicAuthorizationFailedError, TransactionalIdNotFoundError, for_code
+from kafka.protocol.consumer import FetchRequest, OffsetSpec
+from kafka.protocol.producer import WriteTxnMarkersRequest
+from kafka.record import MemoryRecords
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.structs import TopicPartition as KafkaPartition
 
 from streamkit.errors import NotPermittedError, RetriableTransportError, TransportError, UnknownTopicError
 from streamkit.hashing import java_hash
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.python_client import connected_admin, translated
 from streamkit.transport.log_interface import EndedTransaction, OpenTransaction, Outcome
-
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
-    from kafka.admin._transactions import ProducerState, TransactionDescription
-    from kafka.record.default_records import DefaultRecordBatch
-
 
 _OFFSETS = "__consumer_offsets"
 _FETCH_BYTES = 4 << 20
@@ -119,8 +121,6 @@ def _open_of_id(
     Only its coordinator is asked, which refuses to answer while it starts. A list of all coordinators' transactions lacks
     those of a coordinator that does not know yet that it is one.
     """
-    from kafka.errors import TransactionalIdNotFoundError
-
     try:
         before = admin.describe_transactions([transactional_id])[transactional_id]
     except TransactionalIdNotFoundError:
@@ -235,8 +235,6 @@ def _transaction(
 def _open_producers(
     admin: KafkaAdminClient, partitions: Sequence[TopicPartition]
 ) -> list[tuple[TopicPartition, ProducerState]]:
-    from kafka.structs import TopicPartition as KafkaPartition
-
     states = admin.describe_producers([KafkaPartition(*partition) for partition in partitions])
     silent = {tuple(partition) for partition in partitions} - {tuple(partition) for partition in states}
     if silent:
@@ -258,8 +256,6 @@ def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
 
 def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartition]:
     """Return the partitions of the offsets topic, as `_partitions_of`."""
-    from kafka.errors import KafkaError
-
     try:
         return _partitions_of(admin, _OFFSETS)
     except UnknownTopicError:
@@ -274,8 +270,6 @@ def _partitions_of(admin: KafkaAdminClient, topic: str) -> list[TopicPartition]:
 
     Raises UnknownTopicError if brokers do not list it: they do not know all topics just after a restart.
     """
-    from kafka.errors import NoError, TopicAuthorizationFailedError, for_code
-
     (described,) = admin.describe_topics([topic])
     code = described["error_code"]
     if code not in (NoError.errno, TopicAuthorizationFailedError.errno):
@@ -318,9 +312,6 @@ def _last_marker(admin: KafkaAdminClient, found: OpenTransaction) -> Marker | No
 
 
 def _bounds(admin: KafkaAdminClient, place: TopicPartition) -> tuple[int, int]:
-    from kafka.protocol.consumer import OffsetSpec
-    from kafka.structs import TopicPartition as KafkaPartition
-
     partition = KafkaPartition(*place)
     first, end = (
         admin.list_partition_offsets({partition: spec})[partition].offset
@@ -333,10 +324,6 @@ def _batches(
     admin: KafkaAdminClient, place: TopicPartition, start: int | None = None, end: int | None = None
 ) -> Iterator[DefaultRecordBatch]:
     """Read a partition between two offsets, by default all its current records, including control batches."""
-    from kafka.errors import NoError, for_code
-    from kafka.protocol.consumer import FetchRequest
-    from kafka.record import MemoryRecords
-
     if start is None or end is None:
         start, end = _bounds(admin, place)
     leader = _leaders(admin, place.topic)[place.partition]
@@ -365,9 +352,6 @@ def _batches(
 
 
 def _write_marker(admin: KafkaAdminClient, found: OpenTransaction, committed: bool, state: ProducerState) -> None:
-    from kafka.errors import NoError, for_code
-    from kafka.protocol.producer import WriteTxnMarkersRequest
-
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     topic = marker.WritableTxnMarkerTopic(name=found.partition.topic, partition_indexes=[found.partition.partition])
     request = WriteTxnMarkersRequest(

@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
+
+import orjson
 
 from streamkit import durations
 from streamkit.errors import SerdeError, TransportError, UsageError
@@ -436,8 +439,6 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: b
 
     whole: also the fields of values that no step uses, since the records themselves are shown.
     """
-    from functools import partial
-
     if place.has_lines:
         return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
     needed = ["value"] if reading.timed else ["value", "timestamp"]
@@ -634,7 +635,6 @@ def _check_bytes(topic: str, part: str, column: pa.Array) -> None:
 
 def _parser(lines: pa.Array) -> Callable[[bytes], Json]:
     """Return a parser of lines: orjson, unless one of them may have an integer that is too large for it."""
-    import orjson
     import pyarrow.compute as pc
 
     return from_text if pc.any(pc.match_substring_regex(lines, "[0-9]{19}")).as_py() else orjson.loads
@@ -859,8 +859,6 @@ def write_files(
     frame: DataFrame, place: Place, plan: bytes, overwrite: bool, layout: OutputLayout | None = None
 ) -> None:
     """Write rows as files of records, which Spark commits together. layout: their columns; None: those of the log."""
-    from functools import partial
-
     mode = "overwrite" if overwrite else "error"
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)

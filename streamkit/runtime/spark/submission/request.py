@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from streamkit import distribution
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit.runtime.spark.job_options import REST, JobOptions, Place, parse_place
-from streamkit.runtime.spark.spark_session import Cluster, open_session
+from streamkit.runtime.spark.spark_session import Cluster, classic_context, open_session
 from streamkit.runtime.spark.stage_plan import has_routes, matching, written_topics
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.submit_job import submit
@@ -124,8 +125,6 @@ def ship(spark: SparkSession, plan: Plan, files: Sequence[str] = (), report: Rep
     files: further ones that modules find beside them. The libraries that streamkit imports (orjson, google-re2 and others) must be
     installed there, or be in an archive. Raises UsageError.
     """
-    from streamkit.runtime.spark.spark_session import classic_context
-
     context = classic_context(spark)
     if context is not None and str(context.master).startswith(_LOCAL):
         return
@@ -242,7 +241,6 @@ def _take_installed(version: str) -> None:
 
     Runs in the archive's own `__init__`, so that it imports nothing of streamkit.
     """
-    import sys
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
