@@ -8,7 +8,6 @@ from streamkit.editor import KINDS
 from streamkit.editor.names import Word, placed_words
 from streamkit.editor.project import Project, identity, path_of
 from streamkit.editor.texts import Text
-from streamkit.spec.yaml_nodes import Node
 
 
 def semantic_tokens(project: Project, uri: str, text: Text) -> lsp.SemanticTokens:
@@ -18,12 +17,8 @@ def semantic_tokens(project: Project, uri: str, text: Text) -> lsp.SemanticToken
         return lsp.SemanticTokens([])
     file = identity(path_of(uri))
     # A step of a macro is read once for each use.
-    own = {node.start: node for node in found.read.expressions if _file_of(node) == file}
+    own = {node.start: node for node in found.read.expressions if identity(node.source.file) == file}
     return lsp.SemanticTokens(_encoded(text, [word for node in own.values() for word in placed_words(node)]))
-
-
-def _file_of(node: Node) -> str:
-    return identity(node.source.file)
 
 
 def _encoded(text: Text, words: list[Word]) -> list[int]:

@@ -113,7 +113,7 @@ def _translated(translator: Translator, tree: ast.expr, source: Source) -> Expre
         piece = translator.translate(tree)
     except RecursionError:
         raise TopologyError([Problem(source.at(0, 0), "the expression is nested too deeply")]) from None
-    problems = _unique(translator.problems)
+    problems = list(dict.fromkeys(translator.problems))
     if not problems and _brackets(piece.source) > _MAX_BRACKETS:
         problems = [Problem(source.at(0, 0), "the expression is nested too deeply")]
     if problems:
@@ -160,10 +160,6 @@ def called(ref: CallableRef, arguments: Iterable[str], position: Position | None
     template = f"{name}({', '.join(sources)})"
     links = (Link(name, call=ref),)
     return Expression(f"{ref.module}:{ref.attribute}", position, frozenset(arguments), template, ATOM, links=links)
-
-
-def _unique(problems: list[Problem]) -> list[Problem]:
-    return list(dict.fromkeys(problems))
 
 
 def _brackets(text: str) -> int:

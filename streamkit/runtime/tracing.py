@@ -253,22 +253,18 @@ class TracedTask(Task):
         super().__init__(spec, environment)
 
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
-        """Handle a node's failure."""
         with self._noted(node, error, record):
             super().on_error(node, error, record)
 
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
-        """Handle a sink's failure."""
         with self._noted(node, error, record):
             super().on_refusal(node, error, record, encoding)
 
     def on_deserialization_error(self, node: int | None, error: Exception, record: FailedRecord) -> None:
-        """Handle bytes that do not decode."""
         with self._noted(node, error, record):
             super().on_deserialization_error(node, error, record)
 
     def dropped(self, reason: str, place: str | None = None) -> None:
-        """Count a dropped record."""
         super().dropped(reason, place)
         self._trace.dropped(reason)
 
@@ -283,7 +279,6 @@ class TracedTask(Task):
             super().fire(punctuator, time)
 
     def expire(self) -> None:
-        """Delete expired rows."""
         with self._trace.caused_by(EXPIRY):
             super().expire()
 

@@ -61,7 +61,7 @@ _KINDS: dict[type, str] = {
 def pages() -> dict[str, str]:
     """Return the generated part of each page, by the name of its file."""
     groups: dict[str, list[StepDeclaration]] = {}
-    for operator in _registered():
+    for operator in OPERATORS.values():
         groups.setdefault(group_of(operator), []).append(operator)
     parts = {f"{group}.md": render(operators) for group, operators in groups.items()}
     ends = ["## Sources and ends", *map(_shown, examples_of_ends())]
@@ -194,10 +194,6 @@ def _default(field: kinds.Field) -> str:
 
 def _words(accepts: Iterable[str]) -> str:
     return ", ".join(name.replace("_", " ") for name in accepts)
-
-
-def _registered() -> list[StepDeclaration]:
-    return list(OPERATORS.values())
 
 
 def updated(text: str, generated: str) -> str:

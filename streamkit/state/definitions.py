@@ -225,19 +225,15 @@ class MapOnMap(BytesMap):
         self._inner.metadata = data
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Set a value; None deletes."""
         self._inner.put(key, value)
 
     def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
-        """Apply many writes at once, the last one of a key winning."""
         self._inner.put_many(items)
 
     def uncommitted_bytes(self) -> int:
-        """Return about how many bytes were written since the last commit."""
         return self._inner.uncommitted_bytes()
 
     def bytes_on_disk(self) -> int | None:
-        """Return the size of its files; None if there are none. Every thread may call it."""
         return self._inner.bytes_on_disk()
 
     def rows_estimate(self) -> int | None:
@@ -245,19 +241,15 @@ class MapOnMap(BytesMap):
         return self._inner.rows_estimate()
 
     def begin_load(self, executor: Executor) -> None:
-        """Prepare for many writes and few reads (see BytesMap.begin_load)."""
         self._inner.begin_load(executor)
 
     def end_load(self) -> None:
-        """End the load: return when all commits are written."""
         self._inner.end_load()
 
     def commit(self) -> None:
-        """Write everything since the last commit in one write batch."""
         self._inner.commit()
 
     def close(self) -> None:
-        """Close the files; uncommitted writes are lost."""
         self._inner.close()
 
 

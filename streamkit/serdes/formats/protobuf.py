@@ -123,7 +123,7 @@ class ProtobufSchema(Schema):
         good = {lead} if written.name == ours else set()
 
         def decode(data: bytes, start: int) -> Value:
-            end = start + 1 if data[start : start + 1] == b"\0" else _path_end(data, start)
+            end = start + 1 if data[start : start + 1] == b"\0" else _numbers(data, start)[1]
             path = data[start:end]
             if path not in good:
                 theirs = written.message_at(_path(path))
@@ -204,10 +204,6 @@ def _numbers(data: bytes, start: int) -> tuple[list[int], int]:
                 break
         numbers.append(number >> 1)
     return numbers, start
-
-
-def _path_end(data: bytes, start: int) -> int:
-    return _numbers(data, start)[1]
 
 
 def _path(data: bytes) -> list[int]:

@@ -91,7 +91,6 @@ class MapStore(Store):
         """Do nothing: there is no cache."""
 
     def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
-        """Use the rows on disk for this owner; return why they can't be used (see Store.adopt)."""
         data = self._map.metadata
         if data is None:
             rows = any(True for _ in self._map.range(None, None, limit=1))
@@ -116,16 +115,13 @@ class MapStore(Store):
         return problem
 
     def position(self, partition: int) -> int | None:
-        """Return the offset up to which the store on disk has a partition of its changelog, exclusive; None: not known."""
         return None if self._offsets is None else self._offsets.positions.get(partition)
 
     def note_position(self, partition: int, position: int) -> None:
-        """Set the offset up to which the store has a partition of its changelog, exclusive; the next commit writes it."""
         if self._offsets is not None:
             self._offsets.note(partition, position)
 
     def uncommitted_bytes(self) -> int:
-        """Return about how many bytes were written since the last commit, without a cache."""
         return self._map.uncommitted_bytes()
 
     def committed(self) -> Store:
@@ -142,7 +138,6 @@ class MapStore(Store):
         return store
 
     def measure(self) -> StoreSize:
-        """Return the size of the store. Every thread may call it, also while the store is closed."""
         try:
             return StoreSize(self._map.bytes_on_disk(), self._map.rows_estimate())
         except StateError:
@@ -150,7 +145,6 @@ class MapStore(Store):
 
     @property
     def committed_ms(self) -> int | None:
-        """Return when the offset of the store last moved, in ms since the epoch; None if it has none."""
         return None if self._offsets is None else self._offsets.committed_ms
 
     def commit(self) -> None:
@@ -166,7 +160,6 @@ class MapStore(Store):
             self._segments.begin_load()
 
     def end_load(self) -> None:
-        """End the load; the caller commits next. Raises the error of a commit that failed."""
         self._map.end_load()
         if self._segments is not None:
             self._segments.end_load()
@@ -255,11 +248,9 @@ class CachedMapStore(MapStore):
             self.cache.flush()
 
     def forget(self) -> None:
-        """Drop all cached entries, which must be flushed: the rows of the map are about to change without the cache."""
         if self.cache is not None:
             self.cache.clear()
 
     def close(self) -> None:
-        """Close the store; cached and uncommitted writes are lost."""
         self.forget()
         super().close()

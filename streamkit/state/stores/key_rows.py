@@ -106,7 +106,6 @@ class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
     __slots__ = ()
 
     def put(self, key: bytes, suffix: bytes, data: bytes | None) -> None:
-        """Set or delete a row."""
         rows = self._keys.get(key)
         if rows is None:
             if not self._complete or data is None:
@@ -154,7 +153,6 @@ class KeyRows(RowsOfKeys[tuple[list[bytes], list[bytes]]]):
         return self._kept(key, ([suffix for suffix, _ in rows], [data for _, data in rows]))
 
     def expire(self) -> None:
-        """Drop all expired rows, and keys that have no others."""
         alive = pack_long(self._first_alive())
         self._large.clear()
         for key, (suffixes, values) in list(self._keys.items()):
@@ -247,7 +245,6 @@ class JoinRows(RowsOfKeys[list[JoinRow]]):
     __slots__ = ()
 
     def put(self, key: bytes, suffix: bytes, data: bytes | None) -> None:
-        """Set or delete a row."""
         time, sequence = _unpack(suffix)
         rows = self._keys.get(key)
         if rows is None:
@@ -285,7 +282,6 @@ class JoinRows(RowsOfKeys[list[JoinRow]]):
         return rows[first:] if last <= high else rows[first : bisect_left(rows, (high + 1,), first)]
 
     def expire(self) -> None:
-        """Drop all expired rows, and keys that have no others."""
         alive = self._first_alive()
         self._large.clear()
         for key, rows in list(self._keys.items()):

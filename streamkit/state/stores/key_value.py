@@ -199,7 +199,6 @@ class KeyValueStore(CachedMapStore):
         return ((decode(key), value) for key, value, _ in self.all())
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         self.restore_batch([key], [value], [timestamp], [headers])
 
     def restore_batch(
@@ -386,18 +385,15 @@ class ExpiringStore(KeyValueStore):
         super().replace_bytes(key, data, timestamp, context)
 
     def flush(self) -> None:
-        """Empty the cache into the store and the changelog, forwarding each last update to the listener."""
         super().flush()
         if self.cache is not None and not self.cache.dirty:
             self._waiting.clear()
 
     def forget(self) -> None:
-        """Drop all cached entries, which must be flushed."""
         super().forget()
         self._waiting.clear()
 
     def begin_load(self, executor: Executor) -> None:
-        """Prepare for many records of the changelog (see Store.begin_load)."""
         super().begin_load(executor)
         offsets = self._offsets
         if self._map.defers and self._final_owner is None and offsets is not None:
@@ -470,11 +466,9 @@ class SubscriptionStore(MapStore):
             yield {"foreign": foreign, "primary": primary}, data[8:]
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         self._map.put(key, None if value is None else pack_long(timestamp) + value)
 
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
-        """Apply consecutive changelog records, given as columns."""
         self._map.put_many(timestamped_rows(keys, values, timestamps))

@@ -222,13 +222,11 @@ class SessionStore(CachedMapStore):
         return ((WindowedKey(decode(row.key), row.start, row.end), row.value) for row in self.all())
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         self.restore_batch([key], [value], [timestamp], [headers])
 
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
-        """Apply consecutive changelog records, given as columns."""
         unpack = unpack_long
         self._segments.load(
             (unpack(key, len(key) - 16)[0], key, value) for key, value in zip(keys, values, strict=True)

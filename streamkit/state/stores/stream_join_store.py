@@ -107,7 +107,6 @@ class JoinWindowStore(MapStore):
                 yield WindowedKey(self.key_serde.decode(row[:-12]), start, start + size), self._decode(data)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         time = unpack_long(key, len(key) - 12)[0]
         if value is None:
             # Logged for a record without a value, which advances the observed time of stores in memory only.
@@ -120,7 +119,6 @@ class JoinWindowStore(MapStore):
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
-        """Apply consecutive changelog records, given as columns."""
         if None in values:
             super().restore_batch(keys, values, timestamps, headers)
             return
@@ -229,7 +227,6 @@ class OuterJoinStore(MapStore):
             yield key, entry.values
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         self._map.put(key, value)
 
 

@@ -331,6 +331,5 @@ class JoinGraceBuffer(MapStore):
             yield self.key_serde.decode(row[9:-4]), None if new is None else self._decode(new)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         self._map.put(key, value)
         self.observed_time = max(self.observed_time, unpack_long(key, 1)[0])

@@ -315,13 +315,11 @@ class WindowStore(CachedMapStore):
             yield WindowedKey(decode(window.key), window.start, min(window.start + size, MAX_LONG)), window.value
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record."""
         self.restore_batch([key], [value], [timestamp], [headers])
 
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
-        """Apply consecutive changelog records, given as columns."""
         pack, unpack = pack_long, unpack_long
         self._segments.load(
             (unpack(key, len(key) - 12)[0], key[:-4], None if value is None else pack(timestamp) + value)

@@ -542,7 +542,7 @@ class _Plain:
         if isinstance(kind, types.DecimalType):
             return self._decimal(column, kind.precision, kind.scale, wanted, name)
         if isinstance(kind, types.BinaryType):
-            if not _may_be(wanted, BYTES):
+            if not (wanted is BYTES or (isinstance(wanted, OneOf) and BYTES in wanted.choices)):
                 self._refuse(text, name, f"bytes in an object have no form of their own: base64({name})")
             return sf.when(column.isNotNull(), sf.struct(sf.base64(column).alias("base64"))), BYTES
         self._refuse(text, name, f"write it in another form, such as cast({name} as string)")
@@ -578,7 +578,3 @@ class _Plain:
 
     def _refuse(self, kind: str, name: str, cure: str) -> NoReturn:
         raise TransportError(f"{self._place.path}: {name} is of type {kind}, which has no form in a record; {cure}")
-
-
-def _may_be(wanted: Type, kind: Type) -> bool:
-    return wanted is kind or (isinstance(wanted, OneOf) and kind in wanted.choices)

@@ -17,7 +17,7 @@ from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.record import Headers, RecordContext, Value
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
-from streamkit.state.definitions import BytesMap, Store, StoreContext, StoreDef
+from streamkit.state.definitions import BytesMap, MapOnMap, Store, StoreContext, StoreDef
 from streamkit.state.engines.ages import row_key
 from streamkit.state.engines.memory import MemoryMap
 from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
@@ -166,16 +166,16 @@ _ROW_BYTES = 170
 _CHUNK = 20_000
 
 
-class SpillingMap(BytesMap):
+class SpillingMap(MapOnMap):
     """A map in memory, which a commit moves to disk if it has more than `limit` bytes."""
 
     def __init__(self, limit: int, path: Callable[[], Path]):
         self._limit = limit
         self._path = path
-        memory = MemoryMap()
         # None after the move to disk.
-        self._memory: MemoryMap | None = memory
-        self._use(memory)
+        self._memory: MemoryMap | None = MemoryMap()
+        super().__init__(self._memory)
+        self._use(self._memory)
 
     def _use(self, inner: BytesMap) -> None:
         self._inner = inner
@@ -185,9 +185,6 @@ class SpillingMap(BytesMap):
 
     def get(self, key: bytes) -> bytes | None:
         return self._inner.get(key)
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        self._inner.put(key, value)
 
     def delete_range(self, low: bytes | None, high: bytes) -> None:
         self._inner.delete_range(low, high)
@@ -205,16 +202,10 @@ class SpillingMap(BytesMap):
     def stored(self, low: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._inner.stored(low, stop)
 
-    def put_many(self, items: list[tuple[bytes, bytes | None]]) -> None:
-        self._inner.put_many(items)
-
     def commit(self) -> None:
         if self._memory is not None and _size(self._memory, self._limit) > self._limit:
             self._spill(self._memory)
-        self._inner.commit()
-
-    def close(self) -> None:
-        self._inner.close()
+        super().commit()
 
     def _spill(self, memory: MemoryMap) -> None:
         new = open_map(DEFAULT_ENGINE, self._path())
