@@ -81,7 +81,7 @@ class Analysis:
             return Names(())
         topics = self.model.topics.values() if self.model is not None else ()
         # Another name on the log stays as it is when that of the entry changes.
-        routed = {each.name for each in topics if each.topic == each.name}
+        routed = {topic.name for topic in topics if topic.topic == topic.name}
         return Names(self.read.names, self.read.expressions, self.read.routes, routed)
 
     @property
@@ -116,84 +116,88 @@ def analyse(
 
     rules: `all` or `mistakes`, of the linter. Raises nothing for any text.
     """
-    found = Analysis(text, kind_of(text.file, text.text))
+    analysis = Analysis(text, kind_of(text.file, text.text))
     try:
-        if found.kind == TOPOLOGY:
-            _topology(found, texts, environment, rules, cancelled)
-        elif found.kind == TEST:
-            _tests(found, texts, environment)
-        elif found.kind == JOB:
-            _job(found, texts, environment)
+        if analysis.kind == TOPOLOGY:
+            _topology(analysis, texts, environment, rules, cancelled)
+        elif analysis.kind == TEST:
+            _tests(analysis, texts, environment)
+        elif analysis.kind == JOB:
+            _job(analysis, texts, environment)
     except TopologyError as error:
-        found.marks += map(Mark, error.problems)
+        analysis.marks += map(Mark, error.problems)
     except StreamkitError as error:
-        found.marks.append(Mark(Problem(_place_of(found, str(error)), str(error))))
+        analysis.marks.append(Mark(Problem(_place_of(analysis, str(error)), str(error))))
     except (RecursionError, MemoryError):
-        found.marks.append(Mark(Problem(Position(text.file, 1, 1), "the file is nested too deeply")))
-    return None if cancelled() else found
+        analysis.marks.append(Mark(Problem(Position(text.file, 1, 1), "the file is nested too deeply")))
+    return None if cancelled() else analysis
 
 
-def _place_of(found: Analysis, message: str) -> Position:
+def _place_of(analysis: Analysis, message: str) -> Position:
     """Return the place of an error without one: the setting that it names, else the beginning of the file."""
-    entries = found.model.config if found.model is not None else {}
+    entries = analysis.model.config if analysis.model is not None else {}
     named = [entry.position for name, entry in entries.items() if message.startswith(name) and entry.position]
-    return named[0] if named else Position(found.text.file, 1, 1)
+    return named[0] if named else Position(analysis.text.file, 1, 1)
 
 
 # -- Topologies ----------------------------------------------------------------------------------------------------
 
 
-def _topology(found: Analysis, texts: Texts, environment: Mapping[str, str], rules: str, cancelled: Cancelled) -> None:
-    partial = _read(found, texts, environment)
+def _topology(
+    analysis: Analysis, texts: Texts, environment: Mapping[str, str], rules: str, cancelled: Cancelled
+) -> None:
+    partial = _read(analysis, texts, environment)
     if partial is None or cancelled():
         return
-    found.root, found.model, found.read = partial.root, partial.model, partial
+    analysis.root, analysis.model, analysis.read = partial.root, partial.model, partial
     model = partial.model
     if model is None:
         return
-    if partial.problems or found.left_out:
-        _assemble(found, model)
+    if partial.problems or analysis.left_out:
+        _assemble(analysis, model)
         return
-    found.marks += map(Mark, source_problems(model))
+    analysis.marks += map(Mark, source_problems(model))
     if cancelled():
         return
     try:
-        found.plan = plans.build(model, env=environment, observe=found.built.append)
+        analysis.plan = plans.build(model, env=environment, observe=analysis.built.append)
     except TopologyError:
-        _assemble(found, model)
+        _assemble(analysis, model)
         raise
-    if cancelled() or found.marks:
+    if cancelled() or analysis.marks:
         return
     chosen = EVERY_RULE if rules == "all" else MISTAKES
-    found.marks += [
-        Mark(Problem(each.position, each.message), "error" if each.code in MISTAKES else "warning", each.code)
-        for each in check(model, found.plan, chosen)
+    analysis.marks += [
+        Mark(
+            Problem(finding.position, finding.message), "error" if finding.code in MISTAKES else "warning", finding.code
+        )
+        for finding in check(model, analysis.plan, chosen)
     ]
 
 
-def _read(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> Partial | None:
+def _read(analysis: Analysis, texts: Texts, environment: Mapping[str, str]) -> Partial | None:
     """Read a file and note its problems; while it is malformed, read it without the lines at which the parser stops."""
-    text, left_out = found.text.text, list[int]()
+    text, left_out = analysis.text.text, list[int]()
     first: list[Problem] = []
     while True:
         try:
-            partial = load_partly(text, found.text.file, environment=environment, reading=texts.read)
+            partial = load_partly(text, analysis.text.file, environment=environment, reading=texts.read)
             break
         except TopologyError as error:
             first = first or error.problems
-            line = _broken_line(found.text, left_out, error.problems[-1].position.line - 1)
+            line = _broken_line(analysis.text, left_out, error.problems[-1].position.line - 1)
             if line is None or len(left_out) >= _REPAIRS:
-                found.marks += map(Mark, first)
+                analysis.marks += map(Mark, first)
                 return None
             left_out.append(line)
-            start, width = found.text.line_offsets[line], len(found.text.line(line))
+            start, width = analysis.text.line_offsets[line], len(analysis.text.line(line))
             text = text[:start] + " " * width + text[start + width :]
-    found.left_out = tuple(left_out)
+    analysis.left_out = tuple(left_out)
     problems = partial.problems
     if left_out:
-        missing = "\n".join(map(found.text.line, left_out))
-        problems = [each for each in problems if not _follows(each, missing)]
-    found.marks += map(Mark, [*first, *problems])
+        missing = "\n".join(map(analysis.text.line, left_out))
+        problems = [problem for problem in problems if not _follows(problem, missing)]
+    analysis.marks += map(Mark, [*first, *problems])
     return partial
 
 
@@ -212,7 +216,7 @@ def _follows(problem: Problem, missing: str) -> bool:
     return " needs " in message or "empty" in message or any(name in missing for name in names)
 
 
-def _assemble(found: Analysis, model: TopologyModel) -> None:
+def _assemble(analysis: Analysis, model: TopologyModel) -> None:
     """Find the types at the steps of a file with problems, as far as they are certain."""
     built: list[BuiltStep] = []
     try:
@@ -225,7 +229,7 @@ def _assemble(found: Analysis, model: TopologyModel) -> None:
     except Exception:
         # The plan relies on checks that this model has not passed; what was built before the failure is right.
         pass
-    found.built = built
+    analysis.built = built
 
 
 # -- Tests and jobs ------------------------------------------------------------------------------------------------
@@ -251,25 +255,25 @@ class EditorPlans:
         return plan
 
 
-def _tests(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
+def _tests(analysis: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
     from streamkit.testing.case_file import load
 
-    found.root = yaml_root(found.text)
-    found.cases = load(Path(found.text.file), EditorPlans(texts, environment), found.text.text)
+    analysis.root = yaml_root(analysis.text)
+    analysis.cases = load(Path(analysis.text.file), EditorPlans(texts, environment), analysis.text.text)
 
 
-def _job(found: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
+def _job(analysis: Analysis, texts: Texts, environment: Mapping[str, str]) -> None:
     from streamkit.runtime.spark.submission.job_file import is_job_text, load_job
 
-    if not is_job_text(found.text.text):
-        found.kind = OTHER
+    if not is_job_text(analysis.text.text):
+        analysis.kind = OTHER
         return
     of_files = EditorPlans(texts, environment)
 
     def plan_of(topology: str, settings: Mapping[str, str]) -> Plan:
         return of_files(Path(topology), {}, settings)
 
-    load_job(found.text.file, plan_of, environment, found.text.text)
+    load_job(analysis.text.file, plan_of, environment, analysis.text.text)
 
 
 def yaml_root(text: Text) -> Node | None:
@@ -295,8 +299,8 @@ _MOST_FILES = 5_000
 def beside(file: str) -> list[str]:
     """Return the YAML files in the folder of a file and in the one above, at most 200."""
     folders = (os.path.dirname(file), os.path.dirname(os.path.dirname(file)))
-    found = [each for folder in folders for each in _yaml_files(folder or ".", deep=False)]
-    return found[:200]
+    files = [file for folder in folders for file in _yaml_files(folder or ".", deep=False)]
+    return files[:200]
 
 
 def of_repository(file: str) -> list[str]:
@@ -312,5 +316,5 @@ def of_repository(file: str) -> list[str]:
 def _yaml_files(folder: str, deep: bool) -> Iterator[str]:
     for path, folders, names in os.walk(folder):
         # Neither environments nor packages of others.
-        folders[:] = sorted(each for each in folders if deep and each[0] != "." and each != "node_modules")
+        folders[:] = sorted(name for name in folders if deep and name[0] != "." and name != "node_modules")
         yield from (os.path.join(path, name) for name in sorted(names) if name.endswith((".yaml", ".yml")))

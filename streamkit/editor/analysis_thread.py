@@ -85,9 +85,9 @@ class Worker:
                 return self._is_closed or current.file in self._waiting
 
             try:
-                found = self._analyse(text, is_old)
-                if found is not None:
-                    self._done(found)
+                analysis = self._analyse(text, is_old)
+                if analysis is not None:
+                    self._done(analysis)
             except Exception:
                 # One text must not end the analysis of all later ones.
                 logger.exception("the analysis of %s failed", text.file)

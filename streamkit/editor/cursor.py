@@ -58,25 +58,25 @@ def cursor_at(text: Text, line: int, column: int) -> Cursor:
 
 def marks_of(row: str) -> tuple[list[tuple[int, str | None]], int]:
     """Return the dashes and the key that a row begins with, by their columns, and where the rest begins."""
-    found: list[tuple[int, str | None]] = []
+    marks: list[tuple[int, str | None]] = []
     at = len(row) - len(row.lstrip(" "))
     while row[at : at + 2] == "- " or row[at:] == "-":
-        found.append((at, None))
+        marks.append((at, None))
         at += 1
         at += len(row[at:]) - len(row[at:].lstrip(" "))
     match = _KEY.match(row, at)
     if match is not None:
-        found.append((at, match[1].strip("'\"")))
+        marks.append((at, match[1].strip("'\"")))
         at = match.end()
         at += len(row[at:]) - len(row[at:].lstrip(" "))
-    return found, at
+    return marks, at
 
 
 def _around(text: Text, line: int, indent: int, column: int) -> tuple[Path, str | None]:
     """Return the path around a row, and the text since the value that is still open there, if one is."""
     if not text.line(line)[:column].strip():
         indent = column
-    found: list[str | None] = []
+    names: list[str | None] = []
     is_first, opened = True, None
     dash: int | None = indent if text.line(line)[indent : indent + 1] == "-" else None
     for number in range(line - 1, max(-1, line - _MOST_ROWS), -1):
@@ -93,9 +93,9 @@ def _around(text: Text, line: int, indent: int, column: int) -> tuple[Path, str 
                 if is_first and name is not None:
                     opened = _opened(text, number, start, line)
                 is_first = False
-                found.append(name)
+                names.append(name)
                 indent, dash = at, at if name is None else None
-    return tuple(reversed(found)), opened
+    return tuple(reversed(names)), opened
 
 
 def _opened(text: Text, number: int, start: int, line: int) -> str | None:
@@ -103,9 +103,9 @@ def _opened(text: Text, number: int, start: int, line: int) -> str | None:
     value = text.line(number)[start:]
     if not value or value.startswith(("#", "&", "!")):
         return None
-    if value[0] in "{[" and not _flow("\n".join([value, *(text.line(each) for each in range(number + 1, line))]))[0]:
+    if value[0] in "{[" and not _flow("\n".join([value, *(text.line(row) for row in range(number + 1, line))]))[0]:
         return None
-    return "\n".join([value, *(text.line(each) for each in range(number + 1, line))])
+    return "\n".join([value, *(text.line(row) for row in range(number + 1, line))])
 
 
 def _in_flow(around: Path, written: str, line: int, column: int) -> Cursor:
@@ -161,7 +161,7 @@ def keys_beside(text: Text, cursor: Cursor) -> set[str]:
     """Return the keys that the mapping around a key in lines has already."""
     if cursor.in_flow:
         return set()
-    found: set[str] = set()
+    keys: set[str] = set()
     for rows in (range(cursor.line - 1, -1, -1), range(cursor.line + 1, len(text.line_offsets))):
         for number in rows:
             row = text.line(number)
@@ -172,7 +172,7 @@ def keys_beside(text: Text, cursor: Cursor) -> set[str]:
             if column < cursor.start or abs(number - cursor.line) > _MOST_ROWS:
                 break
             if column == cursor.start and marks and marks[-1][1] is not None:
-                found.add(str(marks[-1][1]))
+                keys.add(str(marks[-1][1]))
             if marks and marks[0][1] is None and marks[0][0] < cursor.start:
                 break  # the item of a list begins here
-    return found
+    return keys

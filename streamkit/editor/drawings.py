@@ -40,20 +40,20 @@ def placed_nodes(plan: Plan) -> list[PlacedNode]:
 
 def graph(project: Project, uri: str) -> Data:
     """Return the drawing of the last valid version of a file, with the places of its nodes."""
-    found, latest = project.valid(uri), project.analysis(uri)
-    if found is None or found.plan is None:
+    valid, latest = project.valid(uri), project.analysis(uri)
+    if valid is None or valid.plan is None:
         message = _mistakes(project, uri) or "the file is no topology"
         return {
             "svg": None, "mermaid": "", "dot": "", "nodes": [], "edges": [], "message": message, "version": None,
         }  # fmt: skip
-    plan = found.plan
-    is_old = latest is not None and latest.plan is None and latest.kind == found.kind
+    plan = valid.plan
+    is_old = latest is not None and latest.plan is None and latest.kind == valid.kind
     note = f"{_mistakes(project, uri)}; the drawing is that of its last valid version" if is_old else None
     nodes = []
-    for each in placed_nodes(plan):
-        text = _text(project, each.position.file)
-        place = {"uri": project.uri(each.position.file), "range": _block(text, each.position)}
-        nodes.append({"id": each.id, "name": each.name, "step": each.step, "pipeline": each.pipeline, **place})
+    for node in placed_nodes(plan):
+        text = _text(project, node.position.file)
+        place = {"uri": project.uri(node.position.file), "range": _block(text, node.position)}
+        nodes.append({"id": node.id, "name": node.name, "step": node.step, "pipeline": node.pipeline, **place})
     edges = [
         {"from": f"{sub.id} {name}", "to": f"{sub.id} {child}"}
         for sub in plan.sub_topologies
@@ -62,7 +62,7 @@ def graph(project: Project, uri: str) -> Data:
         for child in node.children
     ]
     forms = {form: describe(plan, form) for form in ("svg", "mermaid", "dot")}
-    return {**forms, "nodes": nodes, "edges": edges, "message": note, "version": found.text.version}
+    return {**forms, "nodes": nodes, "edges": edges, "message": note, "version": valid.text.version}
 
 
 def _mistakes(project: Project, uri: str) -> str:
@@ -86,9 +86,9 @@ def _block(text: Text, position: Position) -> Data:
     return range_data(lsp.Range(start, max(start, end)))
 
 
-def range_data(found: lsp.Range) -> Data:
+def range_data(span: lsp.Range) -> Data:
     """Return a range as JSON."""
     return {
-        "start": {"line": found.start.line, "character": found.start.character},
-        "end": {"line": found.end.line, "character": found.end.character},
+        "start": {"line": span.start.line, "character": span.start.character},
+        "end": {"line": span.end.line, "character": span.end.character},
     }

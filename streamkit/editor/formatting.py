@@ -75,8 +75,8 @@ def _same(root: Node, text: str, changed: str) -> bool:
             continue
         if len(one.value) != len(two.value):
             return False
-        for each, its in zip(one.value, two.value, strict=True):
-            waiting += [(each, its)] if one.kind == "list" else zip(each, its, strict=True)
+        for own, its in zip(one.value, two.value, strict=True):
+            waiting += [(own, its)] if one.kind == "list" else zip(own, its, strict=True)
     return True
 
 
@@ -101,7 +101,7 @@ def _kept_rows(text: Text, root: Node) -> dict[int, int | None]:
         elif node.kind == "list":
             waiting += node.value
         else:
-            waiting += [each for pair in node.value for each in pair]
+            waiting += [part for pair in node.value for part in pair]
     return kept
 
 
@@ -126,7 +126,7 @@ def _blank_rows(text: Text, kept: Container[int]) -> Iterator[Edit]:
     last = max((number for number, row in enumerate(rows) if row.strip()), default=-1)
     for number, row in enumerate(rows[:-1]):
         is_more = number == 0 or not rows[number - 1].strip() or number > last
-        if not row.strip() and is_more and not any(each in kept for each in (number - 1, number, number + 1)):
+        if not row.strip() and is_more and not any(beside in kept for beside in (number - 1, number, number + 1)):
             start = text.line_offsets[number]
             yield start, start + len(row) - len(row.lstrip(" \t")), ""
             yield start + len(row), text.line_offsets[number + 1], ""

@@ -133,29 +133,29 @@ class Names:
         routed: Collection[str] = (),
     ):
         names, routes = list(names), list(routes)
-        functions = {each.name for each in names if each.kind == "function"}
-        found = [mention for each in names for mention in _mentions(each)]
+        functions = {name.name for name in names if name.kind == "function"}
+        mentions = [mention for name in names for mention in _mentions(name)]
         if functions:
-            found += _calls(functions, expressions)
-        found += [each for route in routes for each in _routed(route, routed)]
+            mentions += _calls(functions, expressions)
+        mentions += [mention for route in routes for mention in _routed(route, routed)]
         # A step of a macro is read once for each use.
-        self.mentions = list(dict.fromkeys(found))
+        self.mentions = list(dict.fromkeys(mentions))
         self._expressions = expressions
         self._routes = routes
         self._routed = routed
 
     def at(self, file: str, offset: int) -> Mention | None:
         """Return the shortest mention at an offset of a file, by its real path; also just behind its end."""
-        found = [
-            each
-            for each in self.mentions
-            if each.start <= offset <= each.end and os.path.realpath(each.file) == file
+        mentions = [
+            mention
+            for mention in self.mentions
+            if mention.start <= offset <= mention.end and os.path.realpath(mention.file) == file
         ]  # fmt: skip
-        return min(found, key=lambda each: each.end - each.start, default=None)
+        return min(mentions, key=lambda mention: mention.end - mention.start, default=None)
 
     def of(self, part: Part) -> list[Mention]:
         """Return all mentions of a part."""
-        return [each for each in self.mentions if each.part == part]
+        return [mention for mention in self.mentions if mention.part == part]
 
     def is_routed(self, part: Part) -> bool:
         """Return whether a part is a topic whose name on the log changes with the name of its entry."""
@@ -166,9 +166,9 @@ class Names:
         if not self.is_routed(part):
             return None
         for route in self._routes:
-            for each in text_results(route.topic) if isinstance(route.topic, Expression) else ():
-                if each.literal is None and each.may_be(part.name):
-                    return each.place
+            for result in text_results(route.topic) if isinstance(route.topic, Expression) else ():
+                if result.literal is None and result.may_be(part.name):
+                    return result.place
         return next((node.position for node in self._expressions if _compares(node, part.name)), None)
 
 
@@ -215,11 +215,11 @@ def _calls(functions: set[str], expressions: Iterable[Node]) -> Iterator[Mention
 def _routed(route: Route, topics: Collection[str]) -> Iterator[Mention]:
     """Yield the names of topics that an expression has as a whole."""
     if isinstance(route.topic, str):
-        found = [(route.topic, written_at(route.node, 0))]
+        literals = [(route.topic, written_at(route.node, 0))]
     else:
         results = text_results(route.topic)
-        found = [(each.literal, _literal_at(route.node, each)) for each in results if each.literal is not None]
-    for name, start in found:
+        literals = [(result.literal, _literal_at(route.node, result)) for result in results if result.literal is not None]
+    for name, start in literals:
         if name in topics:
             yield _mention(Part("topic", name), name, route.node, start, False)
 
@@ -237,9 +237,9 @@ def _literal_at(node: Node, result: TextResult) -> int:
 
 def _compares(node: Node, topic: str) -> bool:
     """Return whether an expression uses the name of the record's topic, and has a topic's name as text."""
-    found = [(word.kind, node.value[word.start : word.end]) for word in words(node.value)]
-    return ("variable", "topic") in found and any(
-        kind == "string" and text.lstrip("rRuU").strip("'\"") == topic for kind, text in found
+    names = [(word.kind, node.value[word.start : word.end]) for word in words(node.value)]
+    return ("variable", "topic") in names and any(
+        kind == "string" and text.lstrip("rRuU").strip("'\"") == topic for kind, text in names
     )
 
 

@@ -38,7 +38,7 @@ class Family:
     @property
     def indexes(self) -> list[Names]:
         """The indexes of all files."""
-        return [each.index for each in (*self.topologies, *self.tests)]
+        return [topology.index for topology in (*self.topologies, *self.tests)]
 
 
 def family(project: Project, uri: str) -> Family:
@@ -47,29 +47,29 @@ def family(project: Project, uri: str) -> Family:
     own = project.analyses.get(name)
     if own is not None and own.kind == TEST:
         name = identity(str(own.cases.topology)) if own.cases is not None else ""
-    known = [each for each in list(project.analyses.values()) if name in map(identity, each.files)]
+    known = [analysis for analysis in list(project.analyses.values()) if name in map(identity, analysis.files)]
     if not known and name and name not in project.analyses:
-        known = [each for each in [_read(project, name)] if each is not None]
-    return _with_tests(project, [_fresh(project, each) for each in known if each.kind == TOPOLOGY])
+        known = [analysis for analysis in [_read(project, name)] if analysis is not None]
+    return _with_tests(project, [_fresh(project, analysis) for analysis in known if analysis.kind == TOPOLOGY])
 
 
-def _fresh(project: Project, found: Analysis) -> Analysis:
+def _fresh(project: Project, analysis: Analysis) -> Analysis:
     """Return the analysis of a topology's present texts: files that are not open change on the disk."""
-    read = {found.text.file: found.text.text, **(found.model.included if found.model is not None else {})}
+    read = {analysis.text.file: analysis.text.text, **(analysis.model.included if analysis.model is not None else {})}
     try:
         is_fresh = all(project.texts.read(file) == text for file, text in read.items())
     except StreamkitError:
         is_fresh = False
-    return found if is_fresh else _read(project, found.text.file) or found
+    return analysis if is_fresh else _read(project, analysis.text.file) or analysis
 
 
-def whole_family(project: Project, found: Family, mention: Mention) -> Family:
+def whole_family(project: Project, related: Family, mention: Mention) -> Family:
     """Return a family with all topologies that include a file which names a part: also those that are not open."""
-    topologies = {identity(each.text.file): each for each in found.topologies}
+    topologies = {identity(topology.text.file): topology for topology in related.topologies}
     done: set[str] = set()
-    while parts := {identity(each.file) for each in mentions(found, mention)} - {*topologies, *done}:
-        opened = [each.text.file for each in list(project.analyses.values()) if each.kind == TOPOLOGY]
-        near = [each.file for part in parts for each in project.including(part, of_repository(part))]
+    while parts := {identity(other.file) for other in mentions(related, mention)} - {*topologies, *done}:
+        opened = [analysis.text.file for analysis in list(project.analyses.values()) if analysis.kind == TOPOLOGY]
+        near = [text.file for part in parts for text in project.including(part, of_repository(part))]
         for name in dict.fromkeys(map(identity, (*opened, *near))):
             if name not in topologies:
                 known = project.analyses.get(name)
@@ -77,24 +77,24 @@ def whole_family(project: Project, found: Family, mention: Mention) -> Family:
                 if other is not None and not parts.isdisjoint(map(identity, other.files)):
                     topologies[name] = other
         done |= parts
-        found = _with_tests(project, list(topologies.values()))
-    return found
+        related = _with_tests(project, list(topologies.values()))
+    return related
 
 
 def _with_tests(project: Project, topologies: list[Analysis]) -> Family:
     known = list(project.analyses.values())
-    files = {identity(each.text.file) for each in topologies}
+    files = {identity(topology.text.file) for topology in topologies}
     tests = {
-        identity(each.text.file): each
-        for each in known
-        if each.kind == TEST and each.cases is not None and identity(str(each.cases.topology)) in files
+        identity(analysis.text.file): analysis
+        for analysis in known
+        if analysis.kind == TEST and analysis.cases is not None and identity(str(analysis.cases.topology)) in files
     }
     unread = []
     for test in (os.path.splitext(file)[0] + suffix for file in sorted(files) for suffix in TEST_SUFFIXES):
         if test not in tests and os.path.isfile(test):
-            found = _read(project, test)
-            if found is not None and found.cases is not None:
-                tests[test] = found
+            analysis = _read(project, test)
+            if analysis is not None and analysis.cases is not None:
+                tests[test] = analysis
             else:
                 unread.append(test)
     return Family(tuple(topologies), tuple(tests.values()), tuple(unread))
@@ -108,22 +108,22 @@ def _read(project: Project, file: str) -> Analysis | None:
     return analyse(text, project.texts, project.environment(), project.options.lint)
 
 
-def mention_at(project: Project, found: Family, text: Text, position: lsp.Position) -> Mention | None:
+def mention_at(project: Project, related: Family, text: Text, position: lsp.Position) -> Mention | None:
     """Return the name at a place."""
     offset, file = text.offset(position), identity(text.file)
-    return next((each for names in found.indexes if (each := names.at(file, offset)) is not None), None)
+    return next((mention for names in related.indexes if (mention := names.at(file, offset)) is not None), None)
 
 
-def mentions(found: Family, mention: Mention) -> list[Mention]:
+def mentions(related: Family, mention: Mention) -> list[Mention]:
     """Return all mentions of a part, each place once."""
-    every = (each for names in found.indexes for each in names.of(mention.part))
-    return list({(identity(each.file), each.start): each for each in every}.values())
+    every = (use for names in related.indexes for use in names.of(mention.part))
+    return list({(identity(use.file), use.start): use for use in every}.values())
 
 
 def definition(project: Project, uri: str, text: Text, position: lsp.Position) -> list[lsp.Location]:
     """Return the places that make the part whose name is at a place."""
-    found = family(project, uri)
-    mention = mention_at(project, found, text, position)
+    related = family(project, uri)
+    mention = mention_at(project, related, text, position)
     if mention is None:
         return []
     if mention.part.kind == "file":
@@ -135,17 +135,17 @@ def definition(project: Project, uri: str, text: Text, position: lsp.Position) -
             return []
         at = lsp.Position(place.line - 1, place.column - 1)
         return [lsp.Location(project.uri(place.file), lsp.Range(at, at))]
-    return [location(project, each) for each in mentions(found, mention) if each.defines]
+    return [location(project, use) for use in mentions(related, mention) if use.defines]
 
 
 def references(
     project: Project, uri: str, text: Text, position: lsp.Position, with_definitions: bool
 ) -> list[lsp.Location]:
     """Return the places that name the part whose name is at a place."""
-    found = family(project, uri)
-    mention = mention_at(project, found, text, position)
-    chosen = mentions(whole_family(project, found, mention), mention) if mention is not None else []
-    return [location(project, each) for each in chosen if with_definitions or not each.defines]
+    related = family(project, uri)
+    mention = mention_at(project, related, text, position)
+    chosen = mentions(whole_family(project, related, mention), mention) if mention is not None else []
+    return [location(project, use) for use in chosen if with_definitions or not use.defines]
 
 
 def location(project: Project, mention: Mention) -> lsp.Location:
@@ -179,7 +179,7 @@ class Rename:
         changes: list[lsp.TextDocumentEdit] = []
         for uri, edits in self.edits.items():
             document = lsp.OptionalVersionedTextDocumentIdentifier(uri, self.versions[uri])
-            marked = [lsp.AnnotatedTextEdit("cost", each.range, each.new_text) for each in edits]
+            marked = [lsp.AnnotatedTextEdit("cost", edit.range, edit.new_text) for edit in edits]
             changes.append(lsp.TextDocumentEdit(document, marked if annotated else edits))
         return lsp.WorkspaceEdit(
             document_changes=changes, change_annotations={"cost": annotation} if annotated else None
@@ -188,42 +188,42 @@ class Rename:
 
 def renamed_word(project: Project, uri: str, text: Text, position: lsp.Position) -> lsp.PrepareRenamePlaceholder | None:
     """Return the name at a place that can be renamed; None if there is none. Raises UsageError for one that can't."""
-    found = family(project, uri)
-    mention = mention_at(project, found, text, position)
+    related = family(project, uri)
+    mention = mention_at(project, related, text, position)
     if mention is None:
         return None
-    found = whole_family(project, found, mention)
-    _check(project, found, mentions(found, mention), mention)
+    related = whole_family(project, related, mention)
+    _check(project, related, mentions(related, mention), mention)
     return lsp.PrepareRenamePlaceholder(text.span(mention.start, mention.end), text.text[mention.start : mention.end])
 
 
 def rename(project: Project, uri: str, text: Text, position: lsp.Position, name: str) -> Rename | None:
     """Return the rename of the part at a place; None if there is none. Raises UsageError for one that is not possible."""
-    found = family(project, uri)
-    mention = mention_at(project, found, text, position)
+    related = family(project, uri)
+    mention = mention_at(project, related, text, position)
     if mention is None:
         return None
-    found = whole_family(project, found, mention)
-    chosen = mentions(found, mention)
-    _check(project, found, chosen, mention)
+    related = whole_family(project, related, mention)
+    chosen = mentions(related, mention)
+    _check(project, related, chosen, mention)
     if not name or "\n" in name:
         raise UsageError("The new name is empty, or has several lines")
     if mention.part.kind == "function" and (name in FUNCTIONS or name in plugins.references(plugins.FUNCTIONS)):
         # Calls of that function would be calls of this one, without a mistake.
         raise UsageError(f"There is a function {name!r} already, of the language or of an installed package")
-    for topology in found.topologies:
+    for topology in related.topologies:
         _check_patterns(topology, mention, name)
     edits: Edits = {}
-    for each in chosen:
-        edits.setdefault(identity(each.file), []).append(_replacement(_text(project, each), each, name))
+    for use in chosen:
+        edits.setdefault(identity(use.file), []).append(_replacement(_text(project, use), use, name))
     old = text.text[mention.start : mention.end]
-    cost = _cost(project, found, edits)
+    cost = _cost(project, related, edits)
     texts = {file: project.texts.get(file, project.encoding) for file in edits}
     return Rename(
         f"Rename the {mention.part.kind} '{old}' to '{name}'",
         {
-            project.uri(file): [lsp.TextEdit(texts[file].span(start, end), new) for start, end, new in sorted(each)]
-            for file, each in edits.items()
+            project.uri(file): [lsp.TextEdit(texts[file].span(start, end), new) for start, end, new in sorted(edit)]
+            for file, edit in edits.items()
         },
         {project.uri(file): texts[file].version for file in edits},
         "\n".join(cost),
@@ -234,14 +234,14 @@ def _text(project: Project, mention: Mention) -> Text:
     return project.texts.get(mention.file, project.encoding)
 
 
-def _check(project: Project, found: Family, chosen: list[Mention], mention: Mention) -> None:
+def _check(project: Project, related: Family, chosen: list[Mention], mention: Mention) -> None:
     """Raise UsageError if a part can't be renamed, or not all places that name it are known."""
     kind = mention.part.kind
     if kind == "callable":
         raise UsageError("A Python object is renamed in its module")
     if kind == "file":
         raise UsageError("A file is renamed in its folder")
-    for topology in found.topologies:
+    for topology in related.topologies:
         # Parts with mistakes may not be read, so that names in them are not known; nor can the new plan be compared.
         if (mistake := _mistake(topology)) is not None:
             raise UsageError(f"A rename needs all places of the name; mend this first: {mistake}")
@@ -251,14 +251,14 @@ def _check(project: Project, found: Family, chosen: list[Mention], mention: Ment
                 "out there, or change it by hand"
             )
         _check_patterns(topology, mention, mention.part.name)
-    if not any(each.defines for each in chosen):
+    if not any(use.defines for use in chosen):
         raise UsageError(f"No file has this {kind}")
-    for each in chosen:
-        if not each.written:
-            text = _text(project, each)
-            place = text.at(each.start)
+    for use in chosen:
+        if not use.written:
+            text = _text(project, use)
+            place = text.at(use.start)
             raise UsageError(
-                f"The {kind} can't be renamed: its name is not written out in {Position(each.file, place.line + 1, place.character + 1)}"
+                f"The {kind} can't be renamed: its name is not written out in {Position(use.file, place.line + 1, place.character + 1)}"
             )
 
 
@@ -292,28 +292,28 @@ class _Edited(Texts):
 
     def __init__(self, project: Project, edits: Edits):
         opened = dict(project.opened)
-        for file, each in edits.items():
+        for file, edit in edits.items():
             text = project.texts.get(file, project.encoding)
             changed = text.text
-            for start, end, new in sorted(each, reverse=True):
+            for start, end, new in sorted(edit, reverse=True):
                 changed = changed[:start] + new + changed[end:]
             opened[file] = Text(text.file, changed, text.version, text.encoding)
         super().__init__(opened)
 
 
-def _cost(project: Project, found: Family, edits: Edits) -> list[str]:
+def _cost(project: Project, related: Family, edits: Edits) -> list[str]:
     """Return what a rename costs. Raises UsageError if it makes a mistake in a topology."""
     texts, environment = _Edited(project, edits), project.environment()
     cost: list[str] = []
-    for before in found.topologies:
+    for before in related.topologies:
         after = _analysis(before, texts, environment)
         if (mistake := _mistake(after)) is not None:
             raise UsageError(f"After the rename: {mistake}")
         cost += _findings(before.plan, after.plan, os.path.basename(before.text.file))
-    for before in found.tests:
+    for before in related.tests:
         mistake = _mistake(_analysis(before, texts, environment))
         cost += [f"The test must be changed by hand: {mistake}."] if mistake is not None else []
-    cost += [f"{os.path.basename(each)} has mistakes, and stays as it is." for each in found.unread]
+    cost += [f"{os.path.basename(file)} has mistakes, and stays as it is." for file in related.unread]
     return list(dict.fromkeys(cost))
 
 
@@ -322,12 +322,14 @@ def _analysis(before: Analysis, texts: Texts, environment: Mapping[str, str]) ->
     return analyse(text, texts, environment, "mistakes") or before
 
 
-def _mistake(found: Analysis) -> Problem | None:
-    return next((mark.problem for mark in found.marks if mark.severity == "error"), None)
+def _mistake(analysis: Analysis) -> Problem | None:
+    return next((mark.problem for mark in analysis.marks if mark.severity == "error"), None)
 
 
 def _findings(old: Plan | None, new: Plan | None, label: str) -> list[str]:
     if old is None or new is None:
         return ["What this costs a running application is not known, because the file has mistakes."]
     changes = compare(form_of(old, label), form_of(new, label), offers_migration=False)
-    return [f"{each.message[:1].upper()}{each.message[1:]}." for each in changes if each.verdict is not Verdict.SAFE]
+    return [
+        f"{change.message[:1].upper()}{change.message[1:]}." for change in changes if change.verdict is not Verdict.SAFE
+    ]

@@ -41,7 +41,7 @@ class Ended:
         return {"text": "\n".join(filter(None, (self.out.rstrip(), self.err.rstrip()))), "ok": self.code == 0}
 
 
-async def _run(folder: str, *arguments: str, given: str = "") -> Ended:
+async def _run(folder: str, *arguments: str, entered: str = "") -> Ended:
     """Run a command of streamkit; if the request is cancelled, the process is killed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "streamkit_cli", *arguments,
@@ -49,7 +49,7 @@ async def _run(folder: str, *arguments: str, given: str = "") -> Ended:
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, err = await process.communicate(given.encode())
+        out, err = await process.communicate(entered.encode())
     except asyncio.CancelledError:
         process.kill()
         raise
@@ -98,16 +98,16 @@ def tests(project: Project, uri: str) -> Data:
         text = project.texts.get(file, project.encoding)
     except StreamkitError as error:
         return {"tests": [], "message": str(error)}
-    found = [
+    offered = [
         {
-            "id": f"{file}::{each.name}",
-            "name": each.name,
+            "id": f"{file}::{test.name}",
+            "name": test.name,
             "uri": project.uri(file),
-            "range": range_data(text.span(each.key.start, max(each.key.end, each.body.end))),
+            "range": range_data(text.span(test.key.start, max(test.key.end, test.body.end))),
         }
-        for each in found_tests(yaml_root(text))
+        for test in found_tests(yaml_root(text))
     ]
-    return {"tests": found, "message": None}
+    return {"tests": offered, "message": None}
 
 
 async def run_test(project: Project, uri: str, name: str | None) -> Data:
@@ -123,21 +123,21 @@ async def run_test(project: Project, uri: str, name: str | None) -> Data:
     except ValueError:
         return {"results": [], "message": ended.err.strip() or ended.out.strip()}
     results, problems = list[Data](), list[str]()
-    for each in document["files"]:
-        problems += [f"{p['file']}:{p['line']}:{p['column']}: {p['message']}" for p in each["problems"]]
+    for suite in document["files"]:
+        problems += [f"{p['file']}:{p['line']}:{p['column']}: {p['message']}" for p in suite["problems"]]
         # The filter is a part of a name, which other tests may have too.
-        results += [_result(project, file, test) for test in each["tests"] if chosen in ("", test["name"])]
+        results += [_result(project, file, test) for test in suite["tests"] if chosen in ("", test["name"])]
     return {"results": results, "message": "\n".join(problems) or None}
 
 
 def _result(project: Project, file: str, test: Mapping[str, Document]) -> Data:
     failures = []
-    for each in test["failures"]:
-        text = project.texts.get(os.path.join(os.path.dirname(file), each["file"]), project.encoding)
-        start = text.position(each["line"] - 1, each["column"] - 1)
+    for failure in test["failures"]:
+        text = project.texts.get(os.path.join(os.path.dirname(file), failure["file"]), project.encoding)
+        start = text.position(failure["line"] - 1, failure["column"] - 1)
         place = {"line": start.line, "character": start.character}
         failures.append(
-            {"message": each["message"], "uri": project.uri(text.file), "range": {"start": place, "end": place}}
+            {"message": failure["message"], "uri": project.uri(text.file), "range": {"start": place, "end": place}}
         )
     named = {"id": f"{file}::{test['name']}", "name": test["name"]}
     return {**named, "passed": test["passed"], "seconds": test["seconds"], "failures": failures}
@@ -148,12 +148,12 @@ def _result(project: Project, file: str, test: Mapping[str, Document]) -> Data:
 
 def describe_file(project: Project, uri: str, form: str | None) -> Data:
     """Return the description of the last valid version of a file; runs no code."""
-    found = project.valid(uri)
+    valid = project.valid(uri)
     if form not in (None, *FORMATS):
         return {"text": f"there is no format {form!r}; known: {', '.join(FORMATS)}", "ok": False}
-    if found is None or found.plan is None:
+    if valid is None or valid.plan is None:
         return {"text": "the file has mistakes, or is no topology", "ok": False}
-    return {"text": FORMATS[form or "text"](found.plan), "ok": True}
+    return {"text": FORMATS[form or "text"](valid.plan), "ok": True}
 
 
 async def test_file(project: Project, uri: str, name: str | None) -> Data:
@@ -166,7 +166,7 @@ async def test_file(project: Project, uri: str, name: str | None) -> Data:
     ended = await _run(os.path.dirname(file), "test", file, "--filter", chosen)
     analysis = project.analyses.get(os.path.realpath(file))
     if analysis is not None and analysis.cases is not None:
-        records = "".join(f"{json.dumps(each)}\n" for each in _given(analysis, chosen))
+        records = "".join(f"{json.dumps(record)}\n" for record in _given(analysis, chosen))
         topology = str(analysis.cases.topology)
         await _keep_values(project, topology, "-", records)
     return ended.data
@@ -177,11 +177,11 @@ def _given(analysis: Analysis, name: str) -> Iterator[Mapping[str, Document]]:
     assert analysis.cases is not None
     cases = [case for case in analysis.cases.cases if name in ("", case.name)]
     for phase in cases[0].phases if cases else ():
-        for given in phase.given:
-            if given.record is not None:
-                yield given.record
-            elif given.advance_ms is not None:
-                yield {"advance_wall_clock": given.advance_ms}
+        for part in phase.given:
+            if part.record is not None:
+                yield part.record
+            elif part.advance_ms is not None:
+                yield {"advance_wall_clock": part.advance_ms}
 
 
 async def try_file(project: Project, uri: str, records: str | None) -> Data:
@@ -207,10 +207,10 @@ def _records_beside(file: str) -> str | None:
 # -- Values beside lines ---------------------------------------------------------------------------------------------
 
 
-async def _keep_values(project: Project, file: str, records: str, given: str) -> None:
+async def _keep_values(project: Project, file: str, records: str, entered: str) -> None:
     """Run `try` and keep what each step made of the records, as inlay hints."""
     ended = await _run(
-        os.path.dirname(file), "try", file, "--input", records, "--trace", "--format", "json", given=given
+        os.path.dirname(file), "try", file, "--input", records, "--trace", "--format", "json", entered=entered
     )
     values: dict[tuple[str, int], list[str]] = {}
     for line in ended.out.splitlines():
@@ -227,12 +227,12 @@ async def _keep_values(project: Project, file: str, records: str, given: str) ->
 
 
 def _collect(steps: list[Mapping[str, Document]], values: dict[tuple[str, int], list[str]]) -> None:
-    for each in steps:
-        if each.get("file"):
-            shown = values.setdefault((each["file"], each["line"]), [])
-            made = [f"{_short(out['key'])}: {_short(out['value'])}" for out in each["out"]]
-            shown += made or [f"{each['result']}" + (f" ({each['reason']})" if each.get("reason") else "")]
-        _collect(each.get("steps", []), values)
+    for step in steps:
+        if step.get("file"):
+            shown = values.setdefault((step["file"], step["line"]), [])
+            sent = [f"{_short(out['key'])}: {_short(out['value'])}" for out in step["out"]]
+            shown += sent or [f"{step['result']}" + (f" ({step['reason']})" if step.get("reason") else "")]
+        _collect(step.get("steps", []), values)
 
 
 def _short(value: Document) -> str:
@@ -251,8 +251,8 @@ def code_lenses(project: Project, uri: str, text: Text) -> list[lsp.CodeLens]:
     kind = kind_of(text.file, text.text)
     if kind == TEST:
         return [
-            _lens(text, text.of(each.key), "test", TEST_COMMAND, {"uri": uri, "id": f"{text.file}::{each.name}"})
-            for each in found_tests(yaml_root(text))
+            _lens(text, text.of(test.key), "test", TEST_COMMAND, {"uri": uri, "id": f"{text.file}::{test.name}"})
+            for test in found_tests(yaml_root(text))
         ]
     line = next((number for number, row in enumerate(text.all_lines) if row.startswith("pipelines:")), None)
     if kind != TOPOLOGY or line is None:

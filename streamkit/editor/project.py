@@ -34,10 +34,10 @@ class Options:
     @classmethod
     def of(cls, data: object, env_file: str | None) -> Options:
         """Return the options of `initializationOptions`; unknown and malformed ones have their defaults."""
-        given = data if isinstance(data, Mapping) else {}
-        pause, file = given.get("debounceMs"), given.get("envFile")
+        options = data if isinstance(data, Mapping) else {}
+        pause, file = options.get("debounceMs"), options.get("envFile")
         return cls(
-            "mistakes" if given.get("lint") == "mistakes" else "all",
+            "mistakes" if options.get("lint") == "mistakes" else "all",
             float(pause) if isinstance(pause, int | float) and 0 <= pause <= 10_000 else cls.debounce_ms,
             file if isinstance(file, str) and file else env_file,
         )
@@ -95,11 +95,11 @@ class Project:
         """Take a text as the newest version of a file, and analyse it and all open files that use it."""
         file = path_of(uri)
         is_new = identity(file) not in self.opened
-        found = Text(file, text, version, self.encoding)
+        current = Text(file, text, version, self.encoding)
         self._uris[identity(file)] = uri
-        self.opened[identity(file)] = found
-        self.worker.submit(found, now=is_new)
-        for other in self._users(found):
+        self.opened[identity(file)] = current
+        self.worker.submit(current, now=is_new)
+        for other in self._users(current):
             self.worker.submit(other, now=is_new)
 
     def close(self, uri: str) -> None:
@@ -109,8 +109,8 @@ class Project:
         if text is None:
             return
         self.worker.forget(text.file)
-        for found in (self.analyses, self.good, self.hints):
-            found.pop(name, None)
+        for analyses in (self.analyses, self.good, self.hints):
+            analyses.pop(name, None)
         for file in self._published.pop(name, ()):
             self._send(file)
         self._publish(Published(uri, None))
@@ -127,19 +127,21 @@ class Project:
     def analysis(self, uri: str) -> Analysis | None:
         """Return the latest analysis of a file; that of a topology which includes it for a part."""
         name = identity(path_of(uri))
-        found = self.analyses.get(name)
-        if found is not None and found.kind == PART:
-            return next(iter(self._including(name)), found)
-        return found
+        analysis = self.analyses.get(name)
+        if analysis is not None and analysis.kind == PART:
+            return next(iter(self._including(name)), analysis)
+        return analysis
 
     def valid(self, uri: str) -> Analysis | None:
         """Return the latest analysis of a topology that has a plan; that of its topology for a test file."""
         name = identity(path_of(uri))
         if path_of(uri).endswith(TEST_SUFFIXES):
-            found = self.analyses.get(name)
-            topology = found.cases.topology if found is not None and found.cases is not None else None
+            analysis = self.analyses.get(name)
+            topology = analysis.cases.topology if analysis is not None and analysis.cases is not None else None
             name = identity(str(topology)) if topology is not None else name
-        return self.good.get(name) or next((each for each in self._including(name) if each.plan is not None), None)
+        return self.good.get(name) or next(
+            (analysis for analysis in self._including(name) if analysis.plan is not None), None
+        )
 
     def is_behind(self, uri: str) -> bool:
         """Return whether an open file has a newer text than the analyses of it and of the topologies that include it.
@@ -150,9 +152,9 @@ class Project:
         text, own = self.opened.get(name), self.analyses.get(name)
         if text is None:
             return False
-        parts = [each.model.included for each in self._including(name) if each.model is not None]
+        parts = [analysis.model.included for analysis in self._including(name) if analysis.model is not None]
         read = [part for included in parts for file, part in included.items() if identity(file) == name]
-        if own is None or own.text is not text or any(each not in self.analyses for each in list(self.opened)):
+        if own is None or own.text is not text or any(file not in self.analyses for file in list(self.opened)):
             return True
         return any(part != text.text for part in read)
 
@@ -167,21 +169,21 @@ class Project:
 
     def _including(self, name: str) -> list[Analysis]:
         # The worker's thread adds analyses meanwhile.
-        return [each for each in list(self.analyses.values()) if name in map(identity, each.files[1:])]
+        return [analysis for analysis in list(self.analyses.values()) if name in map(identity, analysis.files[1:])]
 
     def _users(self, text: Text) -> list[Text]:
         """Return the texts of files that consist of a text too, or test it; for a part also files beside it."""
         name = identity(text.file)
-        found = {identity(each.text.file): each.text for each in self._including(name)}
+        users = {identity(analysis.text.file): analysis.text for analysis in self._including(name)}
         for other, analysis in list(self.analyses.items()):
             if analysis.kind == TEST and other in self.opened and other != name:
                 cases = analysis.cases
                 # A test without a readable topology may become readable with any of them.
-                if cases is None or identity(str(cases.topology)) == name or name in found:
-                    found[other] = self.opened[other]
-        if not found and kind_of(text.file, text.text) == PART:
-            found = {identity(each.file): each for each in self.including(text.file, beside(text.file))}
-        return [self.opened.get(other, each) for other, each in found.items() if other != name]
+                if cases is None or identity(str(cases.topology)) == name or name in users:
+                    users[other] = self.opened[other]
+        if not users and kind_of(text.file, text.text) == PART:
+            users = {identity(user.file): user for user in self.including(text.file, beside(text.file))}
+        return [self.opened.get(other, user) for other, user in users.items() if other != name]
 
     def including(self, part: str, files: list[str]) -> list[Text]:
         """Return the topologies among some files that include a part by its name or through another part."""
@@ -192,7 +194,7 @@ class Project:
         kinds = {file: kind_of(file, text.text) for file, text in read.items()}
 
         def naming(kind: str) -> list[str]:
-            return [file for file in read if kinds[file] == kind and any(each in read[file].text for each in parts)]
+            return [file for file in read if kinds[file] == kind and any(word in read[file].text for word in parts)]
 
         while more := set(map(os.path.basename, naming(PART))) - parts:
             parts |= more
@@ -211,19 +213,19 @@ class Project:
                 text, kind_of(text.file, text.text), marks=[Mark(Problem(Position(text.file, 1, 1), message))]
             )
 
-    def _done(self, found: Analysis) -> None:
-        name = identity(found.text.file)
-        self.analyses[name] = found
-        if found.plan is not None:
-            self.good[name] = found
-        files = {identity(mark.problem.position.file) for mark in found.marks}
+    def _done(self, analysis: Analysis) -> None:
+        name = identity(analysis.text.file)
+        self.analyses[name] = analysis
+        if analysis.plan is not None:
+            self.good[name] = analysis
+        files = {identity(mark.problem.position.file) for mark in analysis.marks}
         before = self._published.get(name, set())
         self._published[name] = files
         try:
             for file in sorted({name, *files, *before}):
                 self._send(file)
         finally:  # requests wait for this
-            self._analysed(self.uri(found.text.file), found.text.version)
+            self._analysed(self.uri(analysis.text.file), analysis.text.version)
 
     def _send(self, file: str) -> None:
         """Publish the problems of a file from all analyses, each once."""

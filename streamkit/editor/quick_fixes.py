@@ -120,8 +120,8 @@ def _graces(text: Text, root: Node | None, step: str, offset: int) -> Iterator[F
     options = next((value for key, value in _pairs(root) if key.start == offset and key.value == step), None)
     if options is None or options.kind != "mapping" or not options.value:
         return
-    given = {key.value: value for key, value in options.value}
-    length = next((given[name].value for name in _LENGTHS if name in given and given[name].kind == "scalar"), None)
+    nodes = {key.value: value for key, value in options.value}
+    length = next((nodes[name].value for name in _LENGTHS if name in nodes and nodes[name].kind == "scalar"), None)
     if length is not None:
         yield f"Wait {length} for late records", _added(text, options, f"grace: {length}"), False
     yield "Drop all late records", _added(text, options, "grace: 0"), False

@@ -12,12 +12,12 @@ from streamkit.editor.texts import Text
 
 def semantic_tokens(project: Project, uri: str, text: Text) -> lsp.SemanticTokens:
     """Return the words of all expressions of a file, as of its latest analysis."""
-    found = project.analysis(uri)
-    if found is None or found.read is None:
+    analysis = project.analysis(uri)
+    if analysis is None or analysis.read is None:
         return lsp.SemanticTokens([])
     file = identity(path_of(uri))
     # A step of a macro is read once for each use.
-    own = {node.start: node for node in found.read.expressions if identity(node.source.file) == file}
+    own = {node.start: node for node in analysis.read.expressions if identity(node.source.file) == file}
     return lsp.SemanticTokens(_encoded(text, [word for node in own.values() for word in placed_words(node)]))
 
 

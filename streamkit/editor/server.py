@@ -126,8 +126,8 @@ class EditorServer:
         # The first completion would otherwise wait for the schema.
         place_in_topology(())
 
-        def publish(found: Published) -> None:
-            params = lsp.PublishDiagnosticsParams(found.uri, found.diagnostics, found.version)
+        def publish(published: Published) -> None:
+            params = lsp.PublishDiagnosticsParams(published.uri, published.diagnostics, published.version)
             loop.call_soon_threadsafe(self.server.text_document_publish_diagnostics, params)
 
         def analysed(uri: str, version: int | None) -> None:
@@ -259,16 +259,16 @@ class EditorServer:
         from streamkit.editor.navigation import rename
 
         uri, place, name = params.text_document.uri, params.position, params.new_name
-        found = await self._current(uri, lambda project, text: rename(project, uri, text, place, name), None)
-        if found is None:
+        renaming = await self._current(uri, lambda project, text: rename(project, uri, text, place, name), None)
+        if renaming is None:
             return None
         workspace = self.server.client_capabilities.workspace
         edits = workspace.workspace_edit if workspace is not None else None
         documents = edits is not None and bool(edits.document_changes)
         annotations = documents and edits is not None and edits.change_annotation_support is not None
-        if found.cost and not annotations:
-            self.server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, found.cost))
-        return found.workspace_edit(documents, annotations)
+        if renaming.cost and not annotations:
+            self.server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, renaming.cost))
+        return renaming.workspace_edit(documents, annotations)
 
     # -- Drawings, tests and commands ----------------------------------------------------------------------------------
 
@@ -286,27 +286,27 @@ class EditorServer:
     async def _run_test(self, params: object) -> object:
         from streamkit.editor.programs import run_test
 
-        given = Arguments(params)
-        return await run_test(await self.project(), given.uri, given.text("id"))
+        arguments = Arguments(params)
+        return await run_test(await self.project(), arguments.uri, arguments.text("id"))
 
-    async def _try(self, given: Arguments) -> object:
+    async def _try(self, arguments: Arguments) -> object:
         from streamkit.editor.programs import try_file
 
-        result = await try_file(await self.project(), given.uri, given.text("input"))
+        result = await try_file(await self.project(), arguments.uri, arguments.text("input"))
         self._refresh()
         return result
 
-    async def _test(self, given: Arguments) -> object:
+    async def _test(self, arguments: Arguments) -> object:
         from streamkit.editor.programs import test_file
 
-        result = await test_file(await self.project(), given.uri, given.text("id"))
+        result = await test_file(await self.project(), arguments.uri, arguments.text("id"))
         self._refresh()
         return result
 
-    async def _describe(self, given: Arguments) -> object:
+    async def _describe(self, arguments: Arguments) -> object:
         from streamkit.editor.programs import describe_file
 
-        return describe_file(await self.project(), given.uri, given.text("format"))
+        return describe_file(await self.project(), arguments.uri, arguments.text("format"))
 
     def _refresh(self) -> None:
         workspace = self.server.client_capabilities.workspace
@@ -330,16 +330,16 @@ class EditorServer:
 class Arguments:
     """The arguments of streamkit's own requests and commands, which may be mappings or objects of the library."""
 
-    def __init__(self, given: object):
-        self._given = given
+    def __init__(self, params: object):
+        self._given = params
 
-    def _get(self, name: str, given: object) -> object:
-        return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+    def _get(self, name: str, holder: object) -> object:
+        return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
     def text(self, name: str) -> str | None:
         """Return an argument that is text; None if it is absent."""
-        found = self._get(name, self._given)
-        return found if isinstance(found, str) else None
+        value = self._get(name, self._given)
+        return value if isinstance(value, str) else None
 
     @property
     def uri(self) -> str:

@@ -111,10 +111,10 @@ class Texts:
 
     def read(self, path: str) -> str:
         """Return the text of a file. Raises UsageError when it can't be read, TopologyError if it is not UTF-8."""
-        found = self._opened.get(os.path.realpath(path))
-        return read_text(path) if found is None else found.text
+        text = self._opened.get(os.path.realpath(path))
+        return read_text(path) if text is None else text.text
 
     def get(self, path: str, encoding: str) -> Text:
         """Return the text of a file; raises as `read`."""
-        found = self._opened.get(os.path.realpath(path))
-        return Text(path, read_text(path), None, encoding) if found is None else found
+        text = self._opened.get(os.path.realpath(path))
+        return Text(path, read_text(path), None, encoding) if text is None else text

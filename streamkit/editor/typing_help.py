@@ -89,11 +89,13 @@ def _keys(known: Knowledge, column: int) -> list[lsp.CompletionItem]:
             for name, documentation in known.place.keys.items()
         ]
         macros = known.model.macros if known.model is not None else {}
-        items += [(name, f"{name}: ", each.description, Kind.Module) for name, each in macros.items()]
+        items += [(name, f"{name}: ", macro.description, Kind.Module) for name, macro in macros.items()]
         return _items(known, column, items)
     beside = keys_beside(known.text, cursor)
     items = [
-        (name, f"{name}: ", each, Kind.Property) for name, each in _documented_keys(known).items() if name not in beside
+        (name, f"{name}: ", documentation, Kind.Property)
+        for name, documentation in _documented_keys(known).items()
+        if name not in beside
     ]
     items += [(name, f"{name}: ", "A topic of the file.", Kind.Reference) for name in known.names()]
     # A list in a line such as `stream: [orders, ` has values.
@@ -104,7 +106,9 @@ def _documented_keys(known: Knowledge) -> dict[str, str]:
     macros = known.model.macros if known.model is not None else {}
     step = known.cursor.path[-1] if known.cursor.path else None
     if isinstance(step, str) and known.step == step and step in macros:
-        return {name: f"{each.type}. {each.description}" for name, each in macros[step].parameters.items()}
+        return {
+            name: f"{parameter.type}. {parameter.description}" for name, parameter in macros[step].parameters.items()
+        }
     return known.place.keys
 
 
@@ -157,7 +161,7 @@ def _in_expression(known: Knowledge, line: int, column: int) -> list[lsp.Complet
         (name, name, "A function of an installed package.", Kind.Function)
         for name in plugins.references(plugins.FUNCTIONS)
     ]
-    signatures = {**_PYTHON, **{name: (each.signature, each.doc) for name, each in LIBRARY.items()}}
+    signatures = {**_PYTHON, **{name: (function.signature, function.doc) for name, function in LIBRARY.items()}}
     items += [(name, name, f"`{label}`\n\n{about}", Kind.Function) for name, (label, about) in signatures.items()]
     items += [
         (name, name, "", Kind.Keyword) for name in ("and", "or", "not", "in", "if", "else", "None", "True", "False")
@@ -238,7 +242,7 @@ def open_call(written: str) -> tuple[str, int] | None:
             stack.pop()
         elif character == "," and stack:
             stack[-1] = stack[-1][0], stack[-1][1] + 1
-    call = next((each for each in reversed(stack) if each[0] is not None), None)
+    call = next((opened for opened in reversed(stack) if opened[0] is not None), None)
     return None if call is None or call[0] is None or call[0].startswith(".") else (call[0], call[1])
 
 
@@ -250,8 +254,8 @@ def _signature(name: str, model: TopologyModel | None) -> tuple[str, str, tuple[
     if name in _PYTHON:
         label, documentation = _PYTHON[name]
         return label, documentation, tuple(_ARGUMENT.findall(label)[1:])
-    found = LIBRARY.get(name)
-    return None if found is None else (found.signature, found.doc, found.parameters)
+    function = LIBRARY.get(name)
+    return None if function is None else (function.signature, function.doc, function.parameters)
 
 
 # -- Hover -----------------------------------------------------------------------------------------------------------
@@ -298,10 +302,10 @@ def _of_step(project: Project, uri: str, known: Knowledge) -> list[str]:
     if not known.is_step:
         return []
     types = known.types()
-    found = [f"Before it: key {describe_type(types.key)}; value {describe_type(types.value)}."]
+    paragraphs = [f"Before it: key {describe_type(types.key)}; value {describe_type(types.value)}."]
     valid = project.valid(uri)
     if valid is None or valid.plan is None or valid.text.text != known.text.text:
-        return found
+        return paragraphs
     plan, line = valid.plan, known.cursor.line + 1
     nodes = {
         name
@@ -310,25 +314,25 @@ def _of_step(project: Project, uri: str, known: Knowledge) -> list[str]:
         if node.origin is not None and node.origin.position.line == line
     }
     if nodes:
-        found.append(f"Nodes: {', '.join(f'`{name}`' for name in sorted(nodes))}.")
+        paragraphs.append(f"Nodes: {', '.join(f'`{name}`' for name in sorted(nodes))}.")
     for sub in plan.sub_topologies:
         for name in sub.stores:
-            if any(name in getattr(sub.nodes[each], "stores", ()) for each in nodes & set(sub.nodes)):
+            if any(name in getattr(sub.nodes[node], "stores", ()) for node in nodes & set(sub.nodes)):
                 changelog = plan.changelog_name(name)
-                found.append(
+                paragraphs.append(
                     f"Store `{name}`" + (f", changelog `{changelog}`." if changelog else ", without a changelog.")
                 )
     for name, topic in plan.internal_topics.items():
         writers = {
-            each
+            writer
             for sub in plan.sub_topologies
-            for each, node in sub.nodes.items()
+            for writer, node in sub.nodes.items()
             if getattr(node, "topic", None) == name
         }
         if writers & nodes:
             count = topic.partitions if topic.partitions is not None else "as many as its inputs"
-            found.append(f"Internal topic `{plan.internal_name(name)}`, partitions: {count}.")
-    return found
+            paragraphs.append(f"Internal topic `{plan.internal_name(name)}`, partitions: {count}.")
+    return paragraphs
 
 
 def _of_topic(project: Project, uri: str, known: Knowledge, word: str) -> str:
@@ -412,11 +416,11 @@ class Knowledge:
 
     def types(self) -> Types:
         """Return the types of key and value before the step at the cursor, as of the latest analysis."""
-        found = self.analysis
-        if found is None or self.cursor.path[:1] != ("pipelines",):
+        analysis = self.analysis
+        if analysis is None or self.cursor.path[:1] != ("pipelines",):
             return Types()
-        line, pipeline = self._line_then(found.text), self.cursor.path[1]
-        above = _above(found.built, pipeline, line, self._column())
+        line, pipeline = self._line_then(analysis.text), self.cursor.path[1]
+        above = _above(analysis.built, pipeline, line, self._column())
         if above is None:
             return Types()
         return above.after if above.before is None or above.position.column >= self._column() else above.before
@@ -452,35 +456,35 @@ def _common(one: str, other: str) -> int:
 
 def _above(built: list[BuiltStep], pipeline: str | None, line: int, column: int) -> BuiltStep | None:
     """Return the source or step whose result reaches the step at a place: the nearest one above in its list or around it."""
-    found = [each for each in built if each.pipeline == pipeline and each.position.within is None]
-    before = [each for each in found if each.position.line < line]
-    listed = [each for each in before if each.before is not None and each.position.column <= column]
-    sources = [each for each in found if each.before is None]
-    return max(listed, key=lambda each: each.position.line, default=sources[0] if sources else None)
+    own = [step for step in built if step.pipeline == pipeline and step.position.within is None]
+    before = [step for step in own if step.position.line < line]
+    listed = [step for step in before if step.before is not None and step.position.column <= column]
+    sources = [step for step in own if step.before is None]
+    return max(listed, key=lambda step: step.position.line, default=sources[0] if sources else None)
 
 
 def _pipelines(model: TopologyModel) -> list[str]:
-    found = []
+    pipelines = []
     for name, pipeline in model.pipelines.items():
         last = pipeline.steps[-1] if pipeline.steps else None
         branches = last.get("when") if last is not None and last.operator == "branch" else None
         default = last.get("default") if last is not None and branches else None
-        found += [f"{name}.{each.name}" for each in branches or ()] or [name]
-        found += [f"{name}.{default}"] if isinstance(default, str) else []
-    return found
+        pipelines += [f"{name}.{branch.name}" for branch in branches or ()] or [name]
+        pipelines += [f"{name}.{default}"] if isinstance(default, str) else []
+    return pipelines
 
 
 def know(project: Project, uri: str, text: Text, cursor: Cursor) -> Knowledge:
     """Return what is known at a cursor."""
     is_test = text.file.endswith(TEST_SUFFIXES)
     analysis = project.analyses.get(identity(text.file))
-    found = project.valid(uri) if is_test else analysis or project.analysis(uri)
-    model = found.model if found is not None else None
+    latest = project.valid(uri) if is_test else analysis or project.analysis(uri)
+    model = latest.model if latest is not None else None
     if model is None:
         good = project.valid(uri)
         model = good.model if good is not None else None
     place = place_in_test(cursor.path) if is_test else place_in_topology(cursor.path)
-    return Knowledge(text, cursor, place, found if found is None or found.kind != TEST else None, model)
+    return Knowledge(text, cursor, place, latest if latest is None or latest.kind != TEST else None, model)
 
 
 def describe_type(type_: Type, depth: int = 0) -> str:
@@ -497,7 +501,9 @@ def describe_type(type_: Type, depth: int = 0) -> str:
     if not isinstance(type_, Record) or not names or depth > 1:
         return type_.word if type_ is not ANY else "any value"
     fields: Mapping[str, Type] = type_.fields
-    return f"{type_.word} {{{', '.join(f'{name}: {describe_type(each, depth + 1)}' for name, each in fields.items())}}}"
+    return (
+        f"{type_.word} {{{', '.join(f'{name}: {describe_type(field, depth + 1)}' for name, field in fields.items())}}}"
+    )
 
 
 # What may stand at a place of a file, and its documentation: read from the JSON Schemas that the declarations generate.
@@ -518,39 +524,39 @@ class Place:
     @property
     def keys(self) -> dict[str, str]:
         """The keys that a mapping may have here, with their documentation."""
-        found: dict[str, str] = {}
+        keys: dict[str, str] = {}
         for schema in self.schemas:
-            for name, each in schema.get("properties", {}).items():
-                if name not in found or not found[name]:
-                    found[name] = self._documentation(each)
-        return found
+            for name, inner in schema.get("properties", {}).items():
+                if name not in keys or not keys[name]:
+                    keys[name] = self._documentation(inner)
+        return keys
 
     @property
     def words(self) -> dict[str, str]:
         """The words that a value may be here, and how they are called."""
-        found: dict[str, str] = {}
+        words: dict[str, str] = {}
         for schema in self.schemas:
             for word in [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]:
-                found.setdefault(_written(word), "")
+                words.setdefault(_written(word), "")
             if schema.get("type") == "boolean":
-                found |= {"true": "", "false": ""}
-        return found
+                words |= {"true": "", "false": ""}
+        return words
 
     @property
     def documentation(self) -> str:
         """What the value here means."""
-        return next((str(each["description"]) for each in self.schemas if each.get("description")), "")
+        return next((str(schema["description"]) for schema in self.schemas if schema.get("description")), "")
 
     def below(self, name: str | None) -> Place:
         """Return the place of a key's value, or of the items of a list for None."""
-        found = []
+        inner_schemas = []
         for schema in self.schemas:
             inner = schema.get("items") if name is None else schema.get("properties", {}).get(name)
             if inner is None and name is not None:
                 inner = schema.get("additionalProperties")
             if isinstance(inner, dict):
-                found.append(inner)
-        return _place(self.root, found)
+                inner_schemas.append(inner)
+        return _place(self.root, inner_schemas)
 
     def _documentation(self, schema: Schema) -> str:
         return schema.get("description") or _place(self.root, [schema]).documentation
@@ -561,12 +567,12 @@ def _written(word: Document) -> str:
 
 
 def _place(root: Schema, schemas: list[Schema]) -> Place:
-    found, names = list[Schema](), set[str]()
+    applied, names = list[Schema](), set[str]()
     for schema in schemas:
-        for each, name in _alternatives(root, schema, 0):
-            found.append(each)
+        for applying, name in _alternatives(root, schema, 0):
+            applied.append(applying)
             names.update(name)
-    return Place(root, tuple(found), frozenset(names))
+    return Place(root, tuple(applied), frozenset(names))
 
 
 def _alternatives(root: Schema, schema: Schema, depth: int) -> Iterator[tuple[Schema, list[str]]]:
@@ -578,9 +584,9 @@ def _alternatives(root: Schema, schema: Schema, depth: int) -> Iterator[tuple[Sc
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if name:
         inner.append(root["$defs"][name])
-    for each in inner:
-        for found, names in _alternatives(root, each, depth + 1):
-            yield found, [name, *names] if name else names
+    for alternative in inner:
+        for referred, names in _alternatives(root, alternative, depth + 1):
+            yield referred, [name, *names] if name else names
 
 
 @lru_cache(maxsize=1)
