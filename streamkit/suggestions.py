@@ -44,14 +44,14 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", prefix: s
     return f"; {otherwise}" if otherwise else ""
 
 
-def is_misspelt(name: str, given: Iterable[str], known: Iterable[str]) -> bool:
+def is_misspelt(name: str, names_written: Iterable[str], known: Iterable[str]) -> bool:
     """Return whether one of the given names, which is not known, is meant to be `name`.
 
     >>> is_misspelt("key", ["keey", "value"], ["key", "value"])
     True
     """
     names = list(known)
-    return any(nearest(written, names) == name for written in given if written not in names)
+    return any(nearest(written, names) == name for written in names_written if written not in names)
 
 
 def listed(known: Iterable[str]) -> str:

@@ -201,11 +201,15 @@ def _declared(*owners: type) -> Iterator[Setting[SettingValue]]:
     return (setting for owner in owners for setting in vars(owner).values() if isinstance(setting, Setting))
 
 
-CONSUMER_SETTINGS = {each.name: each for each in _declared(ApplicationSettings) if isinstance(each, ConsumerSetting)}
-SETTINGS = {
-    each.name: each for each in _declared(ApplicationSettings, RegistrySettings) if each.name not in CONSUMER_SETTINGS
+CONSUMER_SETTINGS = {
+    setting.name: setting for setting in _declared(ApplicationSettings) if isinstance(setting, ConsumerSetting)
 }
-ALIASES = {old: each.name for each in SETTINGS.values() for old in each.old}
+SETTINGS = {
+    setting.name: setting
+    for setting in _declared(ApplicationSettings, RegistrySettings)
+    if setting.name not in CONSUMER_SETTINGS
+}
+ALIASES = {old: setting.name for setting in SETTINGS.values() for old in setting.old}
 """Deprecated names, with the present ones."""
 
 _SERDES = "'defaults: {key: SERDE, value: SERDE}' of the file"

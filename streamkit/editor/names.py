@@ -218,7 +218,9 @@ def _routed(route: Route, topics: Collection[str]) -> Iterator[Mention]:
         literals = [(route.topic, written_at(route.node, 0))]
     else:
         results = text_results(route.topic)
-        literals = [(result.literal, _literal_at(route.node, result)) for result in results if result.literal is not None]
+        literals = [
+            (result.literal, _literal_at(route.node, result)) for result in results if result.literal is not None
+        ]
     for name, start in literals:
         if name in topics:
             yield _mention(Part("topic", name), name, route.node, start, False)

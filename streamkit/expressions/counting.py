@@ -412,5 +412,5 @@ COUNTING: dict[str, Callable[..., Value]] = {
     "_x_k_re_split": re_split,
     "_x_k_method": call_method,
     "_x_k_join": join,
-    **{f"_x_k_{each.name}": each.charged for each in LIBRARY.values()},
+    **{f"_x_k_{function.name}": function.charged for function in LIBRARY.values()},
 }

@@ -21,7 +21,7 @@ from streamkit.record import Operand, Value
 HELPERS: dict[str, Callable[..., Value]] = {
     **_BUILTIN_HELPERS,
     **METHOD_HELPERS,
-    **{f"_x_{each.name}": each.run for each in LIBRARY.values()},
+    **{f"_x_{function.name}": function.run for function in LIBRARY.values()},
     **COUNTING,
 }
 """The functions that generated expressions call, by their names there."""

@@ -541,4 +541,4 @@ SECTIONS: dict[str, tuple[LibraryFunction, ...]] = {
     "Numbers": _NUMBERS,
     "Hashes": _HASHES,
 }
-LIBRARY: dict[str, LibraryFunction] = {each.name: each for entries in SECTIONS.values() for each in entries}
+LIBRARY: dict[str, LibraryFunction] = {function.name: function for entries in SECTIONS.values() for function in entries}

@@ -634,10 +634,12 @@ def factor_of(form: Form) -> dict[str, float]:
 _NUMBER_CALLS = frozenset(
     (
         *("len", "abs", "round", "int", "float", "bool", "any", "all", "re_match", "now"),
-        *(each.name for each in LIBRARY.values() if each.kind in ("int", "number")),
+        *(function.name for function in LIBRARY.values() if function.kind in ("int", "number")),
     )
 )
-_TEXT_FUNCTIONS = frozenset(("str", "header", *(each.name for each in LIBRARY.values() if each.kind == "str")))
+_TEXT_FUNCTIONS = frozenset(
+    ("str", "header", *(function.name for function in LIBRARY.values() if function.kind == "str"))
+)
 _TEXT = frozenset(
     [
         "capitalize",

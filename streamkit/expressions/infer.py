@@ -49,7 +49,7 @@ _CALLS: dict[str, Type] = {
     "float": NUMBER,
     "bool": BOOLEAN,
     "now": INTEGER,
-    **{each.name: each.type for each in LIBRARY.values()},
+    **{function.name: function.type for function in LIBRARY.values()},
 }
 
 

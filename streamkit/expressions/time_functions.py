@@ -26,7 +26,7 @@ _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_SHORT_MONTHS, _SHORT_DAYS = tuple(each[:3] for each in _MONTHS), tuple(each[:3] for each in _DAYS)
+_SHORT_MONTHS, _SHORT_DAYS = tuple(name[:3] for name in _MONTHS), tuple(name[:3] for name in _DAYS)
 _TWO = "[0-9]{1,2}"
 _PATTERNS = {
     "Y": "[0-9]{4}",

@@ -20,7 +20,9 @@ from streamkit.operators.core.operator import StepDeclaration, Upstream
 from streamkit.spec.call_places import python_name
 from streamkit.spec.recorded_calls import positional_field
 
-CLASSES: dict[str, str] = {each.kind: each.__name__ for each in get_args(Upstream) if each.kind != "topic_store"}
+CLASSES: dict[str, str] = {
+    upstream.kind: upstream.__name__ for upstream in get_args(Upstream) if upstream.kind != "topic_store"
+}
 """The names of the classes in Python, by the kinds of upstreams."""
 
 _TYPES: dict[type, str] = {

@@ -323,7 +323,7 @@ _HINTS = {
 }
 
 
-def _syntax(error: yaml.MarkedYAMLError, found: str) -> str:
+def _syntax(error: yaml.MarkedYAMLError, character: str) -> str:
     """Return the parser's error as one line: the problem and its context, if there is one."""
     problem = str(error.problem or error.context or "malformed")
     context = f" {error.context}" if error.context and error.problem else ""
@@ -331,8 +331,8 @@ def _syntax(error: yaml.MarkedYAMLError, found: str) -> str:
     if context and mark and begin and begin.line < mark.line:
         context += f" that begins in line {begin.line + 1}"
     hint = _HINTS.get(problem)
-    if problem == "found character that cannot start any token" and found != "\t":
-        hint = f"text that begins with {found!r} must be quoted"
+    if problem == "found character that cannot start any token" and character != "\t":
+        hint = f"text that begins with {character!r} must be quoted"
     return f"Malformed YAML{context}: {hint or problem}".replace("\n", " ")
 
 
@@ -388,9 +388,9 @@ def _follow(raw: str, cursor: int, value: str, offset: int) -> int:
     for character in value[: offset + 1]:
         if character.isspace():
             continue
-        found = raw.find(character, cursor)
-        if found < 0:
+        at = raw.find(character, cursor)
+        if at < 0:
             return place
-        place = found
-        cursor = found + 1
+        place = at
+        cursor = at + 1
     return place

@@ -165,11 +165,11 @@ class Reader:
         if node.kind != "mapping":
             self.report_mismatch(node, what, "a mapping")
             return {}
-        found: dict[str, tuple[Node, Node]] = {}
+        nodes: dict[str, tuple[Node, Node]] = {}
         for key, value in node.value:
             if key.kind == "scalar":  # check_keys has reported other keys, and those that are there twice
-                found.setdefault(key.value, (key, value))
-        return found
+                nodes.setdefault(key.value, (key, value))
+        return nodes
 
     def options(
         self,
@@ -183,18 +183,18 @@ class Reader:
 
         hints: by required key, what the message adds.
         """
-        found = self.entries(node, what)
+        entries = self.entries(node, what)
         keys = tuple(keys)
         known = {}
-        for name, (key, value) in found.items():
+        for name, (key, value) in entries.items():
             if name not in keys:
                 self.unknown(key, what, keys)
             elif not self.is_null(value):
                 known[name] = value
         if node.kind == "mapping" or self.is_null(node):
             for name in required:
-                if name not in known and not is_misspelt(name, found, keys):
-                    place = found[name][0] if name in found else node
+                if name not in known and not is_misspelt(name, entries, keys):
+                    place = entries[name][0] if name in entries else node
                     self.report(place, f"{what} needs {name!r}{(hints or {}).get(name, '')}")
         return known
 

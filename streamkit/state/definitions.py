@@ -298,12 +298,12 @@ class Owner:
     """The id of the topic, which changes when it is deleted and created again; empty if it is not known."""
     layout: str = ""
 
-    def other_than(self, found: Owner) -> str | None:
+    def other_than(self, marked: Owner) -> str | None:
         """Return why this owner can't use the state of `found`; None if it can."""
-        if found.topic_id and self.topic_id and found.topic == self.topic and found.topic_id != self.topic_id:
+        if marked.topic_id and self.topic_id and marked.topic == self.topic and marked.topic_id != self.topic_id:
             return f"follows a topic {self.topic} that was deleted since"
         for name, noun in _NOUNS.items():
-            have, want = getattr(found, name), getattr(self, name)
+            have, want = getattr(marked, name), getattr(self, name)
             if have != want:
                 return f"is of {noun} {have}, not {want}"
         return None
@@ -582,8 +582,8 @@ class StoreKind:
 
     def implementation_class(self) -> type[Store]:
         """Return the class of its stores."""
-        found: type[Store] = imported(self.implementation)
-        return found
+        class_: type[Store] = imported(self.implementation)
+        return class_
 
 
 def imported(reference: str) -> Any:

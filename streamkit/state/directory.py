@@ -51,8 +51,8 @@ def refuse_links(path: Path) -> None:
     The target of a link may be any directory of the machine, whose files the application would write and delete.
     """
     with translated(path):
-        found = [path, *path.glob("*"), *path.glob("*/*"), *path.glob("*/*/*")] if path.is_dir() else [path]
-        link = next((each for each in found if each.is_symlink()), None)
+        paths = [path, *path.glob("*"), *path.glob("*/*"), *path.glob("*/*/*")] if path.is_dir() else [path]
+        link = next((entry for entry in paths if entry.is_symlink()), None)
         if link is not None:
             raise StateError(
                 f"{link} is a symbolic link, to {os.readlink(link)}: state is not read or written through links; move the "
@@ -156,9 +156,9 @@ class StateDirectory:
         path = self.path / _PROCESS_FILE
         inode = self.path.stat().st_ino
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found.get("inode", inode) == inode:
-                return uuid.UUID(found["processId"])
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document.get("inode", inode) == inode:
+                return uuid.UUID(document["processId"])
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -182,7 +182,7 @@ class StateDirectory:
         """Note whether no two transactions of an id of this process are ever open at once in a partition. Raises StateError."""
         with self._settling:
             before = self.settled_ids()
-            others = [each for each in before if each != transactional_id]
+            others = [other for other in before if other != transactional_id]
             ids = [*others, transactional_id] if settled else others
             if ids != before:
                 path = self.path / _SETTLED_FILE
@@ -286,8 +286,8 @@ class StateDirectory:
             self._admit_group(path)
             return
         with translated(path):
-            found = path.stat()
-            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+            status = path.stat()
+            if status.st_mode & 0o077 and status.st_uid == os.geteuid():
                 path.chmod(_PERMISSIONS)
 
     def _admit_group(self, path: Path) -> None:

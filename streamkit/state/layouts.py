@@ -77,11 +77,11 @@ def decode_headers(data: bytes) -> Headers:
     if not data:
         return []
     reader = _Reader(data)
-    found: Headers = []
+    headers: Headers = []
     for _ in range(reader.varint()):
         name = (reader.take(reader.varint()) or b"").decode()
-        found.append((name, reader.take(reader.varint())))
-    return found
+        headers.append((name, reader.take(reader.varint())))
+    return headers
 
 
 def headers_bytes(encoded: bytes) -> int:
@@ -110,12 +110,12 @@ def timestamp_of_prefix(prefix: bytes) -> int:
 def _varint(number: int) -> bytes:
     """Return a number as ByteUtils.writeVarint does: zigzag, seven bits a byte."""
     left = number << 1 ^ number >> 31
-    found = bytearray()
+    encoded = bytearray()
     while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
+        encoded.append(left & 0x7F | 0x80)
         left >>= 7
-    found.append(left)
-    return bytes(found)
+    encoded.append(left)
+    return bytes(encoded)
 
 
 # The byte layout of a record's context in the changelogs of buffers (ProcessorRecordContext, BufferValue).
@@ -205,14 +205,14 @@ class _Reader:
         return number
 
     def varint(self) -> int:
-        found = shift = 0
+        number = shift = 0
         while True:
             byte = self.data[self.position]
             self.position += 1
-            found |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
-                return found >> 1 ^ -(found & 1)
+                return number >> 1 ^ -(number & 1)
 
     def take(self, length: int) -> bytes | None:
         if length < 0:

@@ -42,10 +42,10 @@ class StoreOffsets:
 def decode_offsets(data: bytes) -> StoreOffsets:
     """Return what `encode` wrote. Raises ValueError."""
     try:
-        found = json.loads(data)
-        positions = {int(number): int(offset) for number, offset in found.pop("positions").items()}
-        committed = found.pop("committed_ms", None)
-        return StoreOffsets(Owner(**found), positions, None if committed is None else int(committed))
+        document = json.loads(data)
+        positions = {int(number): int(offset) for number, offset in document.pop("positions").items()}
+        committed = document.pop("committed_ms", None)
+        return StoreOffsets(Owner(**document), positions, None if committed is None else int(committed))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the metadata of a store can't be read: {error}") from error
 

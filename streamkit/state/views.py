@@ -35,7 +35,9 @@ class View(Generic[StoreT]):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
-        methods = ", ".join(sorted(each for each in dir(type(self)) if not each.startswith("_") and each != "kind"))
+        methods = ", ".join(
+            sorted(method for method in dir(type(self)) if not method.startswith("_") and method != "kind")
+        )
         raise AttributeError(f"store {self._store.name!r} is a {self.kind} store and has no {name!r}; it has {methods}")
 
     def _raw(self, key: Key) -> bytes:
@@ -74,8 +76,8 @@ class KeyValueView(View[KeyValueStore]):
 
     def get(self, key: Key) -> Value:
         """Return the value of a key, or None."""
-        found = self._store.get(self._encode(key))
-        return None if found is None else found[0]
+        row = self._store.get(self._encode(key))
+        return None if row is None else row[0]
 
     def put(self, key: Key, value: Value) -> None:
         """Set a value; None deletes."""
@@ -83,13 +85,13 @@ class KeyValueView(View[KeyValueStore]):
 
     def put_if_absent(self, key: Key, value: Value) -> Value:
         """Set a value unless there is one; return its previous value."""
-        found = self._write(self._store.put_if_absent, self._encode(key), value, *self._now())
-        return None if found is None else found[0]
+        before = self._write(self._store.put_if_absent, self._encode(key), value, *self._now())
+        return None if before is None else before[0]
 
     def delete(self, key: Key) -> Value:
         """Delete a key; return its previous value."""
-        found = self._store.delete(self._encode(key), *self._now())
-        return None if found is None else found[0]
+        before = self._store.delete(self._encode(key), *self._now())
+        return None if before is None else before[0]
 
     def range(self, low: Key = None, high: Key = None, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
         """Yield (key, value) from low to high in byte order of keys; None: unbounded."""
@@ -129,8 +131,8 @@ class WindowView(View[WindowStore]):
         """Return the value of one window, or with `high` the (start, value) of windows that start from low to high."""
         raw = self._raw(key)
         if high is None:
-            found = self._store.fetch(raw, low)
-            return None if found is None else found[0]
+            row = self._store.fetch(raw, low)
+            return None if row is None else row[0]
         return [(start, value) for _, start, value, _ in self._store.walk(raw, low, high, reverse)]
 
     def fetch_all(self, low: int, high: int, reverse: bool = False) -> list[tuple[WindowedKey, Value]]:

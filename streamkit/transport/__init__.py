@@ -27,11 +27,11 @@ def open_transport(
         return KafkaTransport(bootstrap_servers, settings)
     from streamkit.transport.embedded import EmbeddedTransport, EmptyLog
 
-    found = {**(settings or {}).get("common", {}), **(settings or {}).get("consumer", {})}
+    configured = {**(settings or {}).get("common", {}), **(settings or {}).get("consumer", {})}
     log = EmbeddedTransport(
         Path(place) if place else Path(state_dir) / EMBEDDED,
-        int(found.get("session.timeout.ms", Config.session_timeout_ms.default)),
-        int(found.get("max.poll.interval.ms", Config.max_poll_interval_ms.default)),
+        int(configured.get("session.timeout.ms", Config.session_timeout_ms.default)),
+        int(configured.get("max.poll.interval.ms", Config.max_poll_interval_ms.default)),
     )
     missing = None if creates else log.missing()
     return log if missing is None else EmptyLog(Path(missing))

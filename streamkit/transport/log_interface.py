@@ -78,7 +78,10 @@ class OpenTransaction:
 
     def is_same(self, other: OpenTransaction) -> bool:
         """Return whether both are the same transaction, regardless of what its coordinator has done since."""
-        fields = [(each.partition, each.start, each.producer_id, each.epoch) for each in (self, other)]
+        fields = [
+            (transaction.partition, transaction.start, transaction.producer_id, transaction.epoch)
+            for transaction in (self, other)
+        ]
         return fields[0] == fields[1]
 
 

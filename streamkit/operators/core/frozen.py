@@ -42,10 +42,10 @@ def frozen(cls: Class) -> Class:
     cls.__dataclass_fields__ = fields  # type: ignore[attr-defined]
     cls.__match_args__ = tuple(fields)  # type: ignore[attr-defined, misc]
     cls._defaults = {  # type: ignore[attr-defined]
-        name: each.default for name, each in fields.items() if each.default is not MISSING
+        name: field_.default for name, field_ in fields.items() if field_.default is not MISSING
     }
     cls._factories = {  # type: ignore[attr-defined]
-        name: each.default_factory for name, each in fields.items() if each.default_factory is not MISSING
+        name: field_.default_factory for name, field_ in fields.items() if field_.default_factory is not MISSING
     }
     for method in (_init, _repr, _eq, _hash, _setattr, _delattr):
         setattr(cls, f"_{method.__name__}__", method)
@@ -54,45 +54,45 @@ def frozen(cls: Class) -> Class:
 
 def _field(cls: type, name: str, annotation: object) -> Field[object]:
     default = cls.__dict__.get(name, MISSING)
-    made: Field[object] = default if isinstance(default, Field) else field(default=default)
-    made.name, made.type = name, annotation
-    made._field_type = _ORDINARY  # type: ignore[attr-defined]
+    own: Field[object] = default if isinstance(default, Field) else field(default=default)
+    own.name, own.type = name, annotation
+    own._field_type = _ORDINARY  # type: ignore[attr-defined]
     if isinstance(default, Field):
-        if made.default is MISSING:
+        if own.default is MISSING:
             delattr(cls, name)
         else:
-            setattr(cls, name, made.default)
-    return made
+            setattr(cls, name, own.default)
+    return own
 
 
-def _init(self: _Frozen, *args: object, **given: object) -> None:
+def _init(self: _Frozen, *args: object, **named: object) -> None:
     fields = self.__dataclass_fields__
     if len(args) > len(fields):
         raise TypeError(f"{type(self).__name__} takes {len(fields)} arguments, not {len(args)}")
     for name, value in zip(fields, args, strict=False):
-        if name in given:
+        if name in named:
             raise TypeError(f"{type(self).__name__} got two values for {name}")
-        given[name] = value
-    if not given.keys() <= fields.keys():
-        raise TypeError(f"{type(self).__name__} has no {', '.join(given.keys() - fields.keys())}")
+        named[name] = value
+    if not named.keys() <= fields.keys():
+        raise TypeError(f"{type(self).__name__} has no {', '.join(named.keys() - fields.keys())}")
     values = self.__dict__
-    if len(given) < len(fields):
+    if len(named) < len(fields):
         values.update(self._defaults)
         for name, make in self._factories.items():
-            if name not in given:
+            if name not in named:
                 values[name] = make()
-    values.update(given)
+    values.update(named)
     if len(values) < len(fields):
         missing = next(name for name in fields if name not in values)
         raise TypeError(f"{type(self).__name__} needs {missing}")
 
 
 def _compared(self: DataclassInstance) -> tuple[object, ...]:
-    return tuple(getattr(self, name) for name, each in self.__dataclass_fields__.items() if each.compare)
+    return tuple(getattr(self, name) for name, field_ in self.__dataclass_fields__.items() if field_.compare)
 
 
 def _repr(self: DataclassInstance) -> str:
-    shown = (f"{name}={getattr(self, name)!r}" for name, each in self.__dataclass_fields__.items() if each.repr)
+    shown = (f"{name}={getattr(self, name)!r}" for name, field_ in self.__dataclass_fields__.items() if field_.repr)
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 

@@ -303,14 +303,14 @@ class Application(InstanceMetadataReader):
     def _read_here(self, changelogs: Mapping[TaskId, Sequence[TopicPartition]]) -> list[TopicPartition]:
         """Return the partitions that the assigned tasks read: inputs, and changelogs."""
         assert self._shared is not None
-        found: list[TopicPartition] = []
+        places: list[TopicPartition] = []
         for thread in self.threads:
             active, standby = thread.assignment
             for task in active:
-                found += self._shared.topics.partitions_of(task)
+                places += self._shared.topics.partitions_of(task)
             for task in (*active, *standby):
-                found += changelogs.get(task, ())
-        return found
+                places += changelogs.get(task, ())
+        return places
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         consumer = self.transport.consumer(None, client_id="leader")
@@ -346,7 +346,8 @@ class Application(InstanceMetadataReader):
         with self._lock:
             if self._going:
                 state = client_state(
-                    [each.state for each in self.threads], self.global_thread is None or not self.global_thread.error
+                    [other.state for other in self.threads],
+                    self.global_thread is None or not self.global_thread.error,
                 )
                 if state is not self.state:
                     self._to(state)
@@ -446,7 +447,7 @@ def all_read(shared: Shared, threads: Sequence[StreamThread]) -> bool:
         log.info("%s; trying again", error)
         return False
     # A thread that worked meanwhile may have written records after the offsets that were read above.
-    return not behind and all(thread.idle for thread in threads) and before == [each.activity for each in threads]
+    return not behind and all(thread.idle for thread in threads) and before == [thread.activity for thread in threads]
 
 
 def is_behind(shared: Shared, positions: Mapping[TopicPartition, int]) -> bool:
@@ -741,18 +742,20 @@ class TransactionWatch:
         except TransportError as error:
             log.debug("%s", error)
 
-    def _tell(self, admin: Admin, found: Iterable[OpenTransaction]) -> None:
+    def _tell(self, admin: Admin, transactions: Iterable[OpenTransaction]) -> None:
         now = self._elapsed()
-        self._since = {each: self._since.get(each, now) for each in found if each.hanging}
-        for each, since in self._since.items():
-            least = self._every if each.transactional_id else _LONGEST_MS
-            if now - since >= least / 2 and each not in self._told:
-                log.warning("%s", self._line(each, _outcome(admin, each)))
-                self._told.add(each)
+        self._since = {
+            transaction: self._since.get(transaction, now) for transaction in transactions if transaction.hanging
+        }
+        for transaction, since in self._since.items():
+            least = self._every if transaction.transactional_id else _LONGEST_MS
+            if now - since >= least / 2 and transaction not in self._told:
+                log.warning("%s", self._line(transaction, _outcome(admin, transaction)))
+                self._told.add(transaction)
 
-    def _line(self, found: OpenTransaction, outcome: Outcome) -> str:
-        topic, number = found.partition
-        owner = found.transactional_id or "an unknown transactional id"
+    def _line(self, transaction: OpenTransaction, outcome: Outcome) -> str:
+        topic, number = transaction.partition
+        owner = transaction.transactional_id or "an unknown transactional id"
         command = f"streamkit transactions {self._file} --end"
         if outcome.committed is None:
             end = (
@@ -763,15 +766,15 @@ class TransactionWatch:
             done = "committed" if outcome.committed else "aborted"
             end = f"it was {done}: {command} ends it in the same way, and loses nothing"
         return (
-            f"{topic}-{number}: brokers have lost the end of a transaction of {owner} (producer {found.producer_id}, epoch "
-            f"{found.epoch}): its coordinator has ended it, but in this partition it is open from offset {found.start}, and no "
+            f"{topic}-{number}: brokers have lost the end of a transaction of {owner} (producer {transaction.producer_id}, epoch "
+            f"{transaction.epoch}): its coordinator has ended it, but in this partition it is open from offset {transaction.start}, and no "
             f"later record can be read until you end it; {end}"
         )
 
 
-def _outcome(admin: Admin, found: OpenTransaction) -> Outcome:
+def _outcome(admin: Admin, transaction: OpenTransaction) -> Outcome:
     try:
-        return admin.outcome_of(found)
+        return admin.outcome_of(transaction)
     except TransportError as error:
         # An application may have no right to read that log; the user who ends transactions has it.
         return Outcome(None, str(error))

@@ -178,7 +178,7 @@ class Committer:
 
     def ms_to_commit(self, tasks: Collection[LocalTask]) -> int | None:
         """Return the milliseconds until the next commit is due; None without work, or until a rebalance has ended."""
-        if self.postponed or not any(each.task.commit_needed for each in tasks):
+        if self.postponed or not any(local_task.task.commit_needed for local_task in tasks):
             return None
         return max(0, self._last_commit + self._settings.commit_interval_ms + 1 - self._shared.elapsed())
 
@@ -213,7 +213,7 @@ class Committer:
             self._purge(running, now)
             self._last_commit = now
             return done
-        if any(each.task.commit_requested for each in tasks):
+        if any(local_task.task.commit_requested for local_task in tasks):
             # Exactly-once has one transaction for the whole thread; Java then commits every task that needs it.
             return self.commit(tasks)
         return False
@@ -221,7 +221,7 @@ class Committer:
     def _holds_too_much(self, tasks: Collection[LocalTask]) -> bool:
         """Return whether the stores hold more uncommitted bytes than they may (statestore.uncommitted.max.bytes)."""
         limit = self._shared.uncommitted_bytes
-        return limit is not None and sum(each.task.uncommitted_bytes() for each in tasks) > limit
+        return limit is not None and sum(local_task.task.uncommitted_bytes() for local_task in tasks) > limit
 
     def commit(self, tasks: Collection[LocalTask]) -> bool:
         """Commit the running tasks and write checkpoints that are due; return whether there was anything to commit.
@@ -231,10 +231,10 @@ class Committer:
         if it is unknown whether the transaction was committed.
         """
         self.postponed = False
-        dirty = [each for each in tasks if each.task.commit_needed]
+        dirty = [local_task for local_task in tasks if local_task.task.commit_needed]
         if not dirty:
-            for each in tasks:
-                each.task.commit_requested = False
+            for local_task in tasks:
+                local_task.task.commit_requested = False
             return False
         # Before the group's rebalances wait for this commit.
         self.begin(writes=True)
@@ -244,22 +244,22 @@ class Committer:
             if not free:
                 return False
             self._commit(dirty)
-        for each in dirty:
-            each.checkpoint(enforce=False)
+        for local_task in dirty:
+            local_task.checkpoint(enforce=False)
         return True
 
     def _commit(self, dirty: Collection[LocalTask]) -> None:
         offsets: dict[TopicPartition, CommittedOffset] = {}
-        for each in dirty:
-            each.task.leave_record()
-            offsets.update(each.task.prepare_commit(self.consumer.position))
-            self.send(each)
+        for local_task in dirty:
+            local_task.task.leave_record()
+            offsets.update(local_task.task.prepare_commit(self.consumer.position))
+            self.send(local_task)
         if self._settings.exactly_once and not offsets:
             # A transaction is checked against the group's generation by its offsets: without any, as after a timer of a task
             # without input, a member that was removed could commit what the next owner commits again.
-            for each in dirty:
-                each.task.touch(each.task.inputs)
-                offsets.update(each.task.prepare_commit(self.consumer.position))
+            for local_task in dirty:
+                local_task.task.touch(local_task.task.inputs)
+                offsets.update(local_task.task.prepare_commit(self.consumer.position))
         with self._gate.opened():
             self._commit_to_log(offsets)
         if self._own is not None:
@@ -267,13 +267,13 @@ class Committer:
             self._written.clear()
         lost, self._lost = self._lost, Counter()
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
-        for each in dirty:
-            each.note_positions(lost, marks=marks)
-        self._commit_stores([store for each in dirty for store in each.task.stores.values()])
-        for each in dirty:
-            each.task.end_commit()
-            each.commits += 1
-            self._count_dropped(each)
+        for local_task in dirty:
+            local_task.note_positions(lost, marks=marks)
+        self._commit_stores([store for local_task in dirty for store in local_task.task.stores.values()])
+        for local_task in dirty:
+            local_task.task.end_commit()
+            local_task.commits += 1
+            self._count_dropped(local_task)
 
     def _commit_stores(self, stores: Collection[Store]) -> None:
         """Commit stores, those on disk at once. Raises StateError, after all others are written."""
@@ -448,8 +448,8 @@ class Committer:
         self._last_purge = now
         before = {
             partition: offset + 1
-            for each in tasks
-            for partition, offset in each.task.consumed().items()
+            for local_task in tasks
+            for partition, offset in local_task.task.consumed().items()
             if partition.topic in self._repartitions
         }
         if before:
@@ -547,7 +547,7 @@ class OwnTransactions:
         self._may_look = self._sees_offsets = True
         with closing(self._shared.transport.admin()) as admin:
             try:
-                found = self._end_lost(admin, self._places(admin, topics))
+                ended = self._end_lost(admin, self._places(admin, topics))
             except NotPermittedError as error:
                 # An application may have no right to read the topics that it writes.
                 log.info("can't look for lost transactions: %s", error)
@@ -556,9 +556,9 @@ class OwnTransactions:
                 raise
             except TransportError as error:
                 raise RetriableTransportError(f"can't look for lost transactions: {error}") from error
-        for each in found:
-            self._tell(each)
-        still_open = [each for each in found if each.committed is None]
+        for transaction in ended:
+            self._tell(transaction)
+        still_open = [transaction for transaction in ended if transaction.committed is None]
         if still_open:
             # If the thread continued, the end of its next transaction would end this one too.
             raise RetriableTransportError(
@@ -578,7 +578,7 @@ class OwnTransactions:
         """
         one_open = self._id in self._shared.directory.settled_ids()
         try:
-            found = admin.end_lost(self._id, places, self._group, one_open=one_open)
+            ended = admin.end_lost(self._id, places, self._group, one_open=one_open)
         except UnknownTopicError as error:
             now = self._shared.elapsed()
             self._unlisted_since = now if self._unlisted_since is None else self._unlisted_since
@@ -591,7 +591,7 @@ class OwnTransactions:
             log.info("%s; lost transactions are looked for without the group's offsets", error)
             return admin.end_lost(self._id, places, "", one_open=one_open)
         self._unlisted_since = None
-        return found
+        return ended
 
     def _places(self, admin: Admin, others: Collection[str]) -> list[TopicPartition]:
         """Return the partitions in which a transaction may be open.
@@ -606,17 +606,17 @@ class OwnTransactions:
             raise RetriableTransportError(f"{min(silent)}: brokers do not list this topic at present")
         return [TopicPartition(name, number) for name, info in topics.items() for number in range(info.partitions)]
 
-    def _tell(self, found: EndedTransaction) -> None:
-        if found.committed is not None:
-            done = "committed" if found.committed else "aborted"
+    def _tell(self, transaction: EndedTransaction) -> None:
+        if transaction.committed is not None:
+            done = "committed" if transaction.committed else "aborted"
             log.warning(
                 "%s: brokers had lost the end of the last transaction of %s; it is now %s",
-                _place(found),
+                _place(transaction),
                 self._id,
                 done,
             )
 
 
-def _place(found: EndedTransaction) -> str:
-    partition = found.transaction.partition
+def _place(transaction: EndedTransaction) -> str:
+    partition = transaction.transaction.partition
     return f"{partition.topic}-{partition.partition}"

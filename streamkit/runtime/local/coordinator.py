@@ -83,7 +83,7 @@ class Coordinator:
             if self._membership is not None:
                 self._send_subscription()
         elif self.assigned and any(
-            self._shares.get(name, Share([], [])) != given for name, given in assignments.items()
+            self._shares.get(name, Share([], [])) != assignment for name, assignment in assignments.items()
         ):
             # Since the last call a new thread has replaced another one, under the same name.
             self._reassign = True

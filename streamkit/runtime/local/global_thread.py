@@ -50,10 +50,10 @@ class GlobalThread:
 
     def followed(self) -> dict[str, tuple[Store, list[TopicPartition]]]:
         """Return each global store by name, with the partitions that it reads; any thread may call it."""
-        found: dict[str, tuple[Store, list[TopicPartition]]] = {}
+        stores: dict[str, tuple[Store, list[TopicPartition]]] = {}
         for partition, store in list(self._followed.items()):
-            found.setdefault(store.name, (store, []))[1].append(partition)
-        return found
+            stores.setdefault(store.name, (store, []))[1].append(partition)
+        return stores
 
     def open(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Restore global stores to the current ends of their topics, and make them available to tasks.
@@ -150,7 +150,7 @@ class GlobalThread:
             # As in Java, a restore has its own processor, whose fields are lost afterwards.
             task.reset()
         self._next = dict.fromkeys(self._owners, EARLIEST)
-        self._next.update({each.partition: each.end for each in changelogs if each.end is not None})
+        self._next.update({changelog.partition: changelog.end for changelog in changelogs if changelog.end is not None})
         self._consumer.assign(self._next)
         for task in self._tasks:
             task.start({})

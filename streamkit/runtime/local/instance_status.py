@@ -100,7 +100,11 @@ class StatusReader:
             sum(thread.rate for thread in statuses),
             statuses,
             self._stores(statuses, self._store_parts(local_tasks, ends)),
-            tuple(_restore(each) for each in application.restore_progress() if each.active and each.remaining),
+            tuple(
+                _restore(progress)
+                for progress in application.restore_progress()
+                if progress.active and progress.remaining
+            ),
             self._topics(statuses),
             inputs_of(application.topics, statuses, group),
             GroupStatus(None) if group is None else GroupStatus(group.members, group.rebalancing),
@@ -156,8 +160,8 @@ class StatusReader:
     def _updating(self, thread: StreamThread) -> list[TaskStatus]:
         """Return a thread's standbys and its active tasks that are being restored."""
         behind: dict[str, int] = {}
-        for each in thread.restore_progress():
-            behind[each.task] = behind.get(each.task, 0) + each.remaining
+        for progress in thread.restore_progress():
+            behind[progress.task] = behind.get(progress.task, 0) + progress.remaining
         running = {task.id for task in thread.counters.view.tasks}
         return [
             TaskStatus(
@@ -168,8 +172,8 @@ class StatusReader:
                 *(0, 0.0, 0, 0.0, 0, 0.0, 0),
                 # The start positions are not known before the task is restored.
                 tuple(
-                    PartitionStatus(each.topic, each.partition, None, None, None, 0, 0.0)
-                    for each in local_task.task.inputs
+                    PartitionStatus(queue.topic, queue.partition, None, None, None, 0, 0.0)
+                    for queue in local_task.task.inputs
                     if local_task.active
                 ),
                 {},
@@ -226,17 +230,17 @@ class StatusReader:
 
     def _topics(self, threads: Iterable[ThreadStatus]) -> tuple[TopicStatus, ...]:
         tasks = [task for thread in threads for task in thread.tasks]
-        names = dict.fromkeys([each.topic for task in tasks for each in task.inputs])
+        names = dict.fromkeys([partition.topic for task in tasks for partition in task.inputs])
         names.update(dict.fromkeys(topic for task in tasks for topic in task.produced))
         result = []
         for name in names:
-            read = [each for task in tasks for each in task.inputs if each.topic == name]
-            lags = [each.lag for each in read]
+            read = [partition for task in tasks for partition in task.inputs if partition.topic == name]
+            lags = [partition.lag for partition in read]
             result.append(
                 TopicStatus(
                     name,
-                    sum(each.processed for each in read),
-                    sum(each.rate for each in read),
+                    sum(partition.processed for partition in read),
+                    sum(partition.rate for partition in read),
                     sum(task.produced.get(name, 0) for task in tasks),
                     sum(self._rates.of(("out", task.id, name)) for task in tasks),
                     None if not lags or None in lags else sum(lag for lag in lags if lag is not None),
@@ -247,10 +251,10 @@ class StatusReader:
 
 def _drops(thread: str, view: ThreadView) -> Iterator[DropStatus]:
     for task in view.tasks:
-        for each in task.drops:
-            yield DropStatus(thread, task.id, **asdict(each))
-    for each in view.rejected:
-        yield DropStatus(thread, None, **asdict(each))
+        for drop in task.drops:
+            yield DropStatus(thread, task.id, **asdict(drop))
+    for drop in view.rejected:
+        yield DropStatus(thread, None, **asdict(drop))
 
 
 def _restore(progress: RestoreProgress) -> RestoreStatus:
@@ -306,14 +310,18 @@ def inputs_of(
     if topics is None:
         return ()
     own = {
-        TopicPartition(each.topic, each.partition): (task.state, each)
+        TopicPartition(partition.topic, partition.partition): (task.state, partition)
         for thread in threads
         for task in thread.tasks
         if task.kind == "active"
-        for each in task.inputs
+        for partition in task.inputs
     }
-    known = {} if group is None else {TopicPartition(each.topic, each.partition): each for each in group.partitions}
-    found = []
+    known = (
+        {}
+        if group is None
+        else {TopicPartition(partition.topic, partition.partition): partition for partition in group.partitions}
+    )
+    statuses = []
     for task in topics.tasks():
         for place in topics.partitions_of(task):
             state, mine = own.get(place, (None, None))
@@ -324,8 +332,8 @@ def inputs_of(
             if mine is not None and mine.lag is not None:
                 end, lag = mine.end, mine.lag
             shown = state or _state(other)
-            found.append(InputStatus(*place, str(task), member, shown, committed, position, end, lag))
-    return tuple(found)
+            statuses.append(InputStatus(*place, str(task), member, shown, committed, position, end, lag))
+    return tuple(statuses)
 
 
 def _state(partition: PartitionLag | None) -> str:
@@ -384,7 +392,7 @@ class Rates:
             if not self._samples:
                 return 0.0
             last, totals = self._samples[-1]
-            first = next((each for each in self._samples if key in each[1]), None)
+            first = next((sample for sample in self._samples if key in sample[1]), None)
         if first is None or key not in totals or last <= first[0]:
             return 0.0
         return max(0.0, totals[key] - first[1][key]) / (last - first[0])

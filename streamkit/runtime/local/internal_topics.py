@@ -37,12 +37,12 @@ def prepare(
     """
     existing = dict(on_log)
     for declared in plan.external_topics.values():
-        found = existing.get(declared.name, declared.partitions)
+        count = existing.get(declared.name, declared.partitions)
         # Validation, above all of co-partitioning, has used the declared counts.
-        if declared.partitions is not None and found != declared.partitions:
+        if declared.partitions is not None and count != declared.partitions:
             raise InvalidTopologyError(
-                f"topic {declared.name} has {found} partitions, but {plan.file} declares {declared.partitions}; "
-                f"write `partitions: {found}`, or leave `partitions` out"
+                f"topic {declared.name} has {count} partitions, but {plan.file} declares {declared.partitions}; "
+                f"write `partitions: {count}`, or leave `partitions` out"
             )
     missing = [topic for topic in plan.external_topics.values() if topic.name not in existing]
     create = [
@@ -65,14 +65,16 @@ def prepare(
     _create_internal(admin, existing, (*layout.repartitions, *layout.changelogs))
     changelogs = {plan.changelog_name(name) for name in plan.stores}
     new = admin.topic_ids([name for name in existing if name in changelogs and name not in ids])
-    known = {name: each for name, each in ids.items() if name in changelogs}
+    known = {name: topic_id for name, topic_id in ids.items() if name in changelogs}
     _warn_of_unwritten(plan, existing)
     return TopicsOnLog(existing, layout.sources, {**known, **new})
 
 
 def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
     """Log which output topics do not exist: a broker setting decides whether the broker creates them."""
-    missing = sorted(each.name for each in plan.external_topics.values() if each.written and each.name not in existing)
+    missing = sorted(
+        topic.name for topic in plan.external_topics.values() if topic.written and topic.name not in existing
+    )
     if missing:
         log.warning(
             "output topics are missing: %s; unless the broker creates topics (auto.create.topics.enable), create them, "
@@ -85,10 +87,10 @@ def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
 def _create_internal(admin: Admin, existing: dict[str, int], wanted: Sequence[NewTopic]) -> None:
     """Create repartition topics and changelogs, or check the counts of those that exist; `existing` is updated."""
     for topic in wanted:
-        found = existing.get(topic.name)
-        if found is not None and found != topic.partitions:
+        count = existing.get(topic.name)
+        if count is not None and count != topic.partitions:
             raise InvalidTopologyError(
-                f"existing internal topic {topic.name} has {found} partitions, but the topology needs {topic.partitions}; "
+                f"existing internal topic {topic.name} has {count} partitions, but the topology needs {topic.partitions}; "
                 "reset the application to create it again"
             )
     admin.create_topics([topic for topic in wanted if topic.name not in existing])
@@ -128,14 +130,14 @@ class TopicWatch:
         self._next = monotonic() + self._every
         admin = self._transport.admin()
         try:
-            found = admin.topics({topic for inputs in self._topics.inputs.values() for topic in inputs})
+            existing = admin.topics({topic for inputs in self._topics.inputs.values() for topic in inputs})
         except TransportError as error:
             log.info("%s; the inputs are checked again later", error)
             return
         finally:
             admin.close()
         changed = {
-            name: info.partitions for name, info in found.items() if info.partitions != self._topics.partitions[name]
+            name: info.partitions for name, info in existing.items() if info.partitions != self._topics.partitions[name]
         }
         if changed:
             # If state depends on the count, the error names the remedy, as at the start.

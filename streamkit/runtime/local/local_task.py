@@ -137,7 +137,9 @@ class LocalTask:
         self._set_offsets(changelogs)
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
         self._written = {
-            each.partition: _entry(each.checkpoint) for each in self.changelogs if each.checkpoint is not None
+            changelog.partition: _entry(changelog.checkpoint)
+            for changelog in self.changelogs
+            if changelog.checkpoint is not None
         }
 
     @property

@@ -87,10 +87,10 @@ class LocalStores:
             raise StoreUnavailableError(f"the application is {state.value}: its stores can't be read")
         pages: dict[int, list[StoredRow]] = {}
         standbys = set()
-        for enter, found in self._places(name, stale):
+        for enter, stores in self._places(name, stale):
             try:
                 with enter(WAIT_SECONDS):
-                    for partition, store, active in found():
+                    for partition, store, active in stores():
                         if partition in pages or (partitions is not None and partition not in partitions):
                             continue
                         pages[partition] = (store.committed() if query.committed else store).page(query, partition)

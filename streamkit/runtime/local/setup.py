@@ -165,11 +165,11 @@ class Shared:
 
     def program(self, sub_topology: SubTopology) -> Program:
         """Return the program of a sub-topology, compiled once per process."""
-        found = self.programs.get(sub_topology.id)
-        if found is None:
+        program = self.programs.get(sub_topology.id)
+        if program is None:
             compiled = compile_sub_topology(self.plan, sub_topology, measures_latency=True)
-            found = self.programs.setdefault(sub_topology.id, compiled)
-        return found
+            program = self.programs.setdefault(sub_topology.id, compiled)
+        return program
 
 
 def log_warnings(config: Config) -> None:

@@ -334,7 +334,9 @@ class StateUpdater:
 
     def _end_loads(self, tasks: list[LocalTask]) -> None:
         """End the bulk load of restored stores."""
-        loaded = [task for task in tasks if any(each.loading and each.complete for each in task.changelogs)]
+        loaded = [
+            task for task in tasks if any(changelog.loading and changelog.complete for changelog in task.changelogs)
+        ]
         if loaded:
             with self._lock:
                 for task in loaded:
@@ -346,7 +348,9 @@ class StateUpdater:
     def _finish_restored(self) -> None:
         """Move active tasks whose stores are restored to `restored`."""
         with self._lock:
-            done = [t for t in self._tasks.values() if t.active and all(each.complete for each in t.changelogs)]
+            done = [
+                t for t in self._tasks.values() if t.active and all(changelog.complete for changelog in t.changelogs)
+            ]
             self._roles = {task.id: task.roles for task in self._tasks.values()}
         for task in done:
             try:
@@ -391,9 +395,11 @@ class StateUpdater:
     def _out_of_range(self, error: OffsetOutOfRangeError) -> None:
         partition = TopicPartition(error.topic, error.partition)
         with self._lock:
-            tasks = [t for t in self._tasks.values() if any(each.partition == partition for each in t.changelogs)]
+            tasks = [
+                t for t in self._tasks.values() if any(changelog.partition == partition for changelog in t.changelogs)
+            ]
         for task in tasks:
-            paths = [each.path for each in task.changelogs if each.partition == partition]
+            paths = [changelog.path for changelog in task.changelogs if changelog.partition == partition]
             corrupted = TaskCorruptedError(describe_lost(self._start_positions.consumer, error), path=paths[0])
             corrupted.__cause__ = error
             self._fail([task], corrupted)
@@ -455,7 +461,7 @@ def reset_positions(
     lost: what happened to the records at the committed offset; None if there is no such offset. Raises StreamkitError for the
     policy none, TransportError.
     """
-    found: dict[TopicPartition, int] = {}
+    bounds: dict[TopicPartition, int] = {}
     times: dict[TopicPartition, int] = {}
     now = shared.clock()
     for partition in partitions:
@@ -468,9 +474,9 @@ def reset_positions(
         if reset.policy == BY_DURATION:
             times[partition] = max(0, now - reset.duration_ms)
         else:
-            found[partition] = LATEST if reset.policy == "latest" else EARLIEST
+            bounds[partition] = LATEST if reset.policy == "latest" else EARLIEST
     # If all records are older, reading begins at the end.
-    return {**found, **(consumer.offsets_for_times(times) if times else {})}
+    return {**bounds, **(consumer.offsets_for_times(times) if times else {})}
 
 
 def _policy(shared: Shared, topic: str) -> OffsetReset:

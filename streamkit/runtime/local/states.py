@@ -103,11 +103,11 @@ class StageTimes:
 
 def stage_figures(stages: Iterable[NodeLatency], now: int) -> tuple[StageFigures, ...]:
     """Return the figures of a thread's stages in the order that records take; `now`: the time of day in ms."""
-    found = {each.node: each for each in figures_of(stages, now)}
+    by_node = {figure.node: figure for figure in figures_of(stages, now)}
     return tuple(
-        StageFigures(name, each.count, each.p50 / MICROS, each.p99 / MICROS, each.max / MICROS)
+        StageFigures(name, figure.count, figure.p50 / MICROS, figure.p99 / MICROS, figure.max / MICROS)
         for name in STAGES
-        if (each := found.get(name)) is not None
+        if (figure := by_node.get(name)) is not None
     )
 
 
@@ -282,8 +282,8 @@ class ThreadCounters:
 
 def _positions(task: Task, position: Callable[[TopicPartition], int]) -> dict[TopicPartition, int]:
     heads = ((partition, task.head_offset(partition)) for partition in task.inputs)
-    found = {partition: position(partition) if head is None else head for partition, head in heads}
-    return {partition: offset for partition, offset in found.items() if offset >= 0}
+    positions = {partition: position(partition) if head is None else head for partition, head in heads}
+    return {partition: offset for partition, offset in positions.items() if offset >= 0}
 
 
 def _task_view(active: LocalTask, positions: Mapping[TopicPartition, int]) -> TaskView:

@@ -208,7 +208,7 @@ class ApplicationStatus:
     @property
     def unowned(self) -> tuple[InputStatus, ...]:
         """The input partitions that no member of the group owns."""
-        return tuple(each for each in self.inputs if each.state == "UNOWNED")
+        return tuple(partition for partition in self.inputs if partition.state == "UNOWNED")
 
     @property
     def tasks(self) -> tuple[TaskStatus, ...]:
@@ -231,12 +231,12 @@ class ApplicationStatus:
     @property
     def lag(self) -> int | None:
         """The sum of the lags of all inputs of the application; None if one is unknown."""
-        return total_lag(each.lag for each in self.inputs)
+        return total_lag(partition.lag for partition in self.inputs)
 
     @property
     def own_lag(self) -> int | None:
         """The sum of the lags of this instance's inputs; None if one is unknown."""
-        return total_lag(each.lag for task in self.tasks if task.kind == "active" for each in task.inputs)
+        return total_lag(partition.lag for task in self.tasks if task.kind == "active" for partition in task.inputs)
 
 
 def total_lag(lags: Iterable[int | None]) -> int | None:
@@ -317,16 +317,16 @@ class StoreParts:
 
     def _size(self, store: Store) -> StoreSize:
         now = time.monotonic()
-        found = self._sizes.get(id(store))
-        if found is None or found[1] is not store or now - found[0] > _SIZE_SECONDS:
+        size = self._sizes.get(id(store))
+        if size is None or size[1] is not store or now - size[0] > _SIZE_SECONDS:
             self._sizes = {key: entry for key, entry in self._sizes.items() if now - entry[0] <= _SIZE_SECONDS}
-            found = self._sizes[id(store)] = now, store, store.measure()
-        return found[2]
+            size = self._sizes[id(store)] = now, store, store.measure()
+        return size[2]
 
 
 def _sum(numbers: list[int | None]) -> int | None:
-    found = [number for number in numbers if number is not None]
-    return sum(found) if found and len(found) == len(numbers) else None
+    present = [number for number in numbers if number is not None]
+    return sum(present) if present and len(present) == len(numbers) else None
 
 
 # A value that is expensive to read and that many threads request.

@@ -207,7 +207,7 @@ class StreamThread:
             if not batches:
                 self._committer.send_rest()
             polled_at = self._shared.elapsed()
-            arrived = [(tasks.by_partition[TopicPartition(each.topic, each.partition)], each) for each in batches]
+            arrived = [(tasks.by_partition[TopicPartition(batch.topic, batch.partition)], batch) for batch in batches]
             self._stages.polled([(local_task.task, batch) for local_task, batch in arrived])
             for local_task, batch in arrived:
                 tasks.wake(local_task)
@@ -617,9 +617,9 @@ class Threads:
         """Create threads, without tasks and not started."""
         with self._lock:
             self._drop_dead()
-            made = [self._make() for _ in range(count)]
+            started = [self._make() for _ in range(count)]
             self.split_cache()
-        return made
+        return started
 
     def start_another(self) -> StreamThread:
         """Create a thread without tasks, and start it."""
@@ -645,7 +645,7 @@ class Threads:
         if not thread.join(timeout):
             raise StateError(f"{thread.name} did not end within {timeout:g} s; it is still ending")
         with self._lock:
-            self.all = [each for each in self.all if each is not thread]
+            self.all = [other for other in self.all if other is not thread]
             self.split_cache()
         log.info("removed %s; there are now %d threads", thread.name, len(self.alive()))
         return thread
@@ -653,7 +653,7 @@ class Threads:
     def replace(self, dead: StreamThread) -> StreamThread:
         """Create a thread with the name, transactional id and tasks of an ended thread."""
         with self._lock:
-            self.all = [each for each in self.all if each is not dead]
+            self.all = [other for other in self.all if other is not dead]
             fresh = self._make()
             active, standby = dead.assignment
             if dead.lost.is_set():

@@ -47,17 +47,19 @@ def streams_topology(
 
     def instance(subscription: bytes) -> StreamsInstance:
         """Turn what the leader of a classic group gets into what a streams group gets."""
-        found = decode_subscription(subscription)
-        sums = {task: offset for task, offset in found.offset_sums.items() if offset != RUNNING and task in changelogs}
+        decoded = decode_subscription(subscription)
+        sums = {
+            task: offset for task, offset in decoded.offset_sums.items() if offset != RUNNING and task in changelogs
+        }
         return StreamsInstance(
-            found.process,
+            decoded.process,
             rebalance_timeout_ms,
-            found.server,
-            found.threads,
-            found.tags,
+            decoded.server,
+            decoded.threads,
+            decoded.tags,
             offset_sums=sums,
             end_offset_sums=_end_sums({task: changelogs[task] for task in sums}, ends),
-            end=found.end,
+            end=decoded.end,
         )
 
     return StreamsTopology(
@@ -71,7 +73,7 @@ def streams_topology(
 
 def group_topics(plan: Plan) -> dict[int, SubTopologyTopics]:
     """Return the topics of each sub-topology that has tasks. Raises InvalidTopologyError for sources by pattern."""
-    return {each.id: _topics(plan, each) for each in plan.sub_topologies if not each.is_global}
+    return {sub.id: _topics(plan, sub) for sub in plan.sub_topologies if not sub.is_global}
 
 
 def _topics(plan: Plan, sub: SubTopology) -> SubTopologyTopics:
@@ -102,14 +104,14 @@ def _changelogs(plan: Plan, sub: SubTopology) -> tuple[NewTopic, ...]:
     """Return the topics that stores are restored from, source topics among them."""
     defaults = plan.config.topic_defaults()
     additional = plan.config.windowstore_changelog_additional_retention_ms
-    found = {
+    changelogs = {
         name: NewTopic(
             name, 0, changelog_config(plan.stores[store], defaults, additional), plan.config.replication_factor
         )
         for store in reversed(sub.stores)
         if (name := plan.changelog_name(store)) is not None
     }
-    return tuple(found[name] for name in sorted(found))
+    return tuple(changelogs[name] for name in sorted(changelogs))
 
 
 def described_topology(plan: Plan) -> DescribedTopology:
@@ -150,12 +152,12 @@ def _by_name(names: Iterable[str]) -> tuple[str, ...]:
 def _end_sums(changelogs: Mapping[TaskId, Sequence[TopicPartition]], ends: Ends) -> dict[TaskId, int]:
     """Return the sums of the changelogs' ends, by which the coordinator tells when a warm-up has caught up; none without brokers."""
     try:
-        found = (
+        offsets = (
             ends([partition for partitions in changelogs.values() for partition in partitions]) if changelogs else {}
         )
     except TransportError:
         return {}
-    return {task: sum(found[partition] for partition in partitions) for task, partitions in changelogs.items()}
+    return {task: sum(offsets[partition] for partition in partitions) for task, partitions in changelogs.items()}
 
 
 def _encode(server: str, topics: TopicsOnLog, assignment: StreamsAssignment) -> bytes:

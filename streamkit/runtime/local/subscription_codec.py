@@ -74,14 +74,14 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 def decode_subscription(data: bytes) -> Subscription:
     """Decode the bytes of a subscription; a member without any has one thread and no state. Raises TransportError."""
-    found = _unpack(data)
+    fields = _unpack(data)
     return Subscription(
-        found.get("process", ""),
-        found.get("threads", 1),
-        found.get("server", ""),
-        found.get("tags", {}),
-        {TaskId(sub, partition): offset for sub, partition, offset in found.get("sums", ())},
-        found.get("end", False),
+        fields.get("process", ""),
+        fields.get("threads", 1),
+        fields.get("server", ""),
+        fields.get("tags", {}),
+        {TaskId(sub, partition): offset for sub, partition, offset in fields.get("sums", ())},
+        fields.get("end", False),
     )
 
 
@@ -93,7 +93,10 @@ def encode_assignment(assignment: Assignment) -> bytes:
     """
     return _pack(
         {
-            "instances": [[each.server, _group(each.active), _group(each.standby)] for each in assignment.instances],
+            "instances": [
+                [instance.server, _group(instance.active), _group(instance.standby)]
+                for instance in assignment.instances
+            ],
             "own": assignment.own,
             "probe_ms": assignment.probe_ms,
             "end": assignment.end,
@@ -104,16 +107,16 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 def decode_assignment(data: bytes) -> Assignment:
     """Decode the bytes of an assignment; without any it is empty. Raises TransportError."""
-    found = _unpack(data)
+    fields = _unpack(data)
     return Assignment(
         tuple(
             InstanceMetadata(server, _ungroup(active), _ungroup(standby))
-            for server, active, standby in found.get("instances", ())
+            for server, active, standby in fields.get("instances", ())
         ),
-        found.get("own", 0),
-        found.get("probe_ms"),
-        found.get("end", False),
-        found.get("others", 0),
+        fields.get("own", 0),
+        fields.get("probe_ms"),
+        fields.get("end", False),
+        fields.get("others", 0),
     )
 
 
@@ -174,10 +177,10 @@ def key_metadata(
 
     `key`: its bytes, without the window in window and session stores.
     """
-    sub = next(each.id for each in plan.sub_topologies if store in each.stores)
+    sub = next(sub_topology.id for sub_topology in plan.sub_topologies if store in sub_topology.stores)
     # A task for each partition of the widest source topic.
     partition = partition_of(key, sum(task.sub_topology == sub for task in topics.tasks()))
     known, task = list(instances), TaskId(sub, partition)
-    active = next((each.server for each in known if task in each.active and each.server), None)
-    standbys = tuple(each.server for each in known if task in each.standby and each.server)
+    active = next((instance.server for instance in known if task in instance.active and instance.server), None)
+    standbys = tuple(instance.server for instance in known if task in instance.standby and instance.server)
     return KeyMetadata(partition, active, standbys)

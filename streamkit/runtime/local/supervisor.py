@@ -81,7 +81,7 @@ class Supervisor:
         """
         stopping = False
         try:
-            while any(each.running or each.start_at is not None for each in self._instances):
+            while any(instance.running or instance.start_at is not None for instance in self._instances):
                 if (stop.is_set() or self._code) and not stopping:
                     stopping = True
                     self._terminate_all()
@@ -155,7 +155,7 @@ class Supervisor:
 
     def _renew_next(self) -> None:
         """Terminate the next instance in turn, in order to restart it, once the previous one runs again."""
-        if any(each.renewing for each in self._instances) or not self._turn:
+        if any(instance.renewing for instance in self._instances) or not self._turn:
             return
         instance = self._turn.pop(0)
         if instance.process is not None:

@@ -45,7 +45,10 @@ class Leader:
         tasks = self._topics.tasks()
         subscriptions = {name: decode_subscription(member.metadata) for name, member in sorted(members.items())}
         totals = self._totals()
-        instances = {name: self._instance(members[name], each, tasks, totals) for name, each in subscriptions.items()}
+        instances = {
+            name: self._instance(members[name], subscription, tasks, totals)
+            for name, subscription in subscriptions.items()
+        }
         decision = decide(instances, tasks, totals or dict.fromkeys(self._changelogs, FAR), self._rules)
         if decision.missing_standbys:
             log.info("there is no instance left for %d standbys", decision.missing_standbys)
@@ -58,33 +61,33 @@ class Leader:
         self, subscriptions: Mapping[str, Subscription], decision: Decision, probe: bool
     ) -> dict[str, MemberAssignment]:
         parts = {
-            name: InstanceMetadata(each.server, tuple(decision.active[name]), tuple(decision.standby[name]))
-            for name, each in subscriptions.items()
+            name: InstanceMetadata(subscription.server, tuple(decision.active[name]), tuple(decision.standby[name]))
+            for name, subscription in subscriptions.items()
         }
         # Only instances with an address can be queried, so the tasks of the others are not listed (as in Java).
-        known = [name for name, each in subscriptions.items() if each.server]
-        requests = [each.end for each in subscriptions.values()]
+        known = [name for name, subscription in subscriptions.items() if subscription.server]
+        requests = [subscription.end for subscription in subscriptions.values()]
         end = any(requests), requests.count(False)
-        found = {}
+        assignments = {}
         for number, name in enumerate(subscriptions):
             partitions = tuple(tp for task in decision.active[name] for tp in self._topics.partitions_of(task))
             # One member that requests the probing rebalance is enough.
             interval = self._rules.probing_ms if probe and number == 0 else None
             shown = known if subscriptions[name].server else [*known, name]
-            instances = tuple(parts[each] for each in shown)
+            instances = tuple(parts[owner] for owner in shown)
             data = Assignment(instances, shown.index(name), interval, *end)
-            found[name] = MemberAssignment(partitions, encode_assignment(data))
-        return found
+            assignments[name] = MemberAssignment(partitions, encode_assignment(data))
+        return assignments
 
     def _totals(self) -> dict[TaskId, int] | None:
         """Return the length of the changelogs of each stateful task; None if the log does not respond."""
-        partitions = [partition for each in self._changelogs.values() for partition in each]
+        partitions = [partition for of_task in self._changelogs.values() for partition in of_task]
         try:
             ends = self._ends(partitions) if partitions else {}
         except TransportError as error:
             log.warning("%s; tasks stay where they are for now", error)
             return None
-        return {task: sum(ends[partition] for partition in each) for task, each in self._changelogs.items()}
+        return {task: sum(ends[partition] for partition in changelogs) for task, changelogs in self._changelogs.items()}
 
     def _instance(
         self, member: Member, subscription: Subscription, tasks: Sequence[TaskId], totals: Mapping[TaskId, int] | None
@@ -143,7 +146,7 @@ def decide(
 
 
 def _able(instances: Mapping[str, Instance], task: TaskId) -> list[str]:
-    return [name for name, each in instances.items() if _is_able(each, task)]
+    return [name for name, instance in instances.items() if _is_able(instance, task)]
 
 
 def _is_able(instance: Instance, task: TaskId) -> bool:
@@ -152,7 +155,7 @@ def _is_able(instance: Instance, task: TaskId) -> bool:
 
 def _target(instances: Mapping[str, Instance], tasks: list[TaskId]) -> dict[str, list[TaskId]]:
     """Return the target instances of stateful tasks: running tasks stay, within the fair share of their instance."""
-    shares = Shares({name: each.threads for name, each in instances.items()}, tasks)
+    shares = Shares({name: instance.threads for name, instance in instances.items()}, tasks)
     owners = _owners(instances)
     left = dict.fromkeys(sorted(tasks))
     for name in shares.owned:
@@ -170,7 +173,7 @@ def _target(instances: Mapping[str, Instance], tasks: list[TaskId]) -> dict[str,
     for task in sorted(task for task in left if task in owners):
         _give_to_best(instances, shares, task)
     emptiest = Emptiest(shares, spreads=True)
-    alike = all(each.able is None for each in instances.values())
+    alike = all(instance.able is None for instance in instances.values())
     for task in sorted(task for task in left if task not in owners):
         if not (alike and emptiest.give(task)):
             _give_to_best(instances, shares, task)
@@ -180,8 +183,8 @@ def _target(instances: Mapping[str, Instance], tasks: list[TaskId]) -> dict[str,
 def _owners(instances: Mapping[str, Instance]) -> dict[TaskId, list[str]]:
     """Return the instances that have state of a task, running or on disk."""
     owners: dict[TaskId, list[str]] = {}
-    for name, each in instances.items():
-        for task in each.lags:
+    for name, instance in instances.items():
+        for task in instance.lags:
             owners.setdefault(task, []).append(name)
     return owners
 
@@ -243,7 +246,7 @@ def _where_state_is(
 def _spread_stateless(instances: Mapping[str, Instance], active: dict[str, list[TaskId]], tasks: list[TaskId]) -> None:
     """Assign stateless tasks: they balance the instances, and stay on their instance where possible."""
     every = [*tasks, *(task for share in active.values() for task in share)]
-    shares = Shares({name: each.threads for name, each in instances.items()}, every)
+    shares = Shares({name: instance.threads for name, instance in instances.items()}, every)
     for name, share in active.items():
         for task in share:
             shares.give(name, task)
@@ -258,7 +261,7 @@ def _spread_stateless(instances: Mapping[str, Instance], active: dict[str, list[
                 active[name].append(task)
                 del left[task]
     emptiest = Emptiest(shares, spreads=False)
-    alike = all(each.able is None for each in instances.values())
+    alike = all(instance.able is None for instance in instances.values())
     for task in left:
         if alike and (taker := emptiest.give(task)):
             active[taker].append(task)
@@ -360,8 +363,10 @@ def place_standbys(
     for name, tasks in decision.standby.items():
         for task in tasks:
             warming.setdefault(task, set()).add(name)
-    threads = sum(each.threads for each in instances.values())
-    fair = {name: -(-len(stateful) * rules.standbys * each.threads // threads) for name, each in instances.items()}
+    threads = sum(instance.threads for instance in instances.values())
+    fair = {
+        name: -(-len(stateful) * rules.standbys * instance.threads // threads) for name, instance in instances.items()
+    }
     counts = dict.fromkeys(instances, 0)
     # The standbys of one instance's tasks are distributed, so that its failure adds load to several instances.
     beside: Counter[tuple[str, str]] = Counter()
@@ -372,8 +377,10 @@ def place_standbys(
         for _ in range(rules.standbys):
             free = [
                 name
-                for name, each in instances.items()
-                if name not in chosen and name not in warming.get(task, ()) and (each.able is None or task in each.able)
+                for name, instance in instances.items()
+                if name not in chosen
+                and name not in warming.get(task, ())
+                and (instance.able is None or task in instance.able)
             ]
             if not free:
                 decision.missing_standbys += rules.standbys + 1 - len(chosen)

@@ -249,10 +249,12 @@ class TaskManager:
     def _create(self, task_id: TaskId) -> LocalTask:
         shared = self._shared
         plan = shared.plan
-        sub = next(each for each in plan.sub_topologies if each.id == task_id.sub_topology)
+        sub = next(part for part in plan.sub_topologies if part.id == task_id.sub_topology)
         name = str(task_id)
         persistent = self._changelogs(task_id, persistent=True)
-        unlogged = [each for each in sub.stores if plan.stores[each].persistent and plan.changelog_name(each) is None]
+        unlogged = [
+            store for store in sub.stores if plan.stores[store].persistent and plan.changelog_name(store) is None
+        ]
         spec = TaskSpec(name, task_id.partition, sub, shared.program(sub), shared.topics.partitions_of(task_id))
         environment = TaskEnvironment(
             plan,
@@ -278,7 +280,7 @@ class TaskManager:
     def _changelogs(self, task_id: TaskId, *, persistent: bool = False) -> dict[str, tuple[TopicPartition, bool]]:
         """Return a task's changelogs by store: the partition, and whether it is an input of the task."""
         plan = self._shared.plan
-        sub = next(each for each in plan.sub_topologies if each.id == task_id.sub_topology)
+        sub = next(part for part in plan.sub_topologies if part.id == task_id.sub_topology)
         return {
             name: (TopicPartition(topic, task_id.partition), plan.stores[name].source_topic is not None)
             for name in sub.stores

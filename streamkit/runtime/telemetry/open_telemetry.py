@@ -73,10 +73,10 @@ class Telemetry:
             Thread(target=end, name="otel-end", daemon=True) for end in (self._traces.shutdown, self._metrics.shutdown)
         ]
         deadline = monotonic() + _END_SECONDS
-        for each in ends:
-            each.start()
-        for each in ends:
-            each.join(max(0.0, deadline - monotonic()))
+        for end in ends:
+            end.start()
+        for end in ends:
+            end.join(max(0.0, deadline - monotonic()))
 
 
 class _SdkSpan(Span):
@@ -190,9 +190,9 @@ def _latency(field: str) -> Callable[[ApplicationStatus], Iterator[Point]]:
     def points(status: ApplicationStatus) -> Iterator[Point]:
         for thread in status.threads:
             for task in thread.tasks:
-                for each in task.latency:
-                    ids = {"thread-id": thread.name, "task-id": task.id, "processor-node-id": each.node}
-                    yield getattr(each, field), ids
+                for latency in task.latency:
+                    ids = {"thread-id": thread.name, "task-id": task.id, "processor-node-id": latency.node}
+                    yield getattr(latency, field), ids
 
     return points
 

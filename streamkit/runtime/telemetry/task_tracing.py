@@ -66,7 +66,7 @@ class TaskTracing:
         batch = self._batch or self._begin()
         self._run, self._run_size = [], len(headers)
         has_any = headers.count(None) < len(headers)
-        traced = [at for at, each in enumerate(headers) if each] if has_any else []
+        traced = [at for at, header in enumerate(headers) if header] if has_any else []
         begins = is_first and batch.context.sampled
         if not traced and not begins:
             return headers
@@ -127,15 +127,15 @@ class TaskTracing:
         context = decode(value)
         if value is None or context is None:
             return headers
-        found = self._spans.get(value)
-        if found is None:
+        replaced = self._spans.get(value)
+        if replaced is None:
             if not context.sampled or len(self._spans) >= MOST_SPANS:
                 return headers
             span = self._start(context)
-            found = self._spans[value] = span, span.context.encode()
-        span_id = found[0].context.span_id
+            replaced = self._spans[value] = span, span.context.encode()
+        span_id = replaced[0].context.span_id
         self._run.append((at, span_id))
-        return with_traceparent(headers, found[1])
+        return with_traceparent(headers, replaced[1])
 
     def _link(self, topic: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Link the spans of records (key, context) to the last traced records of their keys of the other inputs."""
@@ -149,8 +149,8 @@ class TaskTracing:
             own.pop(key, None)
             own[key] = value
             span = spans.get(value)
-            for each in others:
-                other = each.get(key)
+            for linked in others:
+                other = linked.get(key)
                 if span is not None and other is not None:
                     self._link_once(span, other)
         while len(own) > MOST_KEYS:
@@ -202,11 +202,11 @@ def decode(value: bytes | None) -> TraceContext | None:
 
 def traceparent_of(headers: Headers | None) -> bytes | None:
     """Return the value of the last `traceparent` of a record; None if it has none."""
-    found = None
+    text = None
     for name, value in headers or ():
         if name == TRACEPARENT:
-            found = value
-    return found
+            text = value
+    return text
 
 
 def with_traceparent(headers: Headers | None, value: bytes) -> Headers:

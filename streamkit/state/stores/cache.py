@@ -293,18 +293,18 @@ class Cache:
             return
         entries = self.entries
         keys = self.dirty if first is None else [key for key in self.dirty if key != first[0]]
-        found = [entries[key] for key in keys]
+        flushed = [entries[key] for key in keys]
         if first is not None:
             keys.append(first[0])
-            found.append(first[1])
+            flushed.append(first[1])
             first[1][PUT] = 0
         work = [
             (entry[PUT], key, entry[VALUE], entry[TIME], entry[CONTEXT], entry[DATA], entry[TOPIC], entry)
-            for key, entry in zip(keys, found, strict=True)
+            for key, entry in zip(keys, flushed, strict=True)
         ]
         work.sort()
         # All entries are clean before the first listener runs: it may put entries again.
-        for entry in found:
+        for entry in flushed:
             entry[PUT] = 0
         self.dirty.clear()
         apply, current = self._apply, self._topic

@@ -128,11 +128,11 @@ class WindowStore(CachedMapStore):
     def fetch_range(self, key: bytes, low: int, high: int, reverse: bool = False) -> list[Window]:
         """Return the windows of a key that start from low to high, both included, by start."""
         low = max(0, low)
-        found: dict[int, bytes | CacheEntry] = dict(self._stored_range(key, low, high))
+        rows: dict[int, bytes | CacheEntry] = dict(self._stored_range(key, low, high))
         if self.cache is not None and self.cache.entries and low <= high:
-            found.update(self._cached_range(key, low, high))
-        in_order = sorted(found, reverse=reverse)
-        return [row for start in in_order if (row := self._row(key, start, found[start])) is not None]
+            rows.update(self._cached_range(key, low, high))
+        in_order = sorted(rows, reverse=reverse)
+        return [row for start in in_order if (row := self._row(key, start, rows[start])) is not None]
 
     def _stored_range(self, key: bytes, low: int, high: int) -> list[tuple[int, bytes]]:
         low = self._segments.first_alive(low)
@@ -167,7 +167,7 @@ class WindowStore(CachedMapStore):
         Ordered by (start, key) in memory and if `time_ordered`; else by (segment, key, start), as RocksDB does.
         """
         low = max(0, low)
-        found: dict[tuple[bytes, int], bytes | CacheEntry] = dict(self._stored_all(low, high))
+        rows: dict[tuple[bytes, int], bytes | CacheEntry] = dict(self._stored_all(low, high))
         if self.cache is not None:
             entries = self.cache.entries
             cached = self._cached_between(low, high)
@@ -176,10 +176,10 @@ class WindowStore(CachedMapStore):
             for cache_key in cached:
                 key, start = self._split(cache_key)
                 if low <= start <= high:
-                    found[key, start] = entries[cache_key]
+                    rows[key, start] = entries[cache_key]
         interval = self._segments.interval if self.persistent and not self.time_ordered else 1
-        order = sorted(found, key=lambda row: (row[1] // interval, row), reverse=reverse)
-        return [row for place in order if (row := self._row(*place, found[place])) is not None]
+        order = sorted(rows, key=lambda row: (row[1] // interval, row), reverse=reverse)
+        return [row for place in order if (row := self._row(*place, rows[place])) is not None]
 
     def _used_by_fetch_all(self, low: int, high: int, reverse: bool) -> list[bytes]:
         """Return the keys of the cached entries that Java's iterator visits in `fetch_all`, in its order.
@@ -192,14 +192,14 @@ class WindowStore(CachedMapStore):
         interval = self._segments.interval if self.persistent else 1
         if self.time_ordered and self.persistent:
             end = pack_long(max(low, (min(high, self._latest_cached) // interval + 1) * interval))
-            found = []
+            rows = []
             for row in self.cache.order.keys(pack_long(low), end, include_high=False):
-                found.append(row)
+                rows.append(row)
                 if unpack_long(row)[0] > high:
                     break
-            return found
+            return rows
         places = ((row, *self._split(row)) for row in self.cache.entries)
-        order = sorted(places, key=lambda each: (each[2] // interval, each[1], each[2]), reverse=reverse)
+        order = sorted(places, key=lambda place: (place[2] // interval, place[1], place[2]), reverse=reverse)
         return [row for row, _, _ in order]
 
     def walk(self, key: bytes, low: int, high: int, reverse: bool = False) -> Iterator[Row]:

@@ -87,11 +87,11 @@ def _make_private(path: Path) -> None:
 
     The file is not opened here: closing it would release the locks of all connections of this process (POSIX).
     """
-    for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
         with suppress(FileNotFoundError):
-            found = each.stat()
-            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
-                each.chmod(0o600)
+            status = file.stat()
+            if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+                file.chmod(0o600)
 
 
 class Execute(Protocol):
@@ -136,11 +136,11 @@ def _schema() -> frozenset[tuple[str, str, str]]:
     connection = sqlite3.connect(":memory:")
     for name in ("crc32c", "intact"):
         connection.create_function(name, -1, checksum, deterministic=True)
-    for statement in (_BATCHES, *_RECORDS, *(each for table in _CHECKED for each in _statements(table))):
+    for statement in (_BATCHES, *_RECORDS, *(statement for table in _CHECKED for statement in _statements(table))):
         connection.execute(statement)
-    found = _schema_of(connection.execute)
+    schema = _schema_of(connection.execute)
     connection.close()
-    return found
+    return schema
 
 
 def _schema_of(execute: Execute) -> frozenset[tuple[str, str, str]]:
@@ -171,10 +171,10 @@ def verify(execute: Execute, table: str) -> None:
         raise Damage(f"table {table}: {' '.join(problem.split())}")
 
 
-def _check_number(execute: Execute, table: str, found: int) -> None:
+def _check_number(execute: Execute, table: str, count: int) -> None:
     row = execute("SELECT rows FROM tables WHERE name = ?", (table,)).fetchone()
-    if row is None or row[0] != found:
-        raise Damage(f"table {table} has {found} rows, of {'an unknown number' if row is None else row[0]}")
+    if row is None or row[0] != count:
+        raise Damage(f"table {table} has {count} rows, of {'an unknown number' if row is None else row[0]}")
 
 
 class Database:
@@ -437,9 +437,9 @@ def _expected_frames(data: bytes, size: int, complete: int, index: _Index | None
         return index.frames
     last = complete
     for number, start in enumerate(range(_HEADER.size, len(data) - size + 1, size), 1):
-        _, commit, *found, _, _ = _FRAME.unpack_from(data, start)
+        _, commit, *stored, _, _ = _FRAME.unpack_from(data, start)
         # Frames from an earlier use of the file have another random number as their second salt.
-        changed = sum((one ^ two).bit_count() for one, two in zip(found, salts, strict=True))
+        changed = sum((one ^ two).bit_count() for one, two in zip(stored, salts, strict=True))
         if commit and changed <= 2:
             last = number
     return last

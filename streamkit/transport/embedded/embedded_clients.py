@@ -60,8 +60,8 @@ class EmbeddedConsumer(Consumer):
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         with self._database.read() as execute:
             for partition, offset in positions.items():
-                found = bounds(execute, partition)
-                self._positions[partition] = {EARLIEST: found.first, LATEST: found.next}.get(offset, offset)
+                limits = bounds(execute, partition)
+                self._positions[partition] = {EARLIEST: limits.first, LATEST: limits.next}.get(offset, offset)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -327,17 +327,17 @@ class EmbeddedAdmin(Admin):
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         with self._database.write() as execute:
             for partition, offset in before.items():
-                found = bounds(execute, partition)
-                offset = found.next if offset == -1 else offset
-                if offset > found.next:
+                limits = bounds(execute, partition)
+                offset = limits.next if offset == -1 else offset
+                if offset > limits.next:
                     where = f"{partition.topic} [{partition.partition}]"
                     raise TopicError(
-                        f"records of {where} before {offset} could not be deleted: it ends at {found.next}"
+                        f"records of {where} before {offset} could not be deleted: it ends at {limits.next}"
                     )
-                execute("UPDATE partitions SET first = max(first, ?) WHERE id = ?", (offset, found.id))
+                execute("UPDATE partitions SET first = max(first, ?) WHERE id = ?", (offset, limits.id))
                 # A batch that ends after the offset stays complete; readers begin at `first`.
                 for table in BATCHES:
-                    execute(f"DELETE FROM {table} WHERE partition = ? AND last < ?", (found.id, offset))
+                    execute(f"DELETE FROM {table} WHERE partition = ? AND last < ?", (limits.id, offset))
 
     def describe_group(self, group: str) -> GroupDescription:
         with self._database.read() as execute:

@@ -152,12 +152,12 @@ def members(execute: Execute, name: str) -> dict[str, Member]:
 def described(execute: Execute, name: str) -> GroupDescription:
     """Return the members whose heartbeats are not overdue, with the partitions that they own."""
     time = now()
-    found = tuple(
+    members = tuple(
         GroupMember(member, member, load_partitions(assigned))
         for member, heartbeat, timeout, assigned in _rows(execute, name, "heartbeat, timeout, assigned")
         if 0 <= time - heartbeat <= timeout
     )
-    return GroupDescription(found, load(execute, name).state != STABLE)
+    return GroupDescription(members, load(execute, name).state != STABLE)
 
 
 def assign(execute: Execute, name: str, generation: int, decided: dict[str, MemberAssignment]) -> None:
@@ -202,7 +202,7 @@ def dump_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 def load_partitions(text: str) -> frozenset[TopicPartition]:
     """Parse the text of dump_partitions."""
-    return frozenset(TopicPartition(*each) for each in json.loads(text))
+    return frozenset(TopicPartition(*pair) for pair in json.loads(text))
 
 
 # Group membership on the embedded log: `poll` runs the group protocol, a thread sends heartbeats.

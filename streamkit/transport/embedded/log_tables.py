@@ -97,10 +97,10 @@ def append(execute: Execute, groups: dict[TopicPartition, list[OutputTuple]]) ->
     """Append rows to their partitions, inside the caller's write transaction. Raises ProductionError."""
     for place, rows in groups.items():
         try:
-            found = bounds(execute, place)
+            limits = bounds(execute, place)
         except TopicError as error:
             raise missing(place.topic, None) from error
-        offset = found.next
+        offset = limits.next
         for part in _parts(rows):
             _, keys, values, times, headers, _ = zip(*part, strict=True)
             if None in times or -1 in times:
@@ -112,9 +112,9 @@ def append(execute: Execute, groups: dict[TopicPartition, list[OutputTuple]]) ->
             head = checksum(*place, offset - 1, len(part), latest, crc)
             execute(
                 "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (found.id, offset - 1, len(part), latest, head, crc, data),
+                (limits.id, offset - 1, len(part), latest, head, crc, data),
             )
-        execute("UPDATE partitions SET next = ? WHERE id = ?", (offset, found.id))
+        execute("UPDATE partitions SET next = ? WHERE id = ?", (offset, limits.id))
 
 
 def _parts(rows: list[OutputTuple]) -> Iterator[list[OutputTuple]]:
@@ -137,15 +137,15 @@ def read(
     At most max_records, and not much more than MAX_READ_BYTES. Raises OffsetOutOfRangeError if the partition does not have the
     position, TopicError for an unknown partition.
     """
-    found = bounds(execute, place)
-    if not found.first <= position <= found.next:
-        text = f"offset {position} of {place.topic} [{place.partition}] is out of range: it has {found.first} to {found.next}"
+    limits = bounds(execute, place)
+    if not limits.first <= position <= limits.next:
+        text = f"offset {position} of {place.topic} [{place.partition}] is out of range: it has {limits.first} to {limits.next}"
         raise OffsetOutOfRangeError(text, *place)
     batches: list[RecordBatch] = []
     left, room = max_records, MAX_READ_BYTES
-    if position == found.next:
+    if position == limits.next:
         return batches, None
-    with closing(_stored(execute, place, found, position, "data")) as stored:
+    with closing(_stored(execute, place, limits, position, "data")) as stored:
         for last, count, _, data in stored:
             offsets = list(range(last - count + 1, last + 1))
             batch = RecordBatch(*place, Columns(*_decoded(place, last, count, data), offsets))
@@ -165,21 +165,21 @@ def read(
 
 def offset_for_time(execute: Execute, place: TopicPartition, time: int) -> int:
     """Return the first offset whose time is at least `time`; the end offset if there is none."""
-    found = bounds(execute, place)
-    with closing(_stored(execute, place, found, found.first, "NULL")) as heads:
+    limits = bounds(execute, place)
+    with closing(_stored(execute, place, limits, limits.first, "NULL")) as heads:
         for end, _, latest, _ in heads:
             if latest < time:
                 continue
-            with closing(_stored(execute, place, found, end, "data")) as stored:
+            with closing(_stored(execute, place, limits, end, "data")) as stored:
                 last, count, _, data = next(stored)
             for offset, timestamp in enumerate(_decoded(place, last, count, data)[2], last - count + 1):
-                if timestamp >= time and offset >= found.first:
+                if timestamp >= time and offset >= limits.first:
                     return offset
-    return found.next
+    return limits.next
 
 
 def _stored(
-    execute: Execute, place: TopicPartition, found: Bounds, position: int, data: str
+    execute: Execute, place: TopicPartition, limits: Bounds, position: int, data: str
 ) -> Generator[tuple[int, int, int, bytes], None, None]:
     """Yield last offset, number of records, latest time and data of each batch, from the batch that contains `position` to the end.
 
@@ -189,7 +189,7 @@ def _stored(
     cursor = execute(
         f"SELECT last, count, latest, -1, -1, {data} FROM batches WHERE partition = ?1 AND last >= ?2 UNION ALL "
         f"SELECT last, count, latest, head, crc, {data} FROM records WHERE partition = ?1 AND last >= ?2 ORDER BY last",
-        (found.id, position),
+        (limits.id, position),
     )
     where = f"{place.topic} [{place.partition}]"
     try:
@@ -207,8 +207,8 @@ def _stored(
                 raise Damage(f"records of {where} are missing: after offset {position - 1} comes {first}")
             yield last, count, latest, content
             position = begins = last + 1
-        if position != found.next:
-            raise Damage(f"records of {where} are missing: it ends at {position}, and not at {found.next}")
+        if position != limits.next:
+            raise Damage(f"records of {where} are missing: it ends at {position}, and not at {limits.next}")
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):
             raise
@@ -319,8 +319,8 @@ def _check_end(end: int, data: bytes) -> None:
 def _headers(headers: Sequence[Headers | None]) -> bytes:
     if not any(headers):
         return b""
-    pairs = [pair for each in headers if each for pair in each]
-    counts = _pack("i", [-1 if each is None else len(each) for each in headers])
+    pairs = [pair for header in headers if header for pair in header]
+    counts = _pack("i", [-1 if header is None else len(header) for header in headers])
     names = _column([name.encode() for name, _ in pairs])
     return counts + _SIZE.pack(len(names)) + names + _column([value for _, value in pairs])
 
@@ -329,8 +329,8 @@ def _read_headers(data: bytes, count: int) -> list[Headers | None]:
     counts = _unpack("i", data[: 4 * count])
     start = 4 * count + _SIZE.size
     size = _SIZE.unpack_from(data, 4 * count)[0]
-    total = sum(each for each in counts if each > 0)
+    total = sum(number for number in counts if number > 0)
     names = _read_column(data[start : start + size], total)
     values = _read_column(data[start + size :], total)
     pairs = iter([(name.decode(), value) for name, value in zip(names, values, strict=True)])  # type: ignore[union-attr]  # names are never None
-    return [None if each <= 0 else [next(pairs) for _ in range(each)] for each in counts]
+    return [None if number <= 0 else [next(pairs) for _ in range(number)] for number in counts]

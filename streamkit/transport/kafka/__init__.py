@@ -143,13 +143,13 @@ class KafkaTransport(Transport):
         from streamkit.transport.kafka.kafka_membership import CommittedOffsets
 
         with self._lock:
-            found = self._committed.get((group, read_committed))
-            if found is None:
+            committed_offsets = self._committed.get((group, read_committed))
+            if committed_offsets is None:
                 settings, timeout = self._config({}, ("consumer", "main"), "")
-                found = self._committed[group, read_committed] = CommittedOffsets(
+                committed_offsets = self._committed[group, read_committed] = CommittedOffsets(
                     settings, timeout, group, read_committed
                 )
-            return found
+            return committed_offsets
 
     def _config(
         self, defaults: Mapping[str, str], roles: tuple[str, ...], client_id: str

@@ -92,15 +92,15 @@ class KafkaAdmin(Admin):
             return {}
         with self._translated("topics could not be described"):
             futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout)
-        found = {}
+        ids = {}
         for name, future in futures.items():
             described = self._result(future, f"topic {name} could not be described", KafkaError.UNKNOWN_TOPIC_OR_PART)
             # Brokers before 2.8 have no ids, and return zeros.
             if described is not None and any(
                 described.topic_id.get_most_significant_bits().to_bytes(8, "big", signed=True)
             ):
-                found[name] = str(described.topic_id)
-        return found
+                ids[name] = str(described.topic_id)
+        return ids
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         if not topics:
@@ -158,9 +158,9 @@ class KafkaAdmin(Admin):
         from streamkit.transport.kafka.python_client import classic_group, is_consumer_group, streams_group
 
         client = self._connected(f"group {group} could not be described")
-        found = classic_group(client, group, self._address) or streams_group(client, group, self._address)
-        if found is not None:
-            return found
+        described = classic_group(client, group, self._address) or streams_group(client, group, self._address)
+        if described is not None:
+            return described
         if is_consumer_group(client, group, self._address):
             return self._described_of_new_protocol(group)
         return GroupDescription()

@@ -189,9 +189,9 @@ class KafkaConsumer(Consumer):
         return self._list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        found = self._list_offsets({partition: max(time, 0) for partition, time in times.items()})
-        none = [partition for partition, offset in found.items() if offset < 0]
-        return {**found, **self.end_offsets(none)}
+        offsets = self._list_offsets({partition: max(time, 0) for partition, time in times.items()})
+        none = [partition for partition, offset in offsets.items() if offset < 0]
+        return {**offsets, **self.end_offsets(none)}
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         return self._committed.read(partitions) if partitions else {}
@@ -221,8 +221,8 @@ class KafkaConsumer(Consumer):
             return {}
         what = "offsets could not be looked up"
         wanted = [KafkaPartition(p.topic, p.partition, time) for p, time in times.items()]
-        found = self._request(self._client.offsets_for_times, what, wanted)
-        return {TopicPartition(p.topic, p.partition): p.offset for p in found}
+        offsets = self._request(self._client.offsets_for_times, what, wanted)
+        return {TopicPartition(p.topic, p.partition): p.offset for p in offsets}
 
     def _request(
         self,
@@ -236,11 +236,11 @@ class KafkaConsumer(Consumer):
         """
         began = monotonic()
         while True:
-            found: list[KafkaPartition] = []
+            answered: list[KafkaPartition] = []
             try:
-                found = self._call(function, what, wanted, self._timeout)
-                self._raise_first(found, what)
-                return found
+                answered = self._call(function, what, wanted, self._timeout)
+                self._raise_first(answered, what)
+                return answered
             except RetriableTransportError:
                 if monotonic() > began + self._timeout:
                     raise
@@ -250,7 +250,9 @@ class KafkaConsumer(Consumer):
                         raise UnknownTopicError(str(error)) from error.__cause__
                     raise
             sleep(RETRY_SECONDS)
-            without = {each.topic for each in found if each.error is not None} or {each.topic for each in wanted}
+            without = {partition.topic for partition in answered if partition.error is not None} or {
+                partition.topic for partition in wanted
+            }
             self._refresh_leaders(without, began + self._timeout)
 
     def _refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
@@ -294,9 +296,9 @@ class KafkaConsumer(Consumer):
         if not new_client:
             return _ends_from(self._client, wanted)
         client, reader = self._connect()
-        found = _ends_from(client, wanted)
+        ends = _ends_from(client, wanted)
         _close_in_thread(client, reader)
-        return found
+        return ends
 
     def _call(self, function: Callable[[*Arguments], Result], what: str, *arguments: *Arguments) -> Result:
         try:
@@ -454,11 +456,11 @@ class Standstill:
         silent = {place for place, position in positions.items() if self._positions.get(place) == position}
         # Without a request for partitions that move.
         new_client = self._blind >= BLIND_LOOKS
-        found = ends(silent, new_client) if silent else {}
-        self._blind = self._blind + 1 if silent and not found and not new_client else 0
-        behind = {place for place, end in found.items() if end > positions[place]}
+        newer = ends(silent, new_client) if silent else {}
+        self._blind = self._blind + 1 if silent and not newer and not new_client else 0
+        behind = {place for place, end in newer.items() if end > positions[place]}
         stuck = behind & self._behind
-        if silent and not found:
+        if silent and not newer:
             behind = self._behind & silent
         if stuck:
             self._pause = min(2 * self._pause, LONGEST_FETCH_CHECK_SECONDS)
@@ -471,10 +473,10 @@ class Standstill:
 
 def _ends_from(client: Client, wanted: list[KafkaPartition]) -> dict[TopicPartition, int]:
     try:
-        found = client.offsets_for_times(wanted, ENDS_SECONDS)
+        offsets = client.offsets_for_times(wanted, ENDS_SECONDS)
     except KafkaException:
         return {}
-    return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.error is None}
+    return {TopicPartition(p.topic, p.partition): p.offset for p in offsets if p.error is None}
 
 
 def _close_in_thread(client: Client, reader: Reader) -> None:
@@ -560,8 +562,8 @@ def _taken(groups: Sequence[_native.Group], events: Sequence[_native.Event]) -> 
         RecordBatch(topic, partition, Columns(keys, values, timestamps, headers, offsets), times)
         for topic, partition, keys, values, timestamps, headers, offsets, times in groups
     ]
-    found = [Event(topic, place, offset, KafkaError(code, reason)) for topic, place, offset, code, reason in events]
-    return batches, found
+    reported = [Event(topic, place, offset, KafkaError(code, reason)) for topic, place, offset, code, reason in events]
+    return batches, reported
 
 
 # Columns of librdkafka's messages: the hottest code of the project, hence one comprehension per column.

@@ -152,7 +152,10 @@ class KafkaMembership(Membership):
 
     def _owned(self) -> frozenset[TopicPartition]:
         """The partitions that this member owns for kafka-python, which drops lost ones before it joins again."""
-        return frozenset(TopicPartition(*each) for each in self._coordinator._subscription.assigned_partitions())
+        return frozenset(
+            TopicPartition(*assigned_partition)
+            for assigned_partition in self._coordinator._subscription.assigned_partitions()
+        )
 
     def _claimed(self) -> frozenset[TopicPartition]:
         """The owned partitions in this member's subscription: none once the group has removed it, since others own them now.
@@ -301,10 +304,10 @@ class _JoinThread:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
+    numbers: dict[str, list[int]] = defaultdict(list)
     for topic, number in sorted(partitions):
-        found[topic].append(number)
-    return found
+        numbers[topic].append(number)
+    return numbers
 
 
 def _encoded(assignment: MemberAssignment) -> ConsumerProtocolAssignment:
@@ -390,14 +393,14 @@ class CommittedOffsets:
                 self._client = self._client or Client(**self._config, kafka_client=connections)
             coordinator = self._client._coordinator
             try:
-                found = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
+                committed = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
             except BaseException:
                 # kafka-python would return a late answer to the next read of these partitions, whose offsets may be newer.
                 coordinator._offset_fetch_futures.pop(frozenset(wanted), None)
                 raise
         return {
             TopicPartition(*place): CommittedOffset(offset.offset, (offset.metadata or "").rstrip("\0"))
-            for place, offset in found.items()
+            for place, offset in committed.items()
         }
 
     def close(self) -> None:

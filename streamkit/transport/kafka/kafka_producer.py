@@ -117,9 +117,9 @@ class KafkaProducer(Producer):
     def _produce_through(self, link: _native.Producer, rows: Sequence[OutputTuple]) -> None:
         self._finish_sending()
         if len(rows) >= _MANY_ROWS:
-            given = tuple(rows)
-            if link.begin(given):
-                self._sending = given
+            sent = tuple(rows)
+            if link.begin(sent):
+                self._sending = sent
                 return
         self._hand_over(link, rows, *link.send(rows, 0))
 
@@ -273,15 +273,15 @@ class KafkaProducer(Producer):
         try:
             return call(function, seconds)
         except (KafkaException, SystemError) as error:
-            found = error if isinstance(error, KafkaException) else error.__cause__
-            if not isinstance(found, KafkaException):
+            cause = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(cause, KafkaException):
                 # Fenced as well: a callback of another call received the fatal error, and this call has none to raise.
-                found = KafkaException(KafkaError(KafkaError._FATAL, "the producer failed permanently"))
+                cause = KafkaException(KafkaError(KafkaError._FATAL, "the producer failed permanently"))
                 if self._transactional:
                     raise FencedError("the producer failed permanently") from error
-            if not self._transactional and kafka_error(found).code() == KafkaError._FATAL:
-                raise self._production_error(None, kafka_error(found), found) from error
-            raise translate(found, "records could not be written", self._address) from error
+            if not self._transactional and kafka_error(cause).code() == KafkaError._FATAL:
+                raise self._production_error(None, kafka_error(cause), cause) from error
+            raise translate(cause, "records could not be written", self._address) from error
 
     def _call(self, function: Callable[[*Arguments], object], what: str, *arguments: *Arguments) -> None:
         """Call a transactional function; repeat it while its error is retriable and time is left.

@@ -53,7 +53,7 @@ _use = _Use()
 
 def create_consumer(settings: Settings, logger: logging.Logger) -> tuple[Consumer, _native.Consumer | None]:
     """Create a consumer of confluent-kafka, and its link; None without the extension. Raises KafkaException."""
-    client, has_plugin = _create(lambda given: Consumer(given, logger=logger), settings)
+    client, has_plugin = _create(lambda client_settings: Consumer(client_settings, logger=logger), settings)
     if not has_plugin:
         return client, None
     from streamkit import _native
@@ -65,7 +65,7 @@ def create_producer(
     settings: Settings, logger: logging.Logger | logging.LoggerAdapter[logging.Logger]
 ) -> tuple[Producer, _native.Producer | None]:
     """Create a producer of confluent-kafka, and its link; None without the extension. Raises KafkaException."""
-    client, has_plugin = _create(lambda given: Producer(given, logger=logger), settings)
+    client, has_plugin = _create(lambda client_settings: Producer(client_settings, logger=logger), settings)
     if not has_plugin:
         return client, None
     from streamkit import _native

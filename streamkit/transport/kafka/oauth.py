@@ -103,8 +103,8 @@ def _fetch(config: Mapping[str, str]) -> Token:
     try:
         context = ssl.create_default_context(**extra) if url.startswith("https:") else None  # type: ignore[arg-type]  # the stub has one type for all arguments
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context) as response:
-            found = json.load(response)
-        return Token(str(found["access_token"]), time.time() + float(found.get("expires_in", _LIFE_SECONDS)))
+            answer = json.load(response)
+        return Token(str(answer["access_token"]), time.time() + float(answer.get("expires_in", _LIFE_SECONDS)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         # The response may contain the token, so the message has only the kind of error.
         raise TransportError(f"no token from {url}: {_reason(error)}") from error
@@ -125,11 +125,11 @@ def _reason(error: Exception) -> str:
 
 def _unsecured(text: str) -> Token:
     """Create a token without a signature (RFC 7515, appendix A.5), from librdkafka's `principal=NAME lifeSeconds=N`."""
-    given = dict(part.split("=", 1) for part in text.split() if "=" in part)
+    options = dict(part.split("=", 1) for part in text.split() if "=" in part)
     now = time.time()
-    life = float(given.get("lifeSeconds", _LIFE_SECONDS))
-    name = given.get("principalClaimName", "sub")
-    claims: dict[str, object] = {name: given.get("principal", ""), "iat": now, "exp": now + life}
+    life = float(options.get("lifeSeconds", _LIFE_SECONDS))
+    name = options.get("principalClaimName", "sub")
+    claims: dict[str, object] = {name: options.get("principal", ""), "iat": now, "exp": now + life}
     parts = ({"alg": "none"}, claims)
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
     return Token(".".join([*encoded, ""]), now + life)

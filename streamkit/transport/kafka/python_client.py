@@ -56,17 +56,17 @@ def python_settings(config: Mapping[str, str]) -> dict[str, object]:
     Raises ConfigError for settings that kafka-python does not support, and for certificates and keys that can't be read.
     """
     protocol = config.get("security.protocol", "plaintext").upper()
-    found: dict[str, object] = {
+    converted: dict[str, object] = {
         "bootstrap_servers": [server.strip() for server in config["bootstrap.servers"].split(",")],
         "security_protocol": protocol,
     }
     if config.get("client.id"):
-        found["client_id"] = config["client.id"]
+        converted["client_id"] = config["client.id"]
     if protocol.endswith("SSL"):
-        found["ssl_context"] = ssl_context(config)
+        converted["ssl_context"] = ssl_context(config)
     if protocol.startswith("SASL"):
-        found.update(_sasl(config))
-    return found
+        converted.update(_sasl(config))
+    return converted
 
 
 def ssl_context(config: Mapping[str, str]) -> ssl.SSLContext:
@@ -197,20 +197,20 @@ def stopped_on_failure() -> Iterator[Callable[..., KafkaNetClient]]:
 
     If the client can't be made, its thread and its sockets end, which kafka-python leaves.
     """
-    made: list[KafkaNetClient] = []
+    connections: list[KafkaNetClient] = []
 
     def make(**options: object) -> KafkaNetClient:
-        made.append(KafkaNetClient(**options))
-        return made[-1]
+        connections.append(KafkaNetClient(**options))
+        return connections[-1]
 
     try:
         yield make
     except BaseException:
-        for each in made:
+        for connection in connections:
             # An error of the close must not hide the first one.
             with suppress(Exception):
-                each.close()
-                each._net.stop()
+                connection.close()
+                connection._net.stop()
         raise
 
 
@@ -305,7 +305,7 @@ def is_consumer_group(admin: KafkaAdminClient, group: str, address: str) -> bool
         coordinators = admin._manager.run(admin._find_coordinator_ids, [group])
         listed = admin.list_groups([coordinators[group]])
     # Brokers that do not name the type have groups of the classic protocol only.
-    return any(each["group_id"] == group and each.get("group_type") == "consumer" for each in listed)
+    return any(listing["group_id"] == group and listing.get("group_type") == "consumer" for listing in listed)
 
 
 # Translation of kafka-python's errors to those of streamkit.

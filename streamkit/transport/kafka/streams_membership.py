@@ -694,7 +694,7 @@ def _updated(decided: _Decision, answer: StreamsGroupHeartbeatResponse) -> _Deci
     if answer.active_tasks is not None:
         tasks = _Tasks(
             *(
-                frozenset(TaskId(int(each.subtopology_id), number) for each in listed for number in each.partitions)
+                frozenset(TaskId(int(ids.subtopology_id), number) for ids in listed for number in ids.partitions)
                 for listed in (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks)
             )
         )
@@ -707,13 +707,16 @@ def _endpoints(
     listed: Iterable[DataContainer],
 ) -> dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]]:
     """Return active and standby partitions by host and port; a thread of Java has an entry of its own."""
-    found: dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] = {}
-    for each in listed:
-        server = f"{each.user_endpoint.host}:{each.user_endpoint.port}"
-        active, standby = found.get(server, (frozenset(), frozenset()))
-        found[server] = active | _partitions(each.active_partitions), standby | _partitions(each.standby_partitions)
-    return found
+    endpoints: dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] = {}
+    for endpoint in listed:
+        server = f"{endpoint.user_endpoint.host}:{endpoint.user_endpoint.port}"
+        active, standby = endpoints.get(server, (frozenset(), frozenset()))
+        endpoints[server] = (
+            active | _partitions(endpoint.active_partitions),
+            standby | _partitions(endpoint.standby_partitions),
+        )
+    return endpoints
 
 
 def _partitions(listed: Iterable[DataContainer]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(each.topic, number) for each in listed for number in each.partitions)
+    return frozenset(TopicPartition(entry.topic, number) for entry in listed for number in entry.partitions)

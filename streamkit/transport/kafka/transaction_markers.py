@@ -38,12 +38,16 @@ def open_transactions(
 ) -> list[OpenTransaction]:
     """Return the transactions open on partitions and on the partition of a group's offsets. Raises TransportError."""
     with _connected(config, timeout, "open transactions could not be listed") as admin:
-        found = _open_transactions(admin, partitions)
+        transactions = _open_transactions(admin, partitions)
         if group:
             places = [TopicPartition(_OFFSETS, number) for number in _leaders(admin, _OFFSETS)]
             of_offsets = _open_transactions(admin, places)
-            found += [(each, state) for each, state in of_offsets if each.transactional_id.startswith(f"{group}-")]
-        return [each for each, _ in found]
+            transactions += [
+                (transaction, state)
+                for transaction, state in of_offsets
+                if transaction.transactional_id.startswith(f"{group}-")
+            ]
+        return [transaction for transaction, _ in transactions]
 
 
 def end_lost(
@@ -57,25 +61,25 @@ def end_lost(
     """End the lost transactions of an id that has no live one, as its coordinator did (Admin.end_lost). Raises TransportError."""
     with _connected(config, timeout, f"lost transactions of {transactional_id} could not be looked for") as admin:
         places = [*partitions, *(_offset_partitions(admin, group) if group else ())]
-        found = _open_of_id(admin, transactional_id, places)
-        for each, _ in found:
-            if not each.hanging:
-                place = f"{each.partition.topic}-{each.partition.partition}"
+        transactions = _open_of_id(admin, transactional_id, places)
+        for transaction, _ in transactions:
+            if not transaction.hanging:
+                place = f"{transaction.partition.topic}-{transaction.partition.partition}"
                 raise RetriableTransportError(f"{place}: brokers are still ending a transaction of {transactional_id}")
-        if not found:
+        if not transactions:
             return []
         try:
             with translated("it could not be ended", config["bootstrap.servers"]):
-                ended = _end_all(admin, found, one_open)
+                ended = _end_all(admin, transactions, one_open)
                 open_now = _open_of_id(admin, transactional_id, places)
         except NotPermittedError as error:
-            return [EndedTransaction(each, None, str(error)) for each, _ in found]
-    still = [each for each, _ in open_now]
+            return [EndedTransaction(transaction, None, str(error)) for transaction, _ in transactions]
+    still = [transaction for transaction, _ in open_now]
     return [
-        EndedTransaction(each.transaction, None, "brokers took the marker, but it is still open")
-        if each.committed is not None and any(each.transaction.is_same(other) for other in still)
-        else each
-        for each in ended
+        EndedTransaction(transaction.transaction, None, "brokers took the marker, but it is still open")
+        if transaction.committed is not None and any(transaction.transaction.is_same(other) for other in still)
+        else transaction
+        for transaction in ended
     ]
 
 
@@ -125,7 +129,7 @@ def _open_of_id(
         before = admin.describe_transactions([transactional_id])[transactional_id]
     except TransactionalIdNotFoundError:
         return []
-    producers = [each for each in _open_producers(admin, partitions) if each[1].producer_id == before.producer_id]
+    producers = [pair for pair in _open_producers(admin, partitions) if pair[1].producer_id == before.producer_id]
     if not producers:
         return []
     # In this order: a transaction that the coordinator does not know after the partitions were read is never ended by it.
@@ -134,61 +138,63 @@ def _open_of_id(
 
 
 def _end_all(
-    admin: KafkaAdminClient, found: Sequence[tuple[OpenTransaction, ProducerState]], one_open: bool
+    admin: KafkaAdminClient, transactions: Sequence[tuple[OpenTransaction, ProducerState]], one_open: bool
 ) -> list[EndedTransaction]:
     """Write the markers of one producer's lost transactions whose outcome is known."""
-    history, ended = _history(admin, found[0][0]), []
-    for each, state in found:
+    history, ended = _history(admin, transactions[0][0]), []
+    for transaction, state in transactions:
         # The topic of offsets may not have been looked at before each transaction, and keeps its last markers.
-        known = _outcome(admin, history, each, one_open=one_open and each.partition.topic != _OFFSETS)
+        known = _outcome(admin, history, transaction, one_open=one_open and transaction.partition.topic != _OFFSETS)
         if known.committed is not None:
-            _write_marker(admin, each, known.committed, state)
-        ended.append(EndedTransaction(each, known.committed, known.reason))
+            _write_marker(admin, transaction, known.committed, state)
+        ended.append(EndedTransaction(transaction, known.committed, known.reason))
     return ended
 
 
-def outcome(config: Mapping[str, str], found: OpenTransaction, timeout: float) -> Outcome:
+def outcome(config: Mapping[str, str], transaction: OpenTransaction, timeout: float) -> Outcome:
     """Return how the coordinator ended a lost transaction, according to its log and the partition. Raises TransportError."""
     with _connected(config, timeout, f"the log of the coordinators, {TOPIC}, could not be read") as admin:
-        return _outcome(admin, _history(admin, found), found)
+        return _outcome(admin, _history(admin, transaction), transaction)
 
 
-def _outcome(admin: KafkaAdminClient, history: History, found: OpenTransaction, *, one_open: bool = False) -> Outcome:
-    if not found.transactional_id and found.partition in history.unended:
+def _outcome(
+    admin: KafkaAdminClient, history: History, transaction: OpenTransaction, *, one_open: bool = False
+) -> Outcome:
+    if not transaction.transactional_id and transaction.partition in history.unended:
         return Outcome(None, "its coordinator still has to end it", alive=True)
-    decisions = history.naming(found.partition, found.epoch)
+    decisions = history.naming(transaction.partition, transaction.epoch)
     if _are_mixed(decisions):
-        decisions = [each for each in decisions if each.highest_epoch >= _first_epoch(admin, found)]
-    return outcome_of(decisions, _last_marker(admin, found) if _are_mixed(decisions) else None, one_open=one_open)
+        decisions = [decision for decision in decisions if decision.highest_epoch >= _first_epoch(admin, transaction)]
+    return outcome_of(decisions, _last_marker(admin, transaction) if _are_mixed(decisions) else None, one_open=one_open)
 
 
 def _are_mixed(decisions: Sequence[Decision]) -> bool:
-    return len({each.committed for each in decisions}) > 1
+    return len({decision.committed for decision in decisions}) > 1
 
 
-def _first_epoch(admin: KafkaAdminClient, found: OpenTransaction) -> int:
+def _first_epoch(admin: KafkaAdminClient, transaction: OpenTransaction) -> int:
     """Return the epoch of an open transaction's first record: transactions of lower epochs have ended before it."""
     epochs = (
         batch.producer_epoch
-        for batch in _batches(admin, found.partition, found.start, found.start + 1)
-        if batch.producer_id == found.producer_id
+        for batch in _batches(admin, transaction.partition, transaction.start, transaction.start + 1)
+        if batch.producer_id == transaction.producer_id
     )
     return next(epochs, 0)
 
 
-def end(config: Mapping[str, str], found: OpenTransaction, committed: bool, timeout: float) -> None:
+def end(config: Mapping[str, str], transaction: OpenTransaction, committed: bool, timeout: float) -> None:
     """Write the marker of a transaction that is still lost. Raises TransportError, also if it is no longer lost."""
-    place = f"{found.partition.topic}-{found.partition.partition}"
+    place = f"{transaction.partition.topic}-{transaction.partition.partition}"
     with _connected(config, timeout, f"the transaction in {place} could not be ended") as admin:
         now = [
             state
-            for each, state in _open_transactions(admin, [found.partition])
-            if each.hanging and each.is_same(found)
+            for other, state in _open_transactions(admin, [transaction.partition])
+            if other.hanging and other.is_same(transaction)
         ]
         if not now:
-            raise TransportError(f"the transaction in {place} at offset {found.start} is not lost any more")
-        _write_marker(admin, found, committed, now[0])
-        if any(each.is_same(found) for each, _ in _open_transactions(admin, [found.partition])):
+            raise TransportError(f"the transaction in {place} at offset {transaction.start} is not lost any more")
+        _write_marker(admin, transaction, committed, now[0])
+        if any(other.is_same(transaction) for other, _ in _open_transactions(admin, [transaction.partition])):
             raise TransportError(f"{place}: brokers took the marker, but the transaction is still open")
 
 
@@ -208,14 +214,14 @@ def _open_transactions(
         return []
     ids = sorted({producer.producer_id for _, producer in producers})
     listed = admin.list_transactions(producer_id_filters=ids)
-    names = {each.producer_id: each.transactional_id for listing in listed.values() for each in listing}
+    names = {entry.producer_id: entry.transactional_id for listing in listed.values() for entry in listing}
     described = admin.describe_transactions(sorted(set(names.values())))
-    found = []
+    transactions = []
     for partition, producer in producers:
         name = names.get(producer.producer_id, "")
         known = described.get(name)
-        found.append((_transaction(partition, producer, name, known), producer))
-    return found
+        transactions.append((_transaction(partition, producer, name, known), producer))
+    return transactions
 
 
 def _transaction(
@@ -251,7 +257,10 @@ def _open_producers(
 def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
     """Return the ids of the leaders of a topic's partitions."""
     (described,) = admin.describe_topics([topic])
-    return {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
+    return {
+        described_partition["partition_index"]: described_partition["leader_id"]
+        for described_partition in described["partitions"]
+    }
 
 
 def _offset_partitions(admin: KafkaAdminClient, group: str) -> list[TopicPartition]:
@@ -274,15 +283,15 @@ def _partitions_of(admin: KafkaAdminClient, topic: str) -> list[TopicPartition]:
     code = described["error_code"]
     if code not in (NoError.errno, TopicAuthorizationFailedError.errno):
         raise UnknownTopicError(f"{topic}: brokers do not list this topic now ({for_code(code).__name__})")
-    return sorted(TopicPartition(topic, each["partition_index"]) for each in described["partitions"])
+    return sorted(TopicPartition(topic, entry["partition_index"]) for entry in described["partitions"])
 
 
-def _history(admin: KafkaAdminClient, found: OpenTransaction) -> History:
+def _history(admin: KafkaAdminClient, transaction: OpenTransaction) -> History:
     """Return the entries of a producer in the coordinators' log; if the transactional id is unknown, the whole log is read."""
-    history = History(found.producer_id)
+    history = History(transaction.producer_id)
     numbers = sorted(_leaders(admin, TOPIC))
-    if found.transactional_id:
-        numbers = [partition_of(found.transactional_id, len(numbers))]
+    if transaction.transactional_id:
+        numbers = [partition_of(transaction.transactional_id, len(numbers))]
     for number in numbers:
         for batch in _batches(admin, TopicPartition(TOPIC, number)):
             if batch.is_control_batch:
@@ -294,16 +303,16 @@ def _history(admin: KafkaAdminClient, found: OpenTransaction) -> History:
     return history
 
 
-def _last_marker(admin: KafkaAdminClient, found: OpenTransaction) -> Marker | None:
+def _last_marker(admin: KafkaAdminClient, transaction: OpenTransaction) -> Marker | None:
     """Return the last marker of a transaction's producer before the transaction; None if there is none."""
-    first, _ = _bounds(admin, found.partition)
-    first = max(first, found.start - _FURTHEST_LOOK)
-    end, width = found.start, _FIRST_LOOK
+    first, _ = _bounds(admin, transaction.partition)
+    first = max(first, transaction.start - _FURTHEST_LOOK)
+    end, width = transaction.start, _FIRST_LOOK
     while end > first:
         start = max(first, end - width)
         marker = None
-        for batch in _batches(admin, found.partition, start, end):
-            if batch.is_control_batch and batch.producer_id == found.producer_id:
+        for batch in _batches(admin, transaction.partition, start, end):
+            if batch.is_control_batch and batch.producer_id == transaction.producer_id:
                 marker = Marker(next(iter(batch)).commit, batch.max_timestamp)
         if marker is not None:
             return marker
@@ -351,14 +360,16 @@ def _batches(
             raise RetriableTransportError(f"{place.topic}-{place.partition}: offset {start} of {end} can't be read now")
 
 
-def _write_marker(admin: KafkaAdminClient, found: OpenTransaction, committed: bool, state: ProducerState) -> None:
+def _write_marker(admin: KafkaAdminClient, transaction: OpenTransaction, committed: bool, state: ProducerState) -> None:
     marker = WriteTxnMarkersRequest.WritableTxnMarker
-    topic = marker.WritableTxnMarkerTopic(name=found.partition.topic, partition_indexes=[found.partition.partition])
+    topic = marker.WritableTxnMarkerTopic(
+        name=transaction.partition.topic, partition_indexes=[transaction.partition.partition]
+    )
     request = WriteTxnMarkersRequest(
         markers=[
             marker(
-                producer_id=found.producer_id,
-                producer_epoch=found.epoch,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
                 transaction_result=committed,
                 topics=[topic],
                 # For a producer without a marker in the partition this is -1, which brokers refuse in a request.
@@ -367,7 +378,7 @@ def _write_marker(admin: KafkaAdminClient, found: OpenTransaction, committed: bo
         ],
         max_version=_MARKER_VERSION,
     )
-    leader = _leaders(admin, found.partition.topic)[found.partition.partition]
+    leader = _leaders(admin, transaction.partition.topic)[transaction.partition.partition]
     response = admin._manager.run(admin._manager.send, request, leader)
     error = for_code(response.markers[0].topics[0].partitions[0].error_code)
     if error is not NoError:
@@ -461,7 +472,7 @@ class History:
 
     def naming(self, partition: TopicPartition, epoch: int) -> list[Decision]:
         """Return the decisions for a partition up to an epoch of records there."""
-        return [each for each in self.decisions if partition in each.partitions and each.epoch <= epoch]
+        return [decision for decision in self.decisions if partition in decision.partitions and decision.epoch <= epoch]
 
 
 def outcome_of(decisions: list[Decision], marker: Marker | None, *, one_open: bool = False) -> Outcome:
@@ -473,18 +484,18 @@ def outcome_of(decisions: list[Decision], marker: Marker | None, *, one_open: bo
     """
     if not decisions:
         return Outcome(None, "the log of its coordinator has no transaction of this producer with this partition")
-    if len({each.committed for each in decisions}) == 1:
+    if len({decision.committed for decision in decisions}) == 1:
         return Outcome(decisions[-1].committed)
     if marker is None and one_open:
         return Outcome(decisions[-1].committed)
     if marker is None:
         return Outcome(None, "this producer has committed and aborted here, and its last marker is gone")
-    ended = [each for each in decisions if each.at_ms <= marker.at_ms]
-    rest = [each for each in decisions if each.at_ms > marker.at_ms]
+    ended = [decision for decision in decisions if decision.at_ms <= marker.at_ms]
+    rest = [decision for decision in decisions if decision.at_ms > marker.at_ms]
     # The times come from two brokers: if they contradict the other facts, they prove nothing.
     if not ended or not rest or ended[-1].committed != marker.committed:
         return Outcome(None, "the times of the partition and of its coordinator's log do not fit together")
-    if len({each.committed for each in rest}) > 1:
+    if len({item.committed for item in rest}) > 1:
         return Outcome(None, "a committed and an aborted transaction of this producer are open here together")
     return Outcome(rest[-1].committed)
 
@@ -520,27 +531,27 @@ class _Reader:
 
     def take(self, form: str) -> tuple[int, ...]:
         """Return the next numbers."""
-        found = struct.unpack_from(form, self._data, self._at)
+        numbers = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
-        return found
+        return numbers
 
     def partitions(self, tagged: bool) -> list[TopicPartition]:
         """Return the partitions of a transaction. `tagged`: in the form with lengths as varints and with tagged fields."""
-        found = []
+        places = []
         for _ in range(self._length(tagged, ">i")):
             topic = self._bytes(self._length(tagged, ">h")).decode()
-            found += [TopicPartition(topic, self.take(">i")[0]) for _ in range(self._length(tagged, ">i"))]
+            places += [TopicPartition(topic, self.take(">i")[0]) for _ in range(self._length(tagged, ">i"))]
             if tagged:
                 self.tags()
-        return found
+        return places
 
     def tags(self) -> dict[int, bytes]:
         """Return tagged fields by their numbers."""
-        found = {}
+        tags = {}
         for _ in range(self._varint()):
             tag = self._varint()
-            found[tag] = self._bytes(self._varint())
-        return found
+            tags[tag] = self._bytes(self._varint())
+        return tags
 
     def _length(self, tagged: bool, form: str) -> int:
         # A missing value is written as 0 there and as -1 here.
