@@ -68,18 +68,18 @@ class _Reader:
         sources = [(sub, node) for sub, node in nodes if isinstance(node, SourceNode)]
         if any(node.pattern is not None for _, node in sources):
             return None
-        found = [self._of_source(sub, node, topic) for sub, node in sources if topic in self._topics(node)]
+        sets = [self._of_source(sub, node, topic) for sub, node in sources if topic in self._topics(node)]
         self._following.discard(topic)
-        return union(found)
+        return union(sets)
 
     def _topics(self, node: SourceNode) -> dict[str, str]:
-        return {self._plan.internal_name(each): each for each in node.topics}
+        return {self._plan.internal_name(topic): topic for topic in node.topics}
 
     def _of_source(self, sub: SubTopology, node: SourceNode, topic: str) -> Fields:
         _, serde = node.topic_serdes.get(self._topics(node)[topic], (node.key_serde, node.value_serde))
         if node.value_kind != "plain" or serde.spec != "json":
             return None
-        own = (used(each, "value") for each in expressions_of(node.timestamps))
+        own = (used(expression, "value") for expression in expressions_of(node.timestamps))
         return union((*own, *(self._of_node(sub, sub.nodes[name]) for name in node.children)))
 
     def _of_node(self, sub: SubTopology, node: PlanNode) -> Fields:
@@ -96,8 +96,8 @@ class _Reader:
             if isinstance(processor, StreamTableJoin) and processor.buffer is not None:
                 return None
             names = ("left", "value")
-            return union(used(each, name) for each in _own_expressions(processor) for name in names)
-        own = [used(each, "value") for each in _own_expressions(processor)]
+            return union(used(expression, name) for expression in _own_expressions(processor) for name in names)
+        own = [used(expression, "value") for expression in _own_expressions(processor)]
         replaces = isinstance(processor, _REPLACE) or (isinstance(processor, Map) and processor.value is not None)
         # `reduce` begins with the first value, and `top` keeps values.
         if isinstance(processor, _AGGREGATE) and processor.aggregation.kind in ("count", "aggregate"):
@@ -116,13 +116,13 @@ def _own_expressions(processor: object) -> list[Expression]:
     return list(expressions_of(processor))
 
 
-def union(found: Iterable[Fields]) -> Fields:
+def union(sets: Iterable[Fields]) -> Fields:
     """Return the fields that are in any of several sets; None if all fields are in one."""
     fields = _NONE
-    for each in found:
-        if each is None:
+    for names in sets:
+        if names is None:
             return None
-        fields |= each
+        fields |= names
     return fields
 
 
@@ -174,8 +174,8 @@ class _Finder(ast.NodeVisitor):
             self.is_whole = True
             return
         self.fields.add(name)
-        for each in node.args[1:]:
-            self.visit(each)
+        for arg in node.args[1:]:
+            self.visit(arg)
 
     def visit_Compare(self, node: ast.Compare) -> None:
         """Note `value is None`, which uses no field."""

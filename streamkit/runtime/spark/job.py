@@ -147,7 +147,7 @@ class Job:
         self.partitions = {**counts, **self.layout.partitions}
         self._changelogs = tuple(topic.name for topic in self.layout.changelogs) if options.write_state else ()
         # A changelog has a record for each row of its store, but for one of versions: all versions of a key have its key.
-        versions = {plan.changelog_name(each.name) for each in plan.stores.values() if each.type == "versioned"}
+        versions = {plan.changelog_name(store.name) for store in plan.stores.values() if store.type == "versioned"}
         self._final_changelogs = frozenset(self._changelogs) - versions
         self._pickled = pickle.dumps(self.plan)
         self._routing = [stage for stage in self.stages if any(map(has_routes, self._subs(stage)))]
@@ -179,10 +179,12 @@ class Job:
         reason = self._only_python()
         if reason is not None:
             return {stage.number: Choice(PYTHON, reason) for stage in self.stages}
-        refusals = {topic: found for topic in self.external_outputs if (found := self._only_rows(topic)) is not None}
+        refusals = {
+            topic: refusal for topic in self.external_outputs if (refusal := self._only_rows(topic)) is not None
+        }
         places = {topic: place for topic, place in self.options.outputs.items() if place and topic not in refusals}
         layouts = {topic: layout_of(self.plan, topic, place) for topic, place in places.items()}
-        columns = {topic: each for topic, each in self._columns.items() if topic not in self._written}
+        columns = {topic: columns_ for topic, columns_ in self._columns.items() if topic not in self._written}
         return choose_engines(self.plan, self.stages, columns, Outputs(layouts, refusals, self._final_topics()))
 
     def _only_python(self) -> str | None:
@@ -293,17 +295,17 @@ class Job:
             if self._readers(stage, names) > 1:
                 outputs = outputs.persist()
             self._add(rows, stage, outputs, names)
-        found = {topic: _union(rows.written[topic], spark) for topic in names}
+        frames = {topic: _union(rows.written[topic], spark) for topic in names}
         if self.options.write_state:
             all_rows = _union(rows.state, spark)
-            found[CHANGELOGS] = all_rows.filter(all_rows.topic.isin(list(self._changelogs)))
-            found[OFFSETS] = all_rows.filter(all_rows.topic == OFFSETS)
+            frames[CHANGELOGS] = all_rows.filter(all_rows.topic.isin(list(self._changelogs)))
+            frames[OFFSETS] = all_rows.filter(all_rows.topic == OFFSETS)
         if self._kept_state is not None:
             all_rows = _union(rows.state, spark)
             stores = [state_of(name) for stage in self.stages for name in self._stores(stage)]
-            found[STATE] = all_rows.filter(all_rows.topic.isin(stores))
-            found[MEMORY] = all_rows.filter(all_rows.topic == MEMORY)
-        return found
+            frames[STATE] = all_rows.filter(all_rows.topic.isin(stores))
+            frames[MEMORY] = all_rows.filter(all_rows.topic == MEMORY)
+        return frames
 
     def _open(self, stage: Stage, inputs: Inputs, rows: _Rows) -> None:
         """Open the topics from outside that a stage reads, unless an earlier stage has opened them."""
@@ -424,9 +426,9 @@ class Job:
         outside = any(map(self._from_outside, stage.inputs))
         merges = self._merges(stage)
         frames = [
-            arrow_rows.with_all_columns(each, topic) if merges or before is not None else each
+            arrow_rows.with_all_columns(frame, topic) if merges or before is not None else frame
             for topic in stage.inputs
-            for each in rows.get(topic, ())
+            for frame in rows.get(topic, ())
         ]
         frame = _union(frames if before is None else [before, *frames], spark)
         if work.by_key:
@@ -459,13 +461,15 @@ class Job:
             return output_name(self.plan, self.stages, (), states[output])
         if output == REST:
             return output_name(self.plan, self._routing or self.stages, (), "other topics")
-        writers = [each for each in self.stages if output in each.outputs] or self._routing
+        writers = [stage for stage in self.stages if output in stage.outputs] or self._routing
         return output_name(self.plan, writers, (output,), output)
 
     def _input_name(self, stage: Stage, rows: Mapping[str, list[DataFrame]], has_state: bool) -> WorkName:
         """Return the name for Spark of the work before a stage."""
         topics = [topic for topic in stage.inputs if rows.get(topic)]
-        writers = [each for each in self.stages if each is not stage and not set(topics).isdisjoint(each.outputs)]
+        writers = [
+            writer for writer in self.stages if writer is not stage and not set(topics).isdisjoint(writer.outputs)
+        ]
         outside = [topic for topic in topics if self._from_outside(topic)]
         return input_name(self.plan, stage, writers, outside, "rows of stores" if has_state else "")
 
@@ -526,14 +530,14 @@ class Job:
 
 
 def _record_batches(table: pa.Table) -> list[tuple[str, int, Columns]]:
-    found: list[tuple[str, int, Columns]] = []
+    batches: list[tuple[str, int, Columns]] = []
     offsets: dict[tuple[str, int], int] = {}
     for batch in table.to_batches():
         for partition, part in by_partition(batch):
             for rows in by_topic(part):
                 each = records(rows, partition, offsets)
-                found.append((each.topic, partition, each.columns))
-    return found
+                batches.append((each.topic, partition, each.columns))
+    return batches
 
 
 def _union(frames: list[DataFrame], spark: SparkSession) -> DataFrame:

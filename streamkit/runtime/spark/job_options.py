@@ -45,7 +45,7 @@ def parse_transforms(text: str, shown: str) -> tuple[Transform, ...]:
     >>> [each.text for each in parse_transforms("day(timestamp),bucket(16,key),region", "")]
     ['days(timestamp)', 'bucket(16, key)', 'region']
     """
-    found, at = [], 0
+    transforms, at = [], 0
     while at < len(text):
         piece = _PIECE.match(text, at)
         if piece is None:
@@ -54,14 +54,14 @@ def parse_transforms(text: str, shown: str) -> tuple[Transform, ...]:
         kind = "" if word is None else word if word == BUCKET else f"{word.removesuffix('s')}s"
         if kind not in ("", BUCKET, *TIMES) or (kind == BUCKET) != (count is not None) or count == "0":
             _refuse(text, piece[0].strip(" ,"), shown)
-        found.append(Transform(column or inner, kind, int(count or 0)))
+        transforms.append(Transform(column or inner, kind, int(count or 0)))
         at = piece.end()
-    return tuple(found)
+    return tuple(transforms)
 
 
 def _refuse(text: str, piece: str, shown: str) -> NoReturn:
     raise UsageError(
-        f"{shown}: partition_by={text}: {piece!r} is none of COLUMN, {', '.join(f'{each}(COLUMN)' for each in TIMES)} and "
+        f"{shown}: partition_by={text}: {piece!r} is none of COLUMN, {', '.join(f'{kind}(COLUMN)' for kind in TIMES)} and "
         f"{BUCKET}(N,COLUMN)"
     )
 
@@ -251,8 +251,8 @@ def parse_place(text: str, option: str) -> tuple[str, Place | None]:
     if not equals:
         return topic, None
     shown = f"{option} {_SECRET.sub(_masked, text)}"
-    found = _settings(settings, shown) if comma else {}
-    return topic, make_place(path, found, option == "--input", shown)
+    options = _settings(settings, shown) if comma else {}
+    return topic, make_place(path, options, option == "--input", shown)
 
 
 _PARTS = tuple(part.name for part in fields(Columns))
@@ -269,11 +269,11 @@ def _masked(setting: re.Match[str]) -> str:
 
 def _settings(text: str, shown: str) -> dict[str, str]:
     """Parse settings by name. A setting ends at a comma before the next NAME=; WHERE extends to the end of the text."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     at = 0
     while at <= len(text):
         match = _SETTING.match(text, at)
-        if match is None or match[1] in found:
+        if match is None or match[1] in settings:
             wrong = text[at:].partition(",")[0]
             raise UsageError(f"{shown}: expected SETTING=VALUE, {f'not {wrong!r}' if match is None else 'once each'}")
         name, begin = match[1], match.end()
@@ -282,9 +282,9 @@ def _settings(text: str, shown: str) -> dict[str, str]:
         )
         if not is_closed:
             raise UsageError(f"{shown}: {name} has a bracket that is not closed")
-        found[name] = text[begin:at]
+        settings[name] = text[begin:at]
         at += 1
-    return found
+    return settings
 
 
 def _end_of_setting(text: str, begin: int, is_sql: bool) -> tuple[int, bool]:
@@ -334,7 +334,7 @@ def make_place(path: str, settings: Mapping[str, Parts], is_input: bool, shown: 
             f"{shown}: order names a column, but lines of JSON have no columns: give each record an offset"
         )
     for name, reason in _CHOSEN_HERE.items():
-        if name in {each.lower() for each in options}:
+        if name in {known.lower() for known in options}:
             raise UsageError(f"{shown}: {OPTION}{name}: {reason}")
     return place
 
@@ -386,8 +386,8 @@ def _guess(path: str) -> str:
         return UNKNOWN
     if is_table_name(path) and not os.path.exists(path):
         return TABLE
-    found = sorted(glob(path)) if has_magic(path) else [path]
-    return recognized(found[0] if found else path, _names, _first_bytes)
+    files = sorted(glob(path)) if has_magic(path) else [path]
+    return recognized(files[0] if files else path, _names, _first_bytes)
 
 
 def is_table_name(text: str) -> bool:
@@ -411,7 +411,9 @@ def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes:
         if inside is None:
             data = first_bytes(path)
             by_magic = next((kind for magic, kind in _BY_MAGIC.items() if data.startswith(magic)), None)
-            suffix = next((each for magic, each in _COMPRESSED_BY_MAGIC.items() if data.startswith(magic)), None)
+            suffix = next(
+                (extension for magic, extension in _COMPRESSED_BY_MAGIC.items() if data.startswith(magic)), None
+            )
             if suffix is not None and not path.lower().endswith(_COMPRESSED):
                 raise UsageError(
                     f"{path}: the file is compressed, which Spark finds out by its suffix alone; rename it to end with {suffix}"

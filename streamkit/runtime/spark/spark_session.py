@@ -136,7 +136,7 @@ def check_meaning(spark: SparkSession) -> None:
 
 
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
-    found: dict[str, str] = {
+    settings: dict[str, str] = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         # With a limit in bytes Spark computes the size of a batch after each row, which for the column of headers takes
         # time in proportion to the batch: more than all other work of the job.
@@ -145,17 +145,17 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
         "spark.sql.maxConcurrentOutputFileWriters": "32",
     }
     if not remote:
-        found["spark.ui.showConsoleProgress"] = "false"
+        settings["spark.ui.showConsoleProgress"] = "false"
         if not cluster.verbose:
-            found["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
+            settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
     if cluster.py_files:
-        found["spark.submit.pyFiles"] = ",".join(cluster.py_files)
+        settings["spark.submit.pyFiles"] = ",".join(cluster.py_files)
     if cluster.archives:
-        found["spark.archives"] = ",".join(cluster.archives)
+        settings["spark.archives"] = ",".join(cluster.archives)
     if not remote and not _is_of_spark_submit():
         own = cluster.settings.get(_EXECUTOR_OPTIONS, "")
-        return {**found, **cluster.settings, **_COMPLETE, _EXECUTOR_OPTIONS: f"{own} -Duser.timezone=UTC".strip()}
-    return {**found, **cluster.settings, **_COMPLETE}
+        return {**settings, **cluster.settings, **_COMPLETE, _EXECUTOR_OPTIONS: f"{own} -Duser.timezone=UTC".strip()}
+    return {**settings, **cluster.settings, **_COMPLETE}
 
 
 def _is_of_spark_submit() -> bool:
@@ -214,9 +214,9 @@ def _check_java() -> None:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} does not answer: {error}") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    if found and int(found.group(1)) < _OLDEST_JAVA:
-        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is Java {found.group(1)}")
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if match and int(match.group(1)) < _OLDEST_JAVA:
+        raise ConfigError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is Java {match.group(1)}")
 
 
 def _check_master(master: str | None) -> None:
@@ -275,11 +275,11 @@ def without_error_log() -> Iterator[None]:
 
 def _own_error(error: Exception) -> StreamkitError | None:
     # First, because a query raises its marked failures in the same way.
-    found = _FAILURE.search(str(error))
-    if found is None:
+    match = _FAILURE.search(str(error))
+    if match is None:
         raised = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: P0001)?$", str(error), re.MULTILINE)
         return None if raised is None else TransportError(raised[1])
-    name, text = json.JSONDecoder().raw_decode(found.group(1))[0]
+    name, text = json.JSONDecoder().raw_decode(match.group(1))[0]
     kind = getattr(errors, name, StreamkitError)
     try:
         return kind(text)
@@ -294,17 +294,17 @@ def _is_of_spark(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """Return the line of Spark's exception that names the cause, and what helps."""
     text = str(error)
-    if found := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
-        return f"{found[1]} exists; --overwrite replaces it"
-    if found := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
-        return f"{found[1]} was deleted while the job read it; nothing of this run counts"
+    if match := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
+        return f"{match[1]} exists; --overwrite replaces it"
+    if match := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
+        return f"{match[1]} was deleted while the job read it; nothing of this run counts"
     # Spark names the file alone, and what it met there only as the cause.
-    if found := re.search(
+    if match := re.search(
         r"NO_HINT\] Encountered error while reading file (\S+?)\. .*?^Caused by: [\w.$]+: ([^\n]+)",
         text,
         re.DOTALL | re.M,
     ):
-        return f"{found[1]} can't be read: {found[2]}"
+        return f"{match[1]} can't be read: {match[2]}"
     if "[CANNOT_MERGE_SCHEMAS]" in text:
         return (
             f"files have {_different_types(text)}; read them as two inputs, with a pattern for the files of each type"
@@ -316,23 +316,23 @@ def reason(error: Exception) -> str:
         )
     if "[UNABLE_TO_INFER_SCHEMA]" in text:
         return "no file has columns; remove empty files"
-    if found := re.search(r"\[COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists", text):
-        return f"there are two columns {found[1]}; if their names differ in case, --conf spark.sql.caseSensitive=true tells them apart"
+    if match := re.search(r"\[COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists", text):
+        return f"there are two columns {match[1]}; if their names differ in case, --conf spark.sql.caseSensitive=true tells them apart"
     if "[CONFLICTING_DIRECTORY_STRUCTURES]" in text:
         found_paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
         return f"{found_paths} have folders NAME=VALUE, whose columns Spark finds in one directory only: give each an --input of its own"
     if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
-        found = re.search(r"data source: (\w+)", text)
-        package = None if found is None else package_of(found[1])
-        if found is not None and package is not None:
-            return f"the format {found[1]} is in a package: {package}"
+        match = re.search(r"data source: (\w+)", text)
+        package = None if match is None else package_of(match[1])
+        if match is not None and package is not None:
+            return f"the format {match[1]} is in a package: {package}"
     if "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found" in text:
         return f"s3a:// is in a package: add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
-    if found := re.search(r'No FileSystem for scheme "(s3n?)"', text):
-        return f"Spark does not know {found[1]}://; write s3a://"
+    if match := re.search(r'No FileSystem for scheme "(s3n?)"', text):
+        return f"Spark does not know {match[1]}://; write s3a://"
     # Spark 4.3 names the class otherwise than 4.1 and 4.2 do.
-    if found := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
-        return f"the class {found[1]} is in a package: {package_of(found[2])}"
+    if match := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
+        return f"the class {match[1]} is in a package: {package_of(match[2])}"
     if "ArrowException: Unknown error: Wrapping" in text:
         return "a text is not UTF-8 in a row: cast(COLUMN as binary) reads its bytes, and decode(cast(COLUMN as binary), 'ISO-8859-1') others"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -366,7 +366,7 @@ def _columns(schema: str) -> dict[str, str]:
             columns.append("")
         else:
             columns[-1] += letter
-    return {name.strip(): kind for name, _, kind in (each.partition(": ") for each in columns)}
+    return {name.strip(): kind for name, _, kind in (column.partition(": ") for column in columns)}
 
 
 def package_of(name: str) -> str | None:
@@ -406,9 +406,9 @@ def hadoop_version() -> str:
 
 def changed_meaning(spark: SparkSession) -> str | None:
     """Return a setting of a session, as NAME=VALUE, under which the text of a query may mean something else; None if it has none."""
-    found = {name: spark.conf.get(name, usual) for name, usual in _USUAL.items()}
+    values = {name: spark.conf.get(name, usual) for name, usual in _USUAL.items()}
     return next(
-        (f"{name}={value}" for name, value in found.items() if (value or "").lower() != _USUAL[name].lower()), None
+        (f"{name}={value}" for name, value in values.items() if (value or "").lower() != _USUAL[name].lower()), None
     )
 
 

@@ -75,19 +75,19 @@ def make_stages(plan: Plan, layout: Layout) -> list[Stage]:
 
 def written_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics on the log that a sub-topology may write, with dead letters but without topics of `route`."""
-    found = [plan.internal_name(topic) for topic in sub.sink_topics]
-    return tuple(dict.fromkeys((*found, *dead_letter_topics(plan, sub))))
+    topics = [plan.internal_name(topic) for topic in sub.sink_topics]
+    return tuple(dict.fromkeys((*topics, *dead_letter_topics(plan, sub))))
 
 
 def dead_letter_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics to which a sub-topology may write dead letters."""
-    found = [
+    topics = [
         topic
         for node in sub.nodes.values()
         if isinstance(node, ProcessorNode) and (topic := getattr(node.on_error, "topic", None))
     ]
     dead_letters = Handlers.of(plan.config).dead_letter_topic
-    return tuple(found if dead_letters is None else (*found, dead_letters))
+    return tuple(topics if dead_letters is None else (*topics, dead_letters))
 
 
 def has_routes(sub: SubTopology) -> bool:
@@ -97,8 +97,8 @@ def has_routes(sub: SubTopology) -> bool:
 
 def topics_read(plan: Plan) -> tuple[str, ...]:
     """Return the names on the log of the external topics that a plan's sources name."""
-    found = dict.fromkeys(topic for sub in plan.sub_topologies for topic in sub.source_topics)
-    return tuple(topic for topic in found if topic not in plan.internal_topics)
+    topics = dict.fromkeys(topic for sub in plan.sub_topologies for topic in sub.source_topics)
+    return tuple(topic for topic in topics if topic not in plan.internal_topics)
 
 
 def patterns(plan: Plan) -> list[str]:
@@ -157,11 +157,11 @@ def _internal(plan: Plan, topic: str) -> bool:
 
 def global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics of the global tables that a sub-topology may read."""
-    found: list[str] = []
+    topics: list[str] = []
     for each in plan.sub_topologies:
         if each.is_global and any(_may_read(node, each.stores) for node in sub.nodes.values()):
-            found += each.source_topics
-    return tuple(found)
+            topics += each.source_topics
+    return tuple(topics)
 
 
 def _may_read(node: PlanNode, stores: tuple[str, ...]) -> bool:
@@ -175,11 +175,11 @@ def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
     if isinstance(value, Expression):
         yield value
     elif depth and isinstance(value, Mapping):
-        for each in value.values():
-            yield from expressions_of(each, depth - 1)
+        for part in value.values():
+            yield from expressions_of(part, depth - 1)
     elif depth and isinstance(value, tuple | list):
-        for each in value:
-            yield from expressions_of(each, depth - 1)
+        for part in value:
+            yield from expressions_of(part, depth - 1)
     elif depth and hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             yield from expressions_of(getattr(value, name), depth - 1)
@@ -187,7 +187,7 @@ def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
 
 def _components(after: Mapping[int, list[int]]) -> list[list[int]]:
     """Return the strongly connected components of a graph, each after its dependencies (Tarjan)."""
-    found: list[list[int]] = []
+    components: list[list[int]] = []
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
@@ -203,13 +203,13 @@ def _components(after: Mapping[int, list[int]]) -> list[list[int]]:
                 low[node] = min(low[node], index[other])
         if low[node] == index[node]:
             at = stack.index(node)
-            found.append(stack[at:])
+            components.append(stack[at:])
             del stack[at:]
 
     for node in after:
         if node not in index:
             visit(node)
-    return found
+    return components
 
 
 _Aggregation = StreamAggregate | TableAggregate | WindowAggregate
@@ -223,16 +223,16 @@ def table_topics(plan: Plan) -> frozenset[str]:
 
     If several tables, dead letters or routes write to a topic, earlier records of a key count too.
     """
-    found: dict[str, list[frozenset[str] | None]] = {}
+    writers: dict[str, list[frozenset[str] | None]] = {}
     for sub in plan.sub_topologies:
         routed = has_routes(sub)
         for topic in dead_letter_topics(plan, sub):
-            found.setdefault(topic, []).append(None)
+            writers.setdefault(topic, []).append(None)
         for node in sub.nodes.values():
             if isinstance(node, SinkNode) and node.topic is not None and not node.internal:
                 tables = None if routed else _tables(sub, node.parents)
-                found.setdefault(node.topic, []).append(tables)
-    return frozenset(topic for topic, (first, *others) in found.items() if first and len(first) == 1 and not others)
+                writers.setdefault(node.topic, []).append(tables)
+    return frozenset(topic for topic, (first, *others) in writers.items() if first and len(first) == 1 and not others)
 
 
 def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
@@ -263,19 +263,19 @@ def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
     handlers = Handlers.of(plan.config)
     if plan.config.statestore_cache_max_bytes <= 0 or handlers.production != FAIL:
         return frozenset()
-    found = set()
+    names = set()
     for sub in plan.sub_topologies:
         for node in sub.nodes.values():
             processor = node.processor if isinstance(node, ProcessorNode) else None
             if isinstance(node, ProcessorNode) and _forwards_changes(processor) and not _may_skip(node, handlers):
-                others = [each for each in sub.nodes.values() if each is not node]
-                is_own = not any(processor.store in getattr(each, "stores", ()) for each in others)
+                others = [other for other in sub.nodes.values() if other is not node]
+                is_own = not any(processor.store in getattr(following, "stores", ()) for following in others)
                 store = plan.stores[processor.store]
                 # A store of final changes can't delete a row when its `ttl` ends.
                 is_simple = store.type in ("timestamped_key_value", "window") and store.ttl is None
                 if is_own and is_simple and all(_only_to(sub, child, final, handlers) for child in node.children):
-                    found.add(processor.store)
-    return frozenset(found)
+                    names.add(processor.store)
+    return frozenset(names)
 
 
 def _forwards_changes(processor: object) -> TypeGuard[_Aggregation]:

@@ -46,7 +46,7 @@ def input_name(
     plan: Plan, stage: Stage, writers: Sequence[Stage], outside: Sequence[str], others: str = ""
 ) -> WorkName:
     """Return the name of what gives a stage its rows: stages before it, and topics from outside. others: further rows."""
-    topics = [topic for topic in stage.inputs if any(topic in each.outputs for each in writers)]
+    topics = [topic for topic in stage.inputs if any(topic in writer.outputs for writer in writers)]
     subs = _subs(plan, writers)
     parts = [" / ".join((*_numbers(subs), ", ".join(_short(plan, topic) for topic in topics)))] if subs else []
     parts += [f"{', '.join(outside)} / read"] if outside else []
@@ -100,13 +100,13 @@ def named(spark: SparkSession, name: WorkName) -> Iterator[None]:
     before = {each: context.getLocalProperty(each) for each in own}
     # PySpark names what it collects by the line that calls it, but not inside another such block.
     with SCCallSiteSync(context):  # type: ignore[no-untyped-call]
-        for each, text in own.items():
-            context.setLocalProperty(each, text)
+        for property_, text in own.items():
+            context.setLocalProperty(property_, text)
         try:
             yield
         finally:
-            for each, old in before.items():
-                context.setLocalProperty(each, old)  # type: ignore[arg-type]
+            for property_, old in before.items():
+                context.setLocalProperty(property_, old)  # type: ignore[arg-type]
 
 
 def planned(frame: DataFrame) -> DataFrame:

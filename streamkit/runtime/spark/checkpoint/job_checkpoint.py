@@ -88,9 +88,9 @@ class Checkpoint:
             if others:
                 raise StateError(f"--checkpoint {self.folder}: the directory has other files, such as {min(others)}")
             return Manifest(0, plan.application, form, id=uuid.uuid4().hex)
-        found = self._read(names[-1])
-        self._check_topology(found, form)
-        return replace(found, topology=form, id=found.id or uuid.uuid4().hex)
+        manifest = self._read(names[-1])
+        self._check_topology(manifest, form)
+        return replace(manifest, topology=form, id=manifest.id or uuid.uuid4().hex)
 
     def _manifests(self) -> list[str]:
         return [name for name in self.files.names(join(self.folder, _MANIFESTS)) if re.fullmatch(r"\d{6}\.json", name)]
@@ -102,8 +102,8 @@ class Checkpoint:
             raise damaged(path, "its checksum is wrong")
         return parse_manifest(text, path)
 
-    def _check_topology(self, found: Manifest, form: Json) -> None:
-        for finding in compare(from_json(found.topology), from_json(form)):
+    def _check_topology(self, manifest: Manifest, form: Json) -> None:
+        for finding in compare(from_json(manifest.topology), from_json(form)):
             # A checkpoint does not depend on where a live run keeps its files.
             if finding.verdict is not Verdict.SAFE and finding.subject != "setting":
                 raise StateError(
@@ -153,10 +153,10 @@ class Checkpoint:
             (store, int(partition))
             for store, partitions in manifest.state.items()
             for partition, pieces in partitions.items()
-            if 0 < len(pieces) < MAX_PIECES and sum(each.rows for each in pieces[1:]) <= MAX_DELTA * pieces[0].rows
+            if 0 < len(pieces) < MAX_PIECES and sum(piece.rows for piece in pieces[1:]) <= MAX_DELTA * pieces[0].rows
         }
         rows = {
-            (store, int(partition)): sum(each.rows for each in pieces)
+            (store, int(partition)): sum(piece.rows for piece in pieces)
             for store, partitions in manifest.state.items()
             for partition, pieces in partitions.items()
         }
@@ -175,10 +175,10 @@ class Checkpoint:
         if not paths:
             return None
         # Whole files: a task unpacks a file in a fraction of the time that Spark needs to move its rows one by one.
-        found = self._files(paths)
-        self._check_files(manifest, stores, found.inputFiles())
+        files = self._files(paths)
+        self._check_files(manifest, stores, files.inputFiles())
         name, number, store, _, partition = _parts_of_path()
-        return found.select(
+        return files.select(
             sf.concat(sf.lit(state_of("")), store).alias("topic"),
             partition.cast("int").alias("partition"),
             name.cast("binary").alias("key"),
@@ -196,10 +196,10 @@ class Checkpoint:
 
     def _check_files(self, manifest: Manifest, stores: Collection[str], uris: Iterable[str]) -> None:
         """Raise StateError if a file of stores is missing."""
-        found = {same_path(uri).rpartition(f"/{_STATE}/")[2] for uri in uris}
+        names = {same_path(uri).rpartition(f"/{_STATE}/")[2] for uri in uris}
         for store, _, piece in manifest.pieces():
             for file in piece.files if store in stores else ():
-                if file.name not in found:
+                if file.name not in names:
                     raise missing_file(file.name)
 
     def write_state(self, rows: DataFrame, folder: str) -> dict[tuple[str, str, int], list[StateFile]]:
@@ -218,11 +218,11 @@ class Checkpoint:
         with self._limited_batches():
             writer.parquet(path)
         name, _, *place = _parts_of_path()
-        found: dict[tuple[str, str, int], list[StateFile]] = {}
+        written: dict[tuple[str, str, int], list[StateFile]] = {}
         files = self._files([escaped(path)]).select(name, *place, sf.crc32("content"))
         for file, store, kind, partition, crc in sorted(files.collect()):
-            found.setdefault((store, kind, int(partition)), []).append(StateFile(file, crc))
-        return found
+            written.setdefault((store, kind, int(partition)), []).append(StateFile(file, crc))
+        return written
 
     def _path(self, store: str, partition: int, piece: Piece) -> str:
         return join(
@@ -250,7 +250,7 @@ class Checkpoint:
 
         The last run's rows are already in their tables.
         """
-        used = {piece.folder for each in (manifest, *self._before(manifest)) for _, _, piece in each.pieces()}
+        used = {piece.folder for kept in (manifest, *self._before(manifest)) for _, _, piece in kept.pieces()}
         for name in self._left(_STATE, f"folder={_OF_RUN}", manifest):
             if name.removeprefix("folder=") not in used:
                 self.files.delete(join(self.folder, _STATE, name))
@@ -269,8 +269,8 @@ class Checkpoint:
 
     def _left(self, folder: str, pattern: str, manifest: Manifest) -> list[str]:
         """Return names that committed runs have written. A run that is not committed may be writing other names."""
-        found = ((name, re.fullmatch(pattern, name)) for name in self.files.names(join(self.folder, folder)))
-        return [name for name, match in found if match is not None and int(match[1]) <= manifest.run]
+        matches = ((name, re.fullmatch(pattern, name)) for name in self.files.names(join(self.folder, folder)))
+        return [name for name, match in matches if match is not None and int(match[1]) <= manifest.run]
 
 
 def _parts_of_path() -> list[Column]:

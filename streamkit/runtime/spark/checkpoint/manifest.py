@@ -155,10 +155,10 @@ class Manifest:
         """Return the size in bytes of all rows of stores."""
         return sum(piece.size for _, _, piece in self.pieces())
 
-    def with_pieces(self, found: Iterable[tuple[str, int, Piece]], base: str) -> Manifest:
+    def with_pieces(self, pieces: Iterable[tuple[str, int, Piece]], base: str) -> Manifest:
         """Return the manifest with new pieces; a piece of kind `base` replaces all earlier pieces."""
         state = {store: dict(partitions) for store, partitions in self.state.items()}
-        for store, partition, piece in found:
+        for store, partition, piece in pieces:
             before = () if piece.kind == base else state.get(store, {}).get(str(partition), ())
             state.setdefault(store, {})[str(partition)] = (*before, piece) if piece.rows else before
         return replace(self, state=state)
@@ -187,16 +187,16 @@ def parse_manifest(text: str, place: str) -> Manifest:
             application=data["application"],
             topology=data["topology"],
             partitions=data["partitions"],
-            files={topic: tuple(InputFile(*each) for each in found) for topic, found in data["files"].items()},
+            files={topic: tuple(InputFile(*fields) for fields in files) for topic, files in data["files"].items()},
             inputs=_inputs(data),
             offsets=data["offsets"],
             topic_ids=data["topic_ids"],
             tasks=data["tasks"],
             state={
-                store: {number: tuple(map(_piece, pieces)) for number, pieces in found.items()}
-                for store, found in data["state"].items()
+                store: {number: tuple(map(_piece, pieces)) for number, pieces in numbered.items()}
+                for store, numbered in data["state"].items()
             },
-            outputs={topic: _output(found) for topic, found in data["outputs"].items()},
+            outputs={topic: _output(output) for topic, output in data["outputs"].items()},
             id=data.get("id", ""),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -222,23 +222,23 @@ def _inputs(data: Document) -> dict[str, dict[str, KnownInput]]:
     if "inputs" not in data:
         columns = data.get("columns", {})
         return {
-            topic: {path: KnownInput(columns=types) for path, types in found.items()}
-            for topic, found in columns.items()
+            topic: {path: KnownInput(columns=types) for path, types in inputs.items()}
+            for topic, inputs in columns.items()
         }
     return {
-        topic: {path: KnownInput(**each) for path, each in found.items()} for topic, found in data["inputs"].items()
+        topic: {path: KnownInput(**known) for path, known in inputs.items()} for topic, inputs in data["inputs"].items()
     }
 
 
 def _piece(data: Document) -> Piece:
     folder, kind, rows, size, *others = data
-    return Piece(folder, kind, rows, size, *(tuple(StateFile(*each) for each in files) for files in others))
+    return Piece(folder, kind, rows, size, *(tuple(StateFile(*fields) for fields in files) for files in others))
 
 
 def _output(data: Document) -> Output:
     runs = tuple(
-        RunOutput(each["run"], each["folder"], each["staged"], tuple(WrittenFile(*file) for file in each["files"]))
-        for each in data["runs"]
+        RunOutput(run["run"], run["folder"], run["staged"], tuple(WrittenFile(*file) for file in run["files"]))
+        for run in data["runs"]
     )
     table = data.get("table")
     rows = None if table is None else _table_rows(table)

@@ -35,9 +35,9 @@ class KnownInputs:
     """Whether this run may read them differently (`--accept-input-changes`)."""
 
     @staticmethod
-    def of(files: FileSystem, topic: str, run: int, found: Mapping[str, KnownInput], accepts: bool) -> KnownInputs:
+    def of(files: FileSystem, topic: str, run: int, inputs: Mapping[str, KnownInput], accepts: bool) -> KnownInputs:
         """Return the inputs of a manifest. Older releases wrote their names as on the command line."""
-        return KnownInputs(topic, run, {files.normal(path): each for path, each in found.items()}, accepts)
+        return KnownInputs(topic, run, {files.normal(path): known for path, known in inputs.items()}, accepts)
 
     def check_settings(self, files: FileSystem, places: Iterable[Place]) -> None:
         """Raise UsageError for an input whose settings differ from those of earlier runs."""
@@ -67,22 +67,22 @@ class KnownInputs:
 
         Raises TransportError for a column whose type has changed, and UsageError if the order of two inputs' rows is undefined.
         """
-        found = dict(self.known)
-        for each in opened:
-            name = place_of(files, each.place)
-            before, settings = found.get(name, KnownInput()), settings_of(each.place)
+        known = dict(self.known)
+        for source in opened:
+            name = place_of(files, source.place)
+            before, settings = known.get(name, KnownInput()), settings_of(source.place)
             # With other settings, earlier runs read other fields.
-            columns = self._columns(each, before.columns if before.settings in (None, settings) else {}, past)
-            found[name] = KnownInput(settings, each.order, columns)
-        orders = [(place.path, found.get(place_of(files, place), KnownInput()).order) for place in places]
+            columns = self._columns(source, before.columns if before.settings in (None, settings) else {}, past)
+            known[name] = KnownInput(settings, source.order, columns)
+        orders = [(place.path, known.get(place_of(files, place), KnownInput()).order) for place in places]
         check_order(self.topic, [(path, order) for path, order in orders if order is not None])
-        return found
+        return known
 
     def _columns(
         self, opened: OpenedInput, known: Mapping[str, str], past: Callable[[], Iterable[OpenedInput]]
     ) -> dict[str, str]:
         """Return the column types of an input. A column without any value is compatible with every type."""
-        found = dict(known)
+        kinds = dict(known)
         same = {} if tells_case(opened.frame.sparkSession) else {without_case(name): name for name in known}
         for name, kind in ({} if opened.place.has_lines else types_of(opened.frame)).items():
             other = same.get(without_case(name), name)
@@ -91,15 +91,15 @@ class KnownInputs:
                     f"--input {self.topic}={opened.place.path}: {name} of the new files was {other} up to run {self.run}, and the names "
                     "differ in case alone; --conf spark.sql.caseSensitive=true tells them apart"
                 )
-            before = found.get(name, kind)
+            before = kinds.get(name, kind)
             wider = wider_type(before, kind)
             if wider is None and not has_value(opened.frame, name):
                 continue
             of_past = () if wider or self.accepts else past()
-            if any(has_value(each.frame, name) for each in of_past if each.place == opened.place):
+            if any(has_value(source.frame, name) for source in of_past if source.place == opened.place):
                 raise self._conflict(opened.place, name, kind, before)
-            found[name] = wider or kind
-        return found
+            kinds[name] = wider or kind
+        return kinds
 
     def _conflict(self, place: Place, name: str, kind: str, before: str) -> TransportError:
         nested = {kind, before} & {"struct", "array", "map"}
@@ -126,10 +126,10 @@ def place_of(files: FileSystem, place: Place) -> str:
 
 def settings_of(place: Place) -> dict[str, str]:
     """Return the settings of an input as text, by name; secret options are left out."""
-    parts = {each.name: getattr(place.columns, each.name) for each in fields(Columns)}
-    given = {"format": place.format, "order": place.order, **parts}
+    parts = {field.name: getattr(place.columns, field.name) for field in fields(Columns)}
+    settings = {"format": place.format, "order": place.order, **parts}
     options = {f"{OPTION}{name.lower()}": value for name, value in place.options.items() if not is_secret(name)}
-    return {**{name: _text(value) for name, value in given.items() if value is not None}, **options}
+    return {**{name: _text(value) for name, value in settings.items() if value is not None}, **options}
 
 
 def _text(written: Parts) -> str:
@@ -153,7 +153,7 @@ class FoundFiles:
     @property
     def ranks(self) -> dict[str, int]:
         """The rank of each file in the order in which runs found the files."""
-        return {each.name: rank for rank, each in enumerate((*self.read, *self.new))}
+        return {file.name: rank for rank, file in enumerate((*self.read, *self.new))}
 
 
 def find_files(
@@ -163,18 +163,18 @@ def find_files(
 
     For a file of a table, the size is the number of its rows, which deletions reduce. Older releases noted 0 as its time.
     """
-    found: dict[str, InputFile] = {}
+    files_: dict[str, InputFile] = {}
     numbers: dict[str, int] = {}
     for number, place in enumerate(places):
         for name, state in _states(files, spark, place).items():
-            if name in found:
+            if name in files_:
                 raise UsageError(
                     f"--input {topic}={place.path}: {name} is also in {places[numbers[name]].path}; each file must belong to one input"
                 )
             numbers[name] = number
-            found[name] = InputFile(name, state.size, state.time, run)
+            files_[name] = InputFile(name, state.size, state.time, run)
     for past in read:
-        now = found.pop(past.name, None)
+        now = files_.pop(past.name, None)
         if now is None:
             cure = _cure(places)
             raise TransportError(
@@ -186,7 +186,7 @@ def find_files(
                 f"--input {topic}={place.path}: {past.name} has changed since run {past.run} read it "
                 f"({_difference(past, now, place)}); {_cure([place]) or 'put new records into new files'}"
             )
-    new = sorted(found.values(), key=lambda each: (numbers[each.name], each.name))
+    new = sorted(files_.values(), key=lambda file: (numbers[file.name], file.name))
     return FoundFiles(tuple(read), tuple(new), numbers)
 
 
@@ -210,16 +210,20 @@ def _cure(places: Iterable[Place]) -> str:
 
 
 def open_some(
-    files: FileSystem, spark: SparkSession, places: Sequence[Place], found: FoundFiles, chosen: Sequence[InputFile]
+    files: FileSystem,
+    spark: SparkSession,
+    places: Sequence[Place],
+    found_files: FoundFiles,
+    chosen: Sequence[InputFile],
 ) -> list[OpenedInput]:
     """Open some files of a topic, one result for each input that has any of them."""
     opened = []
     for number, place in enumerate(places):
-        names = [each.name for each in chosen if found.places[each.name] == number]
+        names = [file.name for file in chosen if found_files.places[file.name] == number]
         if names and place.format not in OF_SPARK:
             opened.append(open_files(spark, place, names, number=number))
         elif names:
-            of_place = [name for name, other in found.places.items() if other == number]
+            of_place = [name for name, other in found_files.places.items() if other == number]
             opened.append(
                 open_files(spark, place, [_uri(name) for name in names], _base(files, place, of_place), number)
             )
@@ -235,8 +239,8 @@ def _base(files: FileSystem, place: Place, names: Iterable[str]) -> str | None:
         return place.path
     folders = {name.rpartition("/")[0] for name in names}
     matched = [files.normal(path) for path in files.matches(place.path)]
-    found = [path for path in matched if any(folder.startswith(f"{path}/") for folder in folders)]
-    return _with_scheme(found[0]) if len(found) == 1 else None
+    paths = [path for path in matched if any(folder.startswith(f"{path}/") for folder in folders)]
+    return _with_scheme(paths[0]) if len(paths) == 1 else None
 
 
 def _paths(places: Sequence[Place]) -> str:

@@ -54,7 +54,7 @@ def written(files: FileSystem, run: int, staged: Place) -> RunOutput:
 
 
 def _files_in(files: FileSystem, folder: str) -> tuple[WrittenFile, ...]:
-    return tuple(WrittenFile(*each) for each in sorted(files.files_in(folder).items()))
+    return tuple(WrittenFile(*file) for file in sorted(files.files_in(folder).items()))
 
 
 def check_outputs(
@@ -112,7 +112,7 @@ def _check_columns(topic: str, place: Place, before: Mapping[str, str], now: Map
 
 def folders_of(place: Place) -> tuple[str, ...]:
     """Return the `partition_by` of an output as text."""
-    return tuple(each.text for each in place.layout.partition_by)
+    return tuple(transform.text for transform in place.layout.partition_by)
 
 
 def _check_folders(topic: str, place: Place, before: Output) -> None:
@@ -129,17 +129,17 @@ def _check_folders(topic: str, place: Place, before: Output) -> None:
 def _check_runs(files: FileSystem, topic: str, output: Output) -> None:
     if output.table is not None:
         return
-    found = files.files_in(output.path)
-    for each in output.runs:
-        _check_files(f"--output {topic}={output.path}", each, each.folder, found)
+    sizes = files.files_in(output.path)
+    for run in output.runs:
+        _check_files(f"--output {topic}={output.path}", run, run.folder, sizes)
 
 
-def _check_files(shown: str, run: RunOutput, folder: str, found: Mapping[str, int]) -> None:
+def _check_files(shown: str, run: RunOutput, folder: str, sizes: Mapping[str, int]) -> None:
     """Raise TransportError if a file of a run is missing or has another size; found: the sizes of files by path."""
     for file in run.files:
         name = join(folder, file.name)
-        if found.get(name) != file.size:
-            state = "is missing" if name not in found else "has changed"
+        if sizes.get(name) != file.size:
+            state = "is missing" if name not in sizes else "has changed"
             raise TransportError(
                 f"{shown}: {name} {state}, which run {run.run} wrote; put it back, or begin with a new checkpoint and a new "
                 "output"
@@ -170,7 +170,7 @@ def _complete(files: FileSystem, topic: str, output: Output, run: RunOutput) -> 
     Raises TransportError if the folder has something else.
     """
     staged, final = join(output.path, run.staged), join(output.path, run.folder)
-    written = {each.name: each.size for each in run.files}
+    written = {file.name: file.size for file in run.files}
     waiting, moved = files.files_in(staged), files.files_in(final)
     if not moved.items() <= written.items() or written.keys() - waiting.keys() - moved.keys():
         raise TransportError(
@@ -184,8 +184,7 @@ def _complete(files: FileSystem, topic: str, output: Output, run: RunOutput) -> 
 
 def _listing(manifest: Manifest, output: Output) -> str:
     runs = [
-        {"run": each.run, "folder": each.folder, "files": [file._asdict() for file in each.files]}
-        for each in output.runs
+        {"run": run.run, "folder": run.folder, "files": [file._asdict() for file in run.files]} for run in output.runs
     ]
     return json.dumps({"application": manifest.application, "format": output.format, "runs": runs}, indent=1)
 
@@ -194,8 +193,8 @@ def clean(files: FileSystem, manifest: Manifest) -> None:
     """Delete what runs wrote that were not committed, as far as no run can be writing it."""
     for output in manifest.outputs.values():
         for name in () if output.table is not None else files.names(output.path):
-            found = re.fullmatch(_STAGED + r"(\d{6})-[0-9a-f]{8}", name)
-            if found is not None and int(found[1]) <= manifest.run:
+            match = re.fullmatch(_STAGED + r"(\d{6})-[0-9a-f]{8}", name)
+            if match is not None and int(match[1]) <= manifest.run:
                 files.delete(join(output.path, name))
 
 
@@ -214,7 +213,7 @@ def output_of(
 ) -> Output:
     """Return what the manifest of a run has on a table, whose rows wait. folder: that of the run; snapshot: as in TableRows."""
     since = run if before is None or before.table is None else before.table.since
-    partition_by = tuple(each.text for each in target.partition_by)
+    partition_by = tuple(transform.text for transform in target.partition_by)
     rows = TableRows(target.keys, target.mode, since, partition_by, target.sort_by, snapshot)
     waiting = _waiting(target.topic, folder)
     files = _files_in(checkpoint.files, join(checkpoint.folder, waiting))

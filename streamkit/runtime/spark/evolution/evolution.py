@@ -80,13 +80,13 @@ class Evolution:
 
     def find(self) -> NewStores:
         """Return the stores to compute; nothing is changed. Raises MigrationError if the new version can't be reached."""
-        found = find_new_stores(self._old, self._new, self._transport, self._renames)
+        stores = find_new_stores(self._old, self._new, self._transport, self._renames)
         migration = self._migrator.prepare()
         problems = [f"{step.subject}: {step.reason}" for step in migration.steps if step.state is State.REFUSED]
-        problems += [each.message for each in migration.left if each.verdict is Verdict.INCOMPATIBLE]
+        problems += [change.message for change in migration.left if change.verdict is Verdict.INCOMPATIBLE]
         if problems:
             raise MigrationError("; ".join(problems))
-        return found
+        return stores
 
     def members(self) -> tuple[str, ...]:
         """Return the active members of the group."""
@@ -293,9 +293,9 @@ class Evolution:
         if exists:
             log.admin.delete_topics([topic.name])
         log.admin.create_topics([topic])
-        found = new_id(log, topic.name, bool(log.admin.topic_ids([log.journal.topic])))
-        log.journal.put(topic.name, Entry(False, HISTORY, form, target_id=found))
-        return found
+        created = new_id(log, topic.name, bool(log.admin.topic_ids([log.journal.topic])))
+        log.journal.put(topic.name, Entry(False, HISTORY, form, target_id=created))
+        return created
 
     def _rows(self, stores: NewStores, name: str, manifest: Manifest, spark: SparkSession) -> DataFrame | None:
         """Return the records of a changelog; None if the store has no rows."""
@@ -380,16 +380,16 @@ class EvolvedOffsets:
             if topic not in self._plan.internal_topics and (with_fresh or topic not in self._stores.fresh)
         }
         places = [place for topic in sorted(topics) for place in log.partitions(topic)]
-        found = self._committed(log, places)
-        return tuple(found[place].offset if place in found else -1 for place in places)
+        committed = self._committed(log, places)
+        return tuple(committed[place].offset if place in committed else -1 for place in places)
 
     def check(self, log: LogAccess, manifest: Manifest) -> None:
         """Raise MigrationError if the group has committed offsets since the last pass."""
         read = self.read(manifest)
-        for place, found in self._committed(log, list(read)).items():
-            if found.offset > read[place]:
+        for place, committed in self._committed(log, list(read)).items():
+            if committed.offset > read[place]:
                 raise MigrationError(
-                    f"{place.topic}-{place.partition}: group {self._plan.application} has committed offset {found.offset}, and "
+                    f"{place.topic}-{place.partition}: group {self._plan.application} has committed offset {committed.offset}, and "
                     f"the history was read up to {read[place]}: stop all instances, and repeat"
                 )
 
@@ -416,13 +416,13 @@ class EvolvedOffsets:
         fresh = {place: offset for place, offset in read.items() if place.topic in self._stores.fresh}
         present = self._committed(log, [*read, *begun])
         wanted = {place: CommittedOffset(offset, texts.get(place, "")) for place, offset in {**begun, **fresh}.items()}
-        for place, found in present.items():
-            offset = begun[place] if place.topic in self._stores.unshared else found.offset
-            wanted[place] = CommittedOffset(offset, self._merged(found.metadata, texts.get(place, "")))
+        for place, committed in present.items():
+            offset = begun[place] if place.topic in self._stores.unshared else committed.offset
+            wanted[place] = CommittedOffset(offset, self._merged(committed.metadata, texts.get(place, "")))
         pending = {
-            place: each if each.metadata else CommittedOffset(each.offset, metadata.encode(metadata.UNKNOWN))
-            for place, each in wanted.items()
-            if present.get(place) != each
+            place: offset if offset.metadata else CommittedOffset(offset.offset, metadata.encode(metadata.UNKNOWN))
+            for place, offset in wanted.items()
+            if present.get(place) != offset
         }
         if pending:
             with closing(log.transport.consumer(self._plan.application)) as consumer:
@@ -432,19 +432,19 @@ class EvolvedOffsets:
     def _merged(self, present: str, computed: str) -> str:
         """Return the metadata of the group with the times of the new stores, and the later stream time."""
         time, times = metadata.decode(present)
-        later, found = metadata.decode(computed)
-        own = {name: each for name, each in found.items() if name in self._stores.changelogs}
+        later, times_then = metadata.decode(computed)
+        own = {name: time for name, time in times_then.items() if name in self._stores.changelogs}
         if later <= time and own.items() <= times.items():
             return present
-        return metadata.encode(max(time, later), {**found, **times, **own})
+        return metadata.encode(max(time, later), {**times_then, **times, **own})
 
     def read(self, manifest: Manifest) -> dict[TopicPartition, int]:
         """Return the next offsets to read, those of global tables left out."""
         return {
             TopicPartition(topic, int(number)): offset
-            for topic, found in manifest.offsets.items()
+            for topic, offsets in manifest.offsets.items()
             if topic not in self._globals
-            for number, offset in found.items()
+            for number, offset in offsets.items()
         }
 
     def _committed(self, log: LogAccess, places: list[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -504,9 +504,9 @@ def _new_map(stores: SpillingStores, partition: int) -> SpillingMap:
 def _written(work: Export, definition: StoreDef, partition: int, rows: SpillingMap | None) -> Iterator[pa.RecordBatch]:
     if rows is None:
         return
-    found = records_of(definition, rows.range(None, None))
+    records = records_of(definition, rows.range(None, None))
     first = 0
-    while chunk := list(islice(found, _BATCH)):
+    while chunk := list(islice(records, _BATCH)):
         orders, keys, values, times, headers = zip(*chunk, strict=True)
         size = len(chunk)
         places = range(first, first + size)

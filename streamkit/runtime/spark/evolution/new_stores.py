@@ -57,20 +57,20 @@ class Graph:
 
     def needed(self, stores: Collection[str]) -> set[str]:
         """Return the nodes on which the rows of stores depend, including dependencies through repartition topics and other stores."""
-        found: set[str] = set()
+        names: set[str] = set()
         waiting = [name for store in stores for name in self.writers(store)]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in names:
+                names.add(name)
                 waiting.extend(self._before(name, stores))
-        return found
+        return names
 
     def _before(self, name: str, stores: Collection[str]) -> Iterator[str]:
         node = self.nodes[name]
         if isinstance(node, SourceNode):
             if node.internal:
-                yield from (each for topic in node.topics for each in self.sinks(topic))
+                yield from (sink for topic in node.topics for sink in self.sinks(topic))
             return
         yield from node.parents
         if not isinstance(node, ProcessorNode):
@@ -80,7 +80,7 @@ class Graph:
         expires = any(self.plan.stores[store].ttl is not None for store in node.stores if store in stores)
         if expires or isinstance(node.processor, _PYTHON):
             # All topics of a task advance its stream time, which triggers timers and the deletion of rows with a `ttl`.
-            yield from (other for other, each in self.homes[name].nodes.items() if isinstance(each, SourceNode))
+            yield from (other for other, node in self.homes[name].nodes.items() if isinstance(node, SourceNode))
 
     def sinks(self, topic: str) -> list[str]:
         """Return the sinks of an internal topic."""
@@ -104,8 +104,8 @@ class Graph:
             if isinstance(node, SinkNode):
                 waiting += [
                     other
-                    for other, each in self.nodes.items()
-                    if isinstance(each, SourceNode) and node.internal and node.topic in each.topics
+                    for other, source in self.nodes.items()
+                    if isinstance(source, SourceNode) and node.internal and node.topic in source.topics
                 ]
                 continue
             stores.update(self.written_by(node))
@@ -164,13 +164,15 @@ def _nodes(subs: Collection[SubTopology]) -> Iterator[PlanNode]:
 def _is_read(sub: SubTopology, nodes: Collection[PlanNode]) -> bool:
     """Return whether nodes may read the store of a global table."""
     processors = [node.processor for node in nodes if isinstance(node, ProcessorNode)]
-    return any(isinstance(each, _PYTHON) or getattr(each, "store", None) in sub.stores for each in processors)
+    return any(
+        isinstance(processor, _PYTHON) or getattr(processor, "store", None) in sub.stores for processor in processors
+    )
 
 
 def _reduced_node(node: PlanNode, names: Collection[str]) -> PlanNode:
     if isinstance(node, SinkNode):
-        return replace(node, parents=tuple(each for each in node.parents if each in names))
-    return replace(node, children=tuple(each for each in node.children if each in names))
+        return replace(node, parents=tuple(parent for parent in node.parents if parent in names))
+    return replace(node, children=tuple(child for child in node.children if child in names))
 
 
 def _reduced_sub(sub: SubTopology, nodes: Mapping[str, PlanNode]) -> SubTopology:
@@ -257,8 +259,8 @@ def _changelogs(plan: Plan, stores: Collection[str], layout: Layout) -> dict[str
 def _read(plan: Plan, counts: Mapping[str, int]) -> set[str]:
     """Return the external topics that the tasks of a plan read."""
     internal = {plan.internal_name(name) for name in plan.internal_topics}
-    found = {topic for sub in plan.sub_topologies if not sub.is_global for topic in source_topics(plan, sub, counts)}
-    return found - internal
+    read = {topic for sub in plan.sub_topologies if not sub.is_global for topic in source_topics(plan, sub, counts)}
+    return read - internal
 
 
 def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
@@ -279,11 +281,11 @@ def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
 def _unshared(old: Plan, new: Plan, kept: Collection[str]) -> set[str]:
     """Return the new version's repartition topics that the old version does not have, and that lead to no store of the old version."""
     graph = Graph(new)
-    found = {new.internal_name(name) for name in new.internal_topics}
+    internal = {new.internal_name(name) for name in new.internal_topics}
     for name, node in graph.nodes.items():
         if isinstance(node, SourceNode) and node.internal and graph.reached(name).intersection(kept):
-            found -= {new.internal_name(topic) for topic in node.topics}
-    return found - {old.internal_name(name) for name in old.internal_topics}
+            internal -= {new.internal_name(topic) for topic in node.topics}
+    return internal - {old.internal_name(name) for name in old.internal_topics}
 
 
 def _written(plan: Plan) -> set[str]:

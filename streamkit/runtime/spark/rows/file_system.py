@@ -51,8 +51,8 @@ class FileSystem:
 
     def exists(self, path: str) -> bool:
         """Return whether a file or a directory exists."""
-        found: bool = self._of(path).exists(self._path(path))
-        return found
+        answer: bool = self._of(path).exists(self._path(path))
+        return answer
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; an empty list if it does not exist."""
@@ -62,8 +62,8 @@ class FileSystem:
 
     def matches(self, path: str) -> list[str]:
         """Return the paths that a path with wildcards matches, sorted."""
-        found = self._of(path).globStatus(self._path(path))
-        return sorted(status.getPath().toString() for status in found or ())
+        states = self._of(path).globStatus(self._path(path))
+        return sorted(status.getPath().toString() for status in states or ())
 
     def inside(self, path: str) -> list[str] | None:
         """Return the names in a directory; None for a file."""
@@ -79,17 +79,17 @@ class FileSystem:
 
     def files(self, path: str) -> list[FileState]:
         """Return all files below a directory, or the file itself."""
-        found, each = [], self._of(path).listFiles(self._path(path), True)
-        while each.hasNext():
-            found.append(_state(each.next()))
-        return found
+        states, listing = [], self._of(path).listFiles(self._path(path), True)
+        while listing.hasNext():
+            states.append(_state(listing.next()))
+        return states
 
     def files_in(self, folder: str) -> dict[str, int]:
         """Return the sizes of all files below a directory, by relative path; an empty dict if it does not exist."""
         if not self.exists(folder):
             return {}
         start = len(self.normal(folder)) + 1
-        return {each.name[start:]: each.size for each in self.files(folder)}
+        return {file.name[start:]: file.size for file in self.files(folder)}
 
     def is_folder(self, path: str) -> bool:
         """Return whether a path is a directory."""
@@ -100,13 +100,13 @@ class FileSystem:
         paths = [self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(uri)) for uri in uris]
         folders = {path.getParent().toString(): path.getParent() for path in paths}
         wanted = {same_path(uri) for uri in uris}
-        found = {}
+        states = {}
         for folder in folders.values():
             for status in folder.getFileSystem(self._conf).listStatus(folder):
                 state = _state(status)
                 if state.name in wanted:
-                    found[state.name] = state
-        return found
+                    states[state.name] = state
+        return states
 
     def read(self, path: str) -> str | None:
         """Return the text of a file; None if the file does not match its checksum."""
@@ -181,8 +181,8 @@ class FileSystem:
 
     def is_local(self, path: str) -> bool:
         """Return whether a path is on this machine's disks."""
-        found: str = self._qualified(path).toUri().getScheme()
-        return found == "file"
+        scheme: str = self._qualified(path).toUri().getScheme()
+        return scheme == "file"
 
     @contextmanager
     def locked(self, folder: str) -> Iterator[None]:

@@ -376,17 +376,17 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
     """Return rows with the place that a column gives them, and that column. Raises TransportError for one without order."""
     from pyspark.sql import functions as sf
 
-    found = row_order(frame, place, order, setting)
+    position = row_order(frame, place, order, setting)
     refusal = sf.concat(
         sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
-            sf.concat(found.number.cast("string"), sf.lit(" is too large")),
+            sf.concat(position.number.cast("string"), sf.lit(" is too large")),
             sf.lit(f"a row has null, and so no place in the order; where={order} is not null leaves such rows out"),
         ),
     )
-    fits = sf.when(sf.abs(found.number) < _ORDERED, found.number)
+    fits = sf.when(sf.abs(position.number) < _ORDERED, position.number)
     checked = fits.otherwise(sf.raise_error(refusal).cast("bigint"))
-    return frame.select("*", *_no_position(checked, frame.columns, number)), found
+    return frame.select("*", *_no_position(checked, frame.columns, number)), position
 
 
 def _column(name: str) -> Column:
@@ -404,8 +404,8 @@ def _hidden_columns(frame: DataFrame) -> frozenset[str]:
             kind = frame.select("_metadata").schema[0].dataType
     except AnalysisException:
         return frozenset()
-    found = frozenset(getattr(kind, "names", ()))
-    return found if "file_path" in found else frozenset()
+    hidden = frozenset(getattr(kind, "names", ()))
+    return hidden if "file_path" in hidden else frozenset()
 
 
 def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Column]:
@@ -535,8 +535,8 @@ def _raw_frame(frame: DataFrame, reading: FileReading) -> DataFrame:
 
     def checked(name: str, kind: str, highest: int, reason: str) -> Column:
         column = sf.col(name)
-        found = sf.coalesce(column.cast("string"), sf.lit("null"))
-        refusal = sf.concat(sf.lit(f"topic {reading.topic}: {name} is "), found, sf.lit(f", {reason}"))
+        text = sf.coalesce(column.cast("string"), sf.lit("null"))
+        refusal = sf.concat(sf.lit(f"topic {reading.topic}: {name} is "), text, sf.lit(f", {reason}"))
         valid = sf.when(column.between(0, highest), column)
         return valid.otherwise(sf.raise_error(refusal).cast(kind)).alias(name)
 
@@ -621,7 +621,7 @@ def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.Re
         if keys.null_count:
             partitions = np.where(np.asarray(pc.is_valid(keys)), partitions, offsets % count)
         arrays = [partitions.astype(np.int32), keys, values, batch.column("timestamp"), sources, offsets]
-        yield pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], names=list(_PLACED))
+        yield pa.RecordBatch.from_arrays([pa.array(array) for array in arrays], names=list(_PLACED))
 
 
 def _check_bytes(topic: str, part: str, column: pa.Array) -> None:
@@ -707,7 +707,7 @@ class _Fields:
                 time if type(time) is int else 0 if time is None else _instant(time)
                 for time in parts.get("timestamp", none)
             ],
-            [_headers(each) if each else None for each in parts["headers"]] if "headers" in parts else none,
+            [_headers(headers) if headers else None for headers in parts["headers"]] if "headers" in parts else none,
             none,
             sources,
             offsets,
@@ -742,19 +742,19 @@ class _Fields:
         # Lines have at least one byte, so that the places of a block are smaller than those of the next block.
         is_place = self._reading.of_lines or INDEX in batch.schema.names
         self._before = self._last, self._first_row
-        found = []
+        places = []
         last, first = self._last, self._first_row
         for name, block, row in zip(names, blocks, numbers, strict=True):
             if (name, block) != last:
                 last, first = (name, block), row
             if not name:
-                found.append((_ORDERED + row, block))
+                places.append((_ORDERED + row, block))
             elif is_place:
-                found.append(((1 + files[same_path(name)]) << _BLOCK_BITS, block + row - first))
+                places.append(((1 + files[same_path(name)]) << _BLOCK_BITS, block + row - first))
             else:
-                found.append((((1 + files[same_path(name)]) << _BLOCK_BITS) + block, row - first))
+                places.append((((1 + files[same_path(name)]) << _BLOCK_BITS) + block, row - first))
         self._last, self._first_row = last, first
-        return found
+        return places
 
     def index_places(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places of rows whose blocks are their indices in their files, as `places` does row by row."""
@@ -807,9 +807,9 @@ def _instant(time: object) -> int:
     if isinstance(time, str):
         if re.fullmatch("-?[0-9]+", time):
             return int(time)
-        found = durations.iso_time(time)
-        if found is not None:
-            return found
+        instant = durations.iso_time(time)
+        if instant is not None:
+            return instant
     raise SerdeError(f"timestamp is {time!r}; expected milliseconds or a time such as 2025-01-31T08:00:00Z")
 
 
@@ -819,16 +819,16 @@ def _integer(number: object, what: str) -> int:
     return number
 
 
-def _headers(found: Json) -> Headers | None:
-    if not isinstance(found, list):
+def _headers(value: Json) -> Headers | None:
+    if not isinstance(value, list):
         raise SerdeError("headers are a list of objects with name and value, or of pairs")
-    if isinstance(found[0], Mapping):
+    if isinstance(value[0], Mapping):
         # A column of structs: name (or key) and value.
-        headers = [(each.get("name", each.get("key")), each.get("value")) for each in found]
+        headers = [(header.get("name", header.get("key")), header.get("value")) for header in value]
         if any(name is None for name, _ in headers):
             raise SerdeError(f"headers are {headers!r}; a header needs a name")
         return headers
-    return headers_from_json(found)
+    return headers_from_json(value)
 
 
 def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
@@ -848,7 +848,9 @@ def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
 def _short(line: bytes) -> str:
     text = line[:_EXCERPT_CHARACTERS].decode(errors="replace")
     # A terminal would act on the bytes of a file that is not text.
-    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
     return shown + ("…" if len(line) > _EXCERPT_CHARACTERS else "")
 
 

@@ -152,14 +152,14 @@ def _struct(fields: Mapping[str, Column]) -> Column:
 
 def types_of(frame: DataFrame) -> dict[str, str]:
     """Return the types of the parts of records and of the fields within them; `value.tags[]` is the element of a list."""
-    found = {}
+    types = {}
     left = [(field.name, field.dataType) for field in frame.schema.fields if not field.name.startswith(HIDDEN)]
     while left:
         name, kind = left.pop(0)
         inner = _inside(name, kind)
-        left += [(path, each) for path, each, _ in inner]
-        found[name] = kind.typeName() if inner else kind.simpleString()
-    return found
+        left += [(path, part) for path, part, _ in inner]
+        types[name] = kind.typeName() if inner else kind.simpleString()
+    return types
 
 
 def with_known_fields(frame: DataFrame, known: Mapping[str, str], *, is_sorted: bool) -> DataFrame:
@@ -204,18 +204,18 @@ def _with_known(column: Column, path: str, kind: DataType, known: Mapping[str, s
 
 def _fields_of(path: str, known: Iterable[str]) -> list[str]:
     """Return the names of the fields of an object, without those within them. known: paths, outer ones first."""
-    found: list[str] = []
-    for each in known:
-        name = each.removeprefix(f"{path}.")
-        if name != each and not any(name.startswith((f"{outer}.", f"{outer}[]", f"{outer}{{}}")) for outer in found):
-            found.append(name)
-    return found
+    names: list[str] = []
+    for full in known:
+        name = full.removeprefix(f"{path}.")
+        if name != full and not any(name.startswith((f"{outer}.", f"{outer}[]", f"{outer}{{}}")) for outer in names):
+            names.append(name)
+    return names
 
 
 def has_value(frame: DataFrame, path: str) -> bool:
     """Return whether any row has a value at a path of `types_of`."""
-    found = any_value(frame, path, lambda column: column.isNotNull())
-    return found is not None and bool(frame.where(found).limit(1).collect())
+    condition = any_value(frame, path, lambda column: column.isNotNull())
+    return condition is not None and bool(frame.where(condition).limit(1).collect())
 
 
 def any_value(frame: DataFrame, path: str, test: Callable[[Column], Column]) -> Column | None:
@@ -248,7 +248,7 @@ def _steps_to(path: str, name: str, kind: DataType) -> list[Step] | None:
     """Return the steps from a column to a path within it; None if the path is not in the column."""
     if name == path:
         return []
-    ways = ((step, _steps_to(path, inner, each)) for inner, each, step in _inside(name, kind))
+    ways = ((step, _steps_to(path, inner, nested)) for inner, nested, step in _inside(name, kind))
     return next(([step, *rest] for step, rest in ways if rest is not None), None)
 
 
@@ -280,7 +280,7 @@ def without_case(name: str) -> str:
     >>> without_case("K\u0131") == without_case("\u212aI")
     True
     """
-    return "".join(_without_case(each) for each in name)
+    return "".join(_without_case(character) for character in name)
 
 
 def _without_case(character: str) -> str:
@@ -301,12 +301,12 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
         return column
     if isinstance(kind, types.StringType) and serde.spec == "json":
         return column.cast("binary").alias(part)
-    plain, made = _Plain(place).of(column, kind, serde.type, part)
-    reason = misfit(part, made, serde)
+    plain, type_ = _Plain(place).of(column, kind, serde.type, part)
+    reason = misfit(part, type_, serde)
     if reason is not None and place.infers_types:
-        plain, made = _Plain(place, _without_values(frame.select(column))).of(column, kind, serde.type, part)
-        reason = misfit(part, made, serde)
-    if reason is not None and not (made is INTEGER and serde.type is NUMBER):
+        plain, type_ = _Plain(place, _without_values(frame.select(column))).of(column, kind, serde.type, part)
+        reason = misfit(part, type_, serde)
+    if reason is not None and not (type_ is INTEGER and serde.type is NUMBER):
         kind_wanted = next((name for wanted, name in _CASTS.items() if wanted is serde.type), None)
         cure = "" if kind_wanted is None else f"; {part}=cast(COLUMN as {kind_wanted}) converts it"
         raise TransportError(
@@ -364,7 +364,7 @@ def encoded_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Col
         return sf.unhex(sf.lpad(sf.hex(column.cast("bigint")), 16, "0")).alias(part)
     if serde.spec != "json" or not isinstance(kind, types.StructType):
         return None
-    fields = {each.name: _json_field(frame, place, part, each.name) for each in kind.fields}
+    fields = {field.name: _json_field(frame, place, part, field.name) for field in kind.fields}
     known = {name: field for name, field in fields.items() if field is not None}
     if len(known) < len(fields):
         return None
@@ -472,30 +472,30 @@ class _Plain:
         from pyspark.sql.types import StructType
 
         assert isinstance(kind, StructType)
-        fields, found, changed = {}, {}, False
-        for each in kind.fields:
-            own = column.getField(each.name)
-            inner = member(wanted, each.name) or ANY
-            fields[each.name], found[each.name] = self.of(own, each.dataType, inner, f"{name}.{each.name}")
-            changed = changed or fields[each.name] is not own
+        fields, types, changed = {}, {}, False
+        for field in kind.fields:
+            own = column.getField(field.name)
+            inner = member(wanted, field.name) or ANY
+            fields[field.name], types[field.name] = self.of(own, field.dataType, inner, f"{name}.{field.name}")
+            changed = changed or fields[field.name] is not own
         plain = sf.when(column.isNotNull(), _struct(fields)) if changed else column
-        return plain, Record("an object", found)
+        return plain, Record("an object", types)
 
     def _list(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
         from pyspark.sql import functions as sf
         from pyspark.sql.types import ArrayType
 
         assert isinstance(kind, ArrayType)
-        made, changed = list[Type](), list[bool]()
+        types, changed = list[Type](), list[bool]()
 
-        def change(each: Column) -> Column:
-            plain, found = self.of(each, kind.elementType, item(wanted), f"{name}[]")
-            made.append(found)
-            changed.append(plain is not each)
+        def change(part: Column) -> Column:
+            plain, type_ = self.of(part, kind.elementType, item(wanted), f"{name}[]")
+            types.append(type_)
+            changed.append(plain is not part)
             return plain
 
         plain = sf.transform(column, change)
-        return (plain if any(changed) else column), ListOf(made[0])
+        return (plain if any(changed) else column), ListOf(types[0])
 
     def _map(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
         from pyspark.sql import functions as sf
@@ -509,16 +509,16 @@ class _Plain:
                 f"the names of an object are text: transform_keys({name}, (k, v) -> string(k))",
             )
         inner = wanted.value if isinstance(wanted, MapOf) else ANY
-        made, changed = list[Type](), list[bool]()
+        types, changed = list[Type](), list[bool]()
 
         def change(_: Column, value: Column) -> Column:
-            plain, found = self.of(value, kind.valueType, inner, f"{name}{{}}")
-            made.append(found)
+            plain, type_ = self.of(value, kind.valueType, inner, f"{name}{{}}")
+            types.append(type_)
             changed.append(plain is not value)
             return plain
 
         plain = sf.transform_values(column, change)
-        return (plain if any(changed) else column), MapOf(made[0])
+        return (plain if any(changed) else column), MapOf(types[0])
 
     def _scalar(self, column: Column, kind: DataType, wanted: Type, name: str) -> tuple[Column, Type]:
         from pyspark.sql import functions as sf

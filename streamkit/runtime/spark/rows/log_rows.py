@@ -211,14 +211,14 @@ def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int |
     Raises TopicError if a topic exists with fewer partitions than the rows have.
     """
     with address.admin() as admin:
-        found = admin.topics(topics)
+        existing = admin.topics(topics)
         for name, (partitions, _, _) in topics.items():
-            if name in found and partitions is not None and found[name].partitions < partitions:
-                raise TopicError(f"topic {name} has {found[name].partitions} partitions; {partitions} are written")
+            if name in existing and partitions is not None and existing[name].partitions < partitions:
+                raise TopicError(f"topic {name} has {existing[name].partitions} partitions; {partitions} are written")
         missing = [
             NewTopic(name, partitions or 1, config, replicas or -1)
             for name, (partitions, replicas, config) in topics.items()
-            if name not in found
+            if name not in existing
         ]
         admin.create_topics(missing)
 
@@ -238,8 +238,8 @@ def check_seedable(plan: Plan, address: Address, layout: Layout) -> None:
             raise StateError(
                 f"--write-state: application {plan.application} is running ({len(members)} members); stop it first"
             )
-        found = admin.topics(names)
-    places = [TopicPartition(name, number) for name, info in found.items() for number in range(info.partitions)]
+        existing = admin.topics(names)
+    places = [TopicPartition(name, number) for name, info in existing.items() for number in range(info.partitions)]
     with address.consumer() as consumer:
         ends = consumer.end_offsets(places)
     taken = sorted({place.topic for place, end in ends.items() if end > 0})
@@ -259,16 +259,16 @@ def create_internal_topics(address: Address, layout: Layout) -> None:
 def commit_offsets(plan: Plan, address: Address, offsets: DataFrame, ranges: Iterable[LogRange]) -> None:
     """Commit the tasks' offsets for the application's group; for partitions without records, commit the ends of the ranges."""
     globals_ = {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
-    found = {
-        each.place: CommittedOffset(each.stop, metadata.encode(metadata.UNKNOWN))
-        for each in ranges
-        if each.place.topic not in globals_
+    committed = {
+        span.place: CommittedOffset(span.stop, metadata.encode(metadata.UNKNOWN))
+        for span in ranges
+        if span.place.topic not in globals_
     }
     for row in offsets.select("key", "value").collect():
         offset, text = json.loads(bytes(row["value"]))
-        found[TopicPartition(*json.loads(bytes(row["key"])))] = CommittedOffset(offset, text)
+        committed[TopicPartition(*json.loads(bytes(row["key"])))] = CommittedOffset(offset, text)
     with address.consumer(plan.application) as consumer:
-        consumer.commit(found)
+        consumer.commit(committed)
 
 
 # The offsets that a job reads: `--from` and `--until` as offsets of the log, resolved once before the job.
@@ -368,10 +368,10 @@ def check_position(text: str, option: str) -> None:
 def _offsets_of(path: str, option: str) -> dict[TopicPartition, int]:
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            document = json.load(file)
         return {
             TopicPartition(topic, int(number)): _offset(offset)
-            for topic, offsets in found.items()
+            for topic, offsets in document.items()
             for number, offset in offsets.items()
         }
     except (OSError, ValueError, AttributeError) as error:

@@ -93,20 +93,20 @@ class _Parser:
     def shape(self) -> Shape:
         """Parse the whole text."""
         is_list = len(self._tokens) > 1 and self._tokens[1] not in ("<", "(")
-        found = Shape(STRUCT, self._fields()) if is_list else self._type()
-        return found if not self._tokens else self._refuse()
+        shape_ = Shape(STRUCT, self._fields()) if is_list else self._type()
+        return shape_ if not self._tokens else self._refuse()
 
     def _fields(self) -> tuple[tuple[str, Shape], ...]:
-        found: dict[str, Shape] = {}
+        shapes: dict[str, Shape] = {}
         while True:
             name = self._next()
             name = name[1:-1].replace("``", "`") if name.startswith("`") else name
             self._skip(":")
-            if not re.match(r"\w", name) or name in found:
+            if not re.match(r"\w", name) or name in shapes:
                 self._refuse()
-            found[name] = self._type()
+            shapes[name] = self._type()
             if not self._skip(","):
-                return tuple(found.items())
+                return tuple(shapes.items())
 
     def _type(self) -> Shape:
         name = self._next().lower()
@@ -240,7 +240,7 @@ def layout_of(plan: Plan, topic: str, place: Place) -> OutputLayout:
     header = Shape(STRUCT, (("name", Shape("string")), ("value", Shape("binary"))))
     columns.append(OutputColumn("headers", "headers", None, Shape(ARRAY, (("element", header),))))
     if place.format == "csv":
-        columns = [OutputColumn(each.name, each.part, each.field, _flat(each.shape)) for each in columns]
+        columns = [OutputColumn(column.name, column.part, column.field, _flat(column.shape)) for column in columns]
     return OutputLayout(topic, tuple(columns), f"{topic}={place.path}")
 
 
@@ -248,13 +248,13 @@ def types_of(plan: Plan, topic: str) -> tuple[Type, Type]:
     """Return the key type and the value type that a plan writes to a topic."""
     inferred = plan.written_types.get(topic, ())
     declared = plan.external_topics.get(topic)
-    key, value = (one_of(each[side] for each in inferred) for side in (0, 1))
+    key, value = (one_of(types[side] for types in inferred) for side in (0, 1))
     if declared is None:
         return key, value
     of_serdes = declared.key_serde.type, declared.value_serde.type
     return tuple(
-        found if shape_of(own).kind == JSON and not isinstance(own, WindowedKey) else own
-        for own, found in zip(of_serdes, (key, value), strict=True)
+        type_ if shape_of(own).kind == JSON and not isinstance(own, WindowedKey) else own
+        for own, type_ in zip(of_serdes, (key, value), strict=True)
     )  # type: ignore[return-value]
 
 
@@ -346,11 +346,13 @@ class _Writer:
         self._layout = layout
         self._makers = [maker_of(column.shape, column.name) for column in layout.columns]
         self._fields = {
-            part: frozenset(each.field for each in layout.columns if each.part == part and each.field is not None)
+            part: frozenset(
+                column.field for column in layout.columns if column.part == part and column.field is not None
+            )
             for part in ("key", "value")
         }
-        self._flat = any(each.part == "headers" and each.shape == JSON_TEXT for each in layout.columns)
-        self._windowed = any(each.name == "window_start" for each in layout.columns)
+        self._flat = any(column.part == "headers" and column.shape == JSON_TEXT for column in layout.columns)
+        self._windowed = any(column.name == "window_start" for column in layout.columns)
 
     def cells(self, form: RecordJson, batch: pa.RecordBatch) -> list[list[Cell]]:
         """Return the columns of an Arrow batch of the log's rows."""
@@ -361,7 +363,7 @@ class _Writer:
             "value": values,
             "timestamp": arrow_rows.values_of(batch.column(arrow_rows.TIMESTAMP)),
             "deleted": [value is None for value in values],
-            "headers": [_plain_headers(each, self._flat) for each in headers],
+            "headers": [_plain_headers(row_headers, self._flat) for row_headers in headers],
         }
         if self._windowed:
             parts |= {end: [None if key is None else key[end] for key in keys] for end in ("start", "end")}
@@ -372,9 +374,9 @@ class _Writer:
 
     def _decoded(self, form: RecordJson, batch: pa.RecordBatch) -> tuple[list[Document], list[Json]]:
         keys, values = (arrow_rows.values_of(batch.column(index)) for index in (arrow_rows.KEY, arrow_rows.VALUE))
-        found = form.columns(self._layout.topic, keys, values)
-        if found is not None:
-            return found
+        columns = form.columns(self._layout.topic, keys, values)
+        if columns is not None:
+            return columns
         rows = [
             form.decode((self._layout.topic, key, value, 0, None, None))
             for key, value in zip(keys, values, strict=True)
@@ -383,13 +385,13 @@ class _Writer:
 
     def _column(self, column: OutputColumn, make: Make, parts: dict[str, Sequence[Json]]) -> list[Cell]:
         if column.name in ("window_start", "window_end"):
-            return [None if each is None else make(each) for each in parts[column.field or ""]]
+            return [None if part is None else make(part) for part in parts[column.field or ""]]
         cells = parts[column.part]
         try:
             if column.field is None:
-                return [None if each is None else make(each) for each in cells]
+                return [None if cell is None else make(cell) for cell in cells]
             name, known = column.field, self._fields[column.part]
-            return [_field(each, name, known, make) for each in cells]
+            return [_field(cell, name, known, make) for cell in cells]
         except SerdeError as error:
             cure = f"--output {self._layout.place},{column.part}=TYPE gives its type, and columns=log keeps the bytes of the log"
             raise SerdeError(f"topic {self._layout.topic}: {error}; {cure}") from error
@@ -401,10 +403,10 @@ def _field(value: Json, name: str, known: frozenset[str | None], make: Make) -> 
     if not isinstance(value, dict):
         raise SerdeError(f"{_shown(value)} is not an object, so it has no field {name}")
     if not value.keys() <= known:
-        other = next(each for each in value if each not in known)
+        other = next(member for member in value if member not in known)
         raise SerdeError(f"the field {other!r} has no column")
-    found = value.get(name)
-    return None if found is None else make(found)
+    member = value.get(name)
+    return None if member is None else make(member)
 
 
 def _plain_headers(headers: Headers | None, as_json: bool) -> Json:
@@ -421,12 +423,14 @@ def maker_of(shape: Shape, name: str) -> Make:
         return lambda value: {field: _field(value, field, known, make) for field, make in makers.items()}
     if shape.kind == ARRAY:
         item = maker_of(shape.fields[0][1], f"{name}[]")
-        return lambda value: [None if each is None else item(each) for each in _of_kind(value, list, name, "a list")]
+        return lambda value: [
+            None if member is None else item(member) for member in _of_kind(value, list, name, "a list")
+        ]
     if shape.kind == MAP:
         inner = maker_of(shape.fields[0][1], f"{name}{{}}")
         return lambda value: [
-            (key, None if each is None else inner(each))
-            for key, each in _of_kind(value, dict, name, "an object").items()
+            (key, None if member is None else inner(member))
+            for key, member in _of_kind(value, dict, name, "an object").items()
         ]
     make = _MAKERS.get(shape.kind, _decimal)
     return lambda value: make(value, name, shape.kind)
@@ -488,7 +492,7 @@ def _float(value: Document, name: str, kind: str) -> Cell:
     narrow: float = c_float(number).value
     if narrow != number and narrow == narrow:
         texts = (float(f"{narrow:.{digits}g}") for digits in range(1, _DIGITS_OF_A_FLOAT + 1))
-        if next(each for each in texts if c_float(each).value == narrow) != number:
+        if next(text for text in texts if c_float(text).value == narrow) != number:
             _refuse(value, name, "a number that a float holds exactly")
     return narrow
 
@@ -513,18 +517,18 @@ def _date(value: Json, name: str, kind: str) -> Cell:
 
 def _timestamp(value: Json, name: str, kind: str) -> Cell:
     """Return a time in microseconds, from a number of milliseconds or from text."""
-    found = value * 1000 if type(value) is int else _micros(value) if isinstance(value, str) else None
-    if found is None or abs(found) > _LATEST:
+    micros = value * 1000 if type(value) is int else _micros(value) if isinstance(value, str) else None
+    if micros is None or abs(micros) > _LATEST:
         _refuse(value, name, "milliseconds or a time such as 2025-01-31T08:00:00Z, in whole microseconds")
-    return found
+    return micros
 
 
 def _local_time(value: Json, name: str, kind: str) -> Cell:
     """Return a time in microseconds, from text without a zone."""
-    found = _micros(f"{value}Z") if isinstance(value, str) and not _ZONE.search(value) else None
-    if found is None:
+    micros = _micros(f"{value}Z") if isinstance(value, str) and not _ZONE.search(value) else None
+    if micros is None:
         _refuse(value, name, "a time without a zone such as 2025-01-31T08:00:00, in whole microseconds")
-    return found
+    return micros
 
 
 def _micros(text: str) -> int | None:
@@ -606,25 +610,25 @@ def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
     """Raise UsageError if `partition_by` or `sort_by` of an output does not fit its columns."""
     shown = f"--output {topic}={place.path}"
     for setting, names in (
-        ("partition_by", [each.column for each in place.layout.partition_by]),
+        ("partition_by", [transform.column for transform in place.layout.partition_by]),
         ("sort_by", place.layout.sort_by),
     ):
         for name in names:
             if name not in types:
                 raise UsageError(f"{shown}: {setting}: there is no column {name}; the columns are {', '.join(types)}")
-    for each in place.layout.partition_by:
-        kind = types[each.column]
-        if each.kind in TIMES and kind not in ("timestamp", "date"):
+    for transform in place.layout.partition_by:
+        kind = types[transform.column]
+        if transform.kind in TIMES and kind not in ("timestamp", "date"):
             raise UsageError(
-                f"{shown}: partition_by={each.text}: the column is of type {kind}; expected a time or a date"
+                f"{shown}: partition_by={transform.text}: the column is of type {kind}; expected a time or a date"
             )
-        if each.kind == BUCKET and not place.is_table:
+        if transform.kind == BUCKET and not place.is_table:
             raise UsageError(
-                f"{shown}: partition_by={each.text}: buckets are for tables; files have folders by columns and times"
+                f"{shown}: partition_by={transform.text}: buckets are for tables; files have folders by columns and times"
             )
-        if not each.kind and kind.startswith(_NESTED):
+        if not transform.kind and kind.startswith(_NESTED):
             raise UsageError(
-                f"{shown}: partition_by={each.text}: the column is of type {kind}, which can't name a partition"
+                f"{shown}: partition_by={transform.text}: the column is of type {kind}, which can't name a partition"
             )
 
 
@@ -648,29 +652,29 @@ def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame
 def arranged(rows: DataFrame, place: Place, shown: str) -> DataFrameWriter:
     """Return a writer that writes rows in the folders and the order of an output. shown: the output in messages."""
     layout = place.layout
-    folders = [(_folder(each), each) for each in layout.partition_by]
-    rows = with_folders(rows, [name for name, each in folders if not each.kind], shown)
-    for name, each in folders:
-        if each.kind:
-            rows = rows.withColumn(name, _time(each, rows.schema[each.column].dataType.simpleString()))
+    folders = [(_folder(transform), transform) for transform in layout.partition_by]
+    rows = with_folders(rows, [name for name, transform in folders if not transform.kind], shown)
+    for name, transform in folders:
+        if transform.kind:
+            rows = rows.withColumn(name, _time(transform, rows.schema[transform.column].dataType.simpleString()))
     if layout.sort_by:
         rows = rows.sortWithinPartitions(*(ticked(name) for name in (*(name for name, _ in folders), *layout.sort_by)))
     writer = rows.write
     return writer.partitionBy(*(name for name, _ in folders)) if folders else writer
 
 
-def _folder(each: Transform) -> str:
-    return f"{each.column}_{each.kind.removesuffix('s')}" if each.kind else each.column
+def _folder(transform: Transform) -> str:
+    return f"{transform.column}_{transform.kind.removesuffix('s')}" if transform.kind else transform.column
 
 
-def _time(each: Transform, kind: str) -> Column:
+def _time(transform: Transform, kind: str) -> Column:
     """Return the year, month, day or hour of a time in UTC, regardless of the session's zone."""
     from pyspark.sql import functions as sf
 
-    column = sf.col(ticked(each.column))
+    column = sf.col(ticked(transform.column))
     time = column.cast("timestamp_ntz") if kind == "date" else in_utc(column)
     # Not with date_format, which reads a time without a zone in the session's zone.
     day = time.cast("date").cast("string")
-    if each.kind == "hours":
+    if transform.kind == "hours":
         return sf.concat(day, sf.lit("-"), sf.lpad(sf.hour(time).cast("string"), 2, "0"))
-    return sf.left(day, sf.length(day) - _AFTER[each.kind])
+    return sf.left(day, sf.length(day) - _AFTER[transform.kind])

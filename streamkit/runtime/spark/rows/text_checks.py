@@ -33,8 +33,8 @@ _LONG = "[0-9]{16,}"
 
 def _option(place: Place, *names: str, default: str = "") -> str:
     """Return an option of an input by its names, which Spark compares without case."""
-    given = {name.lower(): value for name, value in place.options.items()}
-    return next((given[name] for name in names if name in given), default)
+    options = {name.lower(): value for name, value in place.options.items()}
+    return next((options[name] for name in names if name in options), default)
 
 
 def _is_wide(place: Place) -> bool:
@@ -73,7 +73,7 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
         ~(text.rlike(r"^\s*$") | _is_one_value(place, text)),
         sf.struct(ROW, sf.substring(text, 1, _EXCERPT_CHARACTERS + 1).alias(_TEXT)),
     )
-    found = (
+    rows = (
         _texts(spark, place, paths, whole)
         .groupBy(FILE, BLOCK)
         .agg(sf.min(ROW).alias(ROW), sf.min(wrong).alias("wrong"), sf.max(text.rlike(_LONG)).alias("long"))
@@ -82,10 +82,10 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
         .limit(1)
         .collect()
     )
-    for row in found:
+    for row in rows:
         if row["wrong"] is not None:
             _refuse_json(same_path(row[FILE]), row[BLOCK], row["wrong"][ROW] - row[ROW], row["wrong"][_TEXT], whole)
-    return bool(found)
+    return bool(rows)
 
 
 def _refuse_json(path: str, block: int, row: int, text: str, whole: bool) -> None:
@@ -152,12 +152,12 @@ def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], D
     texts = read(schema)
     for path in doubles:
         inexact = any_value(texts, path, _is_inexact)
-        found = [] if inexact is None else texts.where(inexact).select(sf.to_json(sf.struct("*"))).limit(1).collect()
-        if found:
+        rows = [] if inexact is None else texts.where(inexact).select(sf.to_json(sf.struct("*"))).limit(1).collect()
+        if rows:
             cure = "options.primitivesAsString=true" if place.format == JSON_LINES else "options.inferSchema=false"
             raise TransportError(
                 f"{place.path}: {path} has fractions in some rows, so Spark reads it as double, which is not exact for the whole "
-                f"number in another row; {cure} reads text: {found[0][0][:_EXCERPT_CHARACTERS]}"
+                f"number in another row; {cure} reads text: {rows[0][0][:_EXCERPT_CHARACTERS]}"
             )
 
 
@@ -173,7 +173,9 @@ def _with_texts(kind: DataType) -> DataType:
     from pyspark.sql.types import ArrayType, DoubleType, StringType, StructField, StructType
 
     if isinstance(kind, StructType):
-        return StructType([StructField(each.name, _with_texts(each.dataType), each.nullable) for each in kind.fields])
+        return StructType(
+            [StructField(field.name, _with_texts(field.dataType), field.nullable) for field in kind.fields]
+        )
     if isinstance(kind, ArrayType):
         return ArrayType(_with_texts(kind.elementType), kind.containsNull)
     return StringType() if isinstance(kind, DoubleType) else kind
@@ -217,8 +219,8 @@ class _Quoting:
         if (state or 0) < _BEFORE or (not is_open and self.comment and line.startswith(self.comment)):
             return state
         at = 0
-        while found := self.closing.match(line, at) if is_open else self.opening.search(line, at):
-            at, is_open = found.end(), not is_open
+        while match := self.closing.match(line, at) if is_open else self.opening.search(line, at):
+            at, is_open = match.end(), not is_open
             if is_open:
                 state = row
             elif not self.ending.match(line, at):
@@ -260,7 +262,7 @@ def check_csv(spark: SparkSession, place: Place, paths: Sequence[str]) -> None:
         return
     found = _texts(spark, place, paths, _is_wide(place)).mapInArrow(partial(states_of, quoting, is_utf8), _STATES_DDL)
     open_in: dict[str, tuple[int, int]] = {}
-    for name, block, if_closed, if_open, broken in sorted(found.collect(), key=lambda each: (each[FILE], each[BLOCK])):
+    for name, block, if_closed, if_open, broken in sorted(found.collect(), key=lambda row: (row[FILE], row[BLOCK])):
         if broken is not None:
             raise TransportError(
                 f"{place_of_line(same_path(name), block, broken)}: the text is not UTF-8; options.encoding=NAME reads another "

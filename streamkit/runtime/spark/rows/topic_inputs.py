@@ -48,7 +48,7 @@ def of_topic(
 
     names, topics = names_of(plan, topic), _topics_in(opened)
     if len(topics) == 1 and topics.isdisjoint(names):
-        readers = [each for each, places in inputs.items() if any(other.path == place.path for other in places)]
+        readers = [reader for reader, places in inputs.items() if any(other.path == place.path for other in places)]
         before = (each for each in earlier() if each.place == place and _names_topics(each))
         if readers == [topic] and all(_topics_in(each).isdisjoint(names) for each in before):
             return opened
@@ -95,20 +95,20 @@ def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
 
     Raises UsageError for a file that two inputs read in the same way, because its rows would count twice.
     """
-    found: list[Mapping[str, int]] = []
+    ranks: list[Mapping[str, int]] = []
     first = 0
-    for number, each in enumerate(inputs):
-        names = sorted(map(same_path, each.frame.inputFiles()))
-        for other, known in zip(inputs[:number], found, strict=True):
-            twice = known.keys() & set(names) if _reads_alike(each.place, other.place) else ()
+    for number, opened in enumerate(inputs):
+        names = sorted(map(same_path, opened.frame.inputFiles()))
+        for other, known in zip(inputs[:number], ranks, strict=True):
+            twice = known.keys() & set(names) if _reads_alike(opened.place, other.place) else ()
             if twice:
                 raise UsageError(
-                    f"{min(twice)} is in both {other.place.path} and {each.place.path}, and would be read twice; each file must belong "
+                    f"{min(twice)} is in both {other.place.path} and {opened.place.path}, and would be read twice; each file must belong "
                     "to one input"
                 )
-        found.append({name: rank for rank, name in enumerate(names, first)})
+        ranks.append({name: rank for rank, name in enumerate(names, first)})
         first += len(names)
-    return found
+    return ranks
 
 
 def _reads_alike(one: Place, other: Place) -> bool:
@@ -134,19 +134,21 @@ def read_inputs(
     timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
     first, *others = (
         read_files(
-            each.frame,
-            each.place,
-            FileReading(pickled, topic, names_of(plan, topic), partitions, ranks[number], timed, each.place.has_lines),
+            opened.frame,
+            opened.place,
+            FileReading(
+                pickled, topic, names_of(plan, topic), partitions, ranks[number], timed, opened.place.has_lines
+            ),
             whole=whole,
         )
-        for number, each in enumerate(inputs)
+        for number, opened in enumerate(inputs)
     )
     if not others:
         return first
-    found = arrow_rows.with_all_columns(first, topic)
+    rows = arrow_rows.with_all_columns(first, topic)
     for frame in others:
-        found = found.unionByName(arrow_rows.with_all_columns(frame, topic))
-    return found
+        rows = rows.unionByName(arrow_rows.with_all_columns(frame, topic))
+    return rows
 
 
 __all__ = ["check_order", "of_topic", "ranks_of", "read_inputs"]

@@ -103,22 +103,24 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     before, checkpoint = run.before, run.checkpoint
     _check_inputs(before, options)
     known = _known_inputs(checkpoint.files, before, options)
-    found = {
+    inputs_found = {
         topic: find_files(checkpoint.files, spark, topic, places, before.files.get(topic, ()), run.number)
         for topic, places in options.inputs.items()
     }
-    opened = _open(plan, options, spark, checkpoint.files, found)
+    opened = _open(plan, options, spark, checkpoint.files, inputs_found)
     inputs = {
         topic: known[topic].after(
             checkpoint.files,
             options.inputs[topic],
-            each,
-            partial(open_some, checkpoint.files, spark, options.inputs[topic], found[topic], found[topic].read),
+            parts_,
+            partial(
+                open_some, checkpoint.files, spark, options.inputs[topic], inputs_found[topic], inputs_found[topic].read
+            ),
         )
-        for topic, each in opened.items()
+        for topic, parts_ in opened.items()
     }
     opened = {
-        topic: [with_all_fields(checkpoint.files, each, inputs[topic]) for each in parts]
+        topic: [with_all_fields(checkpoint.files, part, inputs[topic]) for part in parts]
         for topic, parts in opened.items()
     }
     options = replace(options, range=_continued(before, options.range))
@@ -128,7 +130,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     try_tasks(prepared.job)
     for warning in (*plan.config.warnings, *prepared.warnings):
         report(warning)
-    if not any(each.new for each in found.values()) and not prepared.has_records():
+    if not any(files.new for files in inputs_found.values()) and not prepared.has_records():
         report(f"nothing is new since run {before.run}" if before.run else "there is no input yet")
         if options.accept_input_changes:
             report(f"no run was made that could keep changed inputs; give {ACCEPT} again with the next new records")
@@ -136,15 +138,15 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         checkpoint.clean(before)
         return
     with checkpoint.limited_batches(before):
-        after = _execute(prepared, spark, run, _Inputs(spark, prepared, opened, found, run), report)
-    for topic, each in found.items():
+        after = _execute(prepared, spark, run, _Inputs(spark, prepared, opened, inputs_found, run), report)
+    for topic, files in inputs_found.items():
         # A file that grew while the run read it may be read in part: nothing of the run counts then.
-        find_files(checkpoint.files, spark, topic, options.inputs[topic], (*each.read, *each.new), run.number)
+        find_files(checkpoint.files, spark, topic, options.inputs[topic], (*files.read, *files.new), run.number)
     after = replace(
         after,
         run=run.number,
         partitions=dict(prepared.job.partitions),
-        files={topic: (*each.read, *each.new) for topic, each in found.items()},
+        files={topic: (*files.read, *files.new) for topic, files in inputs_found.items()},
         inputs=inputs,
         offsets=_offsets(before, prepared),
         topic_ids=topic_ids,
@@ -182,7 +184,7 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
         for store, (kind, rows, size) in memory.pop("state").items()
     ]
     # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
-    in_order = dict(sorted(outputs.items(), key=lambda each: each[0] not in staged))
+    in_order = dict(sorted(outputs.items(), key=lambda output: output[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)
     for line in job.dropped():
         report(line)
@@ -221,11 +223,11 @@ class _Inputs(JobInputs):
         spark: SparkSession,
         prepared: Prepared,
         opened: Mapping[str, Sequence[OpenedInput]],
-        found: Mapping[str, FoundFiles],
+        files_found: Mapping[str, FoundFiles],
         run: _Run,
     ):
         super().__init__(spark, prepared, opened)
-        self._found = found
+        self._found = files_found
         self._run = run
 
     def _ranks(self, topic: str, inputs: Sequence[OpenedInput]) -> Sequence[Mapping[str, int]]:
@@ -254,36 +256,40 @@ def _check_inputs(before: Manifest, options: JobOptions) -> None:
 
 def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> dict[str, KnownInputs]:
     """Return how earlier runs read the inputs. Raises UsageError for one that this run would read in another way."""
-    found = {
+    known_inputs = {
         topic: KnownInputs.of(files, topic, before.run, before.inputs.get(topic, {}), options.accept_input_changes)
         for topic in options.inputs
     }
     for topic, places in options.inputs.items():
-        found[topic].check_settings(files, places)
-    return found
+        known_inputs[topic].check_settings(files, places)
+    return known_inputs
 
 
 def _open(
-    plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, found: Mapping[str, FoundFiles]
+    plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, files_found: Mapping[str, FoundFiles]
 ) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files; of global tables those of all files, which each run reads completely."""
     whole = set(global_topics(plan))
     opened = {
         topic: open_some(
-            files, spark, options.inputs[topic], each, (*each.read, *each.new) if topic in whole else each.new
+            files,
+            spark,
+            options.inputs[topic],
+            topic_files,
+            (*topic_files.read, *topic_files.new) if topic in whole else topic_files.new,
         )
-        for topic, each in found.items()
+        for topic, topic_files in files_found.items()
     }
     return {
         topic: [
             of_topic(
                 plan,
-                each,
+                opened,
                 topic,
                 options.inputs,
-                partial(open_some, files, spark, options.inputs[topic], found[topic], found[topic].read),
+                partial(open_some, files, spark, options.inputs[topic], files_found[topic], files_found[topic].read),
             )
-            for each in inputs
+            for opened in inputs
         ]
         for topic, inputs in opened.items()
     }
@@ -300,33 +306,33 @@ def _counts(plan: Plan, before: Manifest, opened: Mapping[str, Sequence[OpenedIn
 def _continued(before: Manifest, requested: Range) -> Range:
     offsets = {
         TopicPartition(topic, int(number)): offset
-        for topic, found in before.offsets.items()
-        for number, offset in found.items()
+        for topic, offsets in before.offsets.items()
+        for number, offset in offsets.items()
     }
     return replace(requested, continued=offsets)
 
 
 def _offsets(before: Manifest, prepared: Prepared) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {topic: dict(each) for topic, each in before.offsets.items()}
-    for each in prepared.ranges:
-        found.setdefault(each.place.topic, {})[str(each.place.partition)] = each.stop
-    return found
+    offsets: dict[str, dict[str, int]] = {topic: dict(positions) for topic, positions in before.offsets.items()}
+    for span in prepared.ranges:
+        offsets.setdefault(span.place.topic, {})[str(span.place.partition)] = span.stop
+    return offsets
 
 
 def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
     """Return the ids of the topics on the log. Raises TransportError if one is not the topic of earlier runs."""
-    topics = sorted({each.place.topic for each in prepared.ranges})
+    topics = sorted({span.place.topic for span in prepared.ranges})
     if not topics:
         return dict(before.topic_ids)
     with prepared.address.admin() as admin:
-        found = admin.topic_ids(topics)
-    for topic, now in found.items():
+        ids = admin.topic_ids(topics)
+    for topic, now in ids.items():
         if before.topic_ids.get(topic, now) != now:
             raise TransportError(
                 f"{topic}: the topic was deleted and created again since run {before.run} read it, so that its offsets are those "
                 "of other records; begin with a new checkpoint and a new output"
             )
-    return {**before.topic_ids, **found}
+    return {**before.topic_ids, **ids}
 
 
 __all__ = ["check_options", "submit_next"]

@@ -97,10 +97,10 @@ def load_job(path: str, plan_of: PlanOf, environment: Mapping[str, str], text: s
         raise TopologyError([*problems, Problem(source.at(0), "The file is empty; a job file begins with 'topology:'")])
     check_keys(root, problems)
     folder = os.path.dirname(os.path.abspath(path))
-    found = _JobReader(Reader(source, folder, {}, environment, problems), plan_of).read(root)
-    if problems or found is None:
+    job = _JobReader(Reader(source, folder, {}, environment, problems), plan_of).read(root)
+    if problems or job is None:
         raise TopologyError(ordered(problems))
-    return found
+    return job
 
 
 class _JobReader:
@@ -193,7 +193,7 @@ class _JobReader:
 
     def _inputs(self, keys: Mapping[str, Node]) -> dict[str, tuple[Place, ...]]:
         reader = self._reader
-        found = {}
+        inputs = {}
         for name, (key, body) in self._entries(keys, "inputs").items():
             what = f"The input {name!r}"
             topic = self._topic(name, key, unread)
@@ -209,17 +209,17 @@ class _JobReader:
                 reader.report(key, str(error))
                 continue
             if joined:
-                found[topic] = joined
-        return found
+                inputs[topic] = joined
+        return inputs
 
     def _outputs(self, keys: Mapping[str, Node]) -> dict[str, Place | None]:
-        found: dict[str, Place | None] = {}
+        places: dict[str, Place | None] = {}
         for name, (key, body) in self._entries(keys, "outputs").items():
             topic = REST if name == REST else self._topic(name, key, unwritten)
             place = self._place(body, f"The output {name!r}", False)
             if topic is not BAD and place is not BAD:
-                found[topic], self._output_nodes[topic] = place, body
-        return found
+                places[topic], self._output_nodes[topic] = place, body
+        return places
 
     def _topic(self, name: str, key: Node, mistake: Callable[[Plan, str], str | None]) -> str | Bad:
         """Return the name of a topic on the log, which the topology must read or write."""
@@ -259,22 +259,22 @@ class _JobReader:
         options = self._texts(keys, "options")
         if path is BAD or BAD in values.values():
             return BAD
-        given = {name: value for name, value in values.items() if value is not BAD}
-        given |= {f"{OPTION}{name}": value for name, value in options.items()}
+        present = {name: value for name, value in values.items() if value is not BAD}
+        present |= {f"{OPTION}{name}": value for name, value in options.items()}
         if where == ["table"]:
-            return self._made(node, what, path, {"format": TABLE, **given}, keys, is_input)
-        return self._located(node, what, path, given, keys, is_input)
+            return self._made(node, what, path, {"format": TABLE, **present}, keys, is_input)
+        return self._located(node, what, path, present, keys, is_input)
 
     def _located(
-        self, node: Node, what: str, path: str, given: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
+        self, node: Node, what: str, path: str, present: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
     ) -> Place | Bad:
         """Return a place from its path relative to the job file, or from a table's name, as on the command line."""
         resolved = self._resolved(path)
-        form = given.get("format")
+        form = present.get("format")
         if form is None and is_table_name(path) and not os.path.exists(resolved):
-            given, form = {"format": TABLE, **given}, TABLE
+            present, form = {"format": TABLE, **present}, TABLE
         is_name = "/" not in path and (form in (TABLE, ICEBERG) or (form == DELTA and not is_input))
-        return self._made(node, what, path if is_name else resolved, given, keys, is_input)
+        return self._made(node, what, path if is_name else resolved, present, keys, is_input)
 
     def _made(
         self, node: Node, what: str, path: str, settings: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
@@ -284,7 +284,7 @@ class _JobReader:
             place = make_place(path, settings, is_input, what)
         except UsageError as error:
             text = str(error).removeprefix(f"{what}: ")
-            at = next((each for name, each in keys.items() if re.match(rf"{name}\W", text)), node)
+            at = next((node_of_key for name, node_of_key in keys.items() if re.match(rf"{name}\W", text)), node)
             return self._reader.report(at, f"{what}: {text}")
         if is_input and is_missing(place):
             return self._reader.report(keys.get("path", node), f"{what}: {place.path}: no such file or directory")
@@ -335,14 +335,14 @@ class _JobReader:
 
     def _texts(self, keys: Mapping[str, Node], name: str) -> dict[str, str]:
         """Return a mapping of settings as text."""
-        found = {}
+        texts = {}
         for key, (_, node) in self._entries(keys, name).items():
             value = self._reader.value(node) if node.kind == "scalar" else None
             if value is None:
                 self._reader.report_mismatch(node, f"{key!r} of {name!r}", "text, a number, true or false")
             else:
-                found[key] = self._as_written(node)
-        return found
+                texts[key] = self._as_written(node)
+        return texts
 
     def _paths(self, keys: Mapping[str, Node], name: str) -> list[str]:
         """Return a list of files, or a single one."""
@@ -350,8 +350,8 @@ class _JobReader:
             return []
         node = keys[name]
         items = node.value if node.kind == "list" else [node]
-        found = [self._reader.text(item, f"An item of {name!r}") for item in items]
-        return [self._resolved(text) for text in found if text is not BAD]
+        texts = [self._reader.text(item, f"An item of {name!r}") for item in items]
+        return [self._resolved(text) for text in texts if text is not BAD]
 
     def _flag(self, keys: Mapping[str, Node], name: str) -> bool:
         return name in keys and self._reader.boolean(keys[name], f"{name!r}") is True
@@ -380,13 +380,13 @@ class _JobReader:
         if "compare" not in keys:
             return ()
         node = keys["compare"]
-        found = []
+        topics = []
         for item in node.value if node.kind == "list" else [node]:
             name = reader.text(item, "An item of 'compare'")
             topic = BAD if name is BAD else self._topic(name, item, unwritten)
             if topic is not BAD:
-                found.append(topic)
-        return tuple(found)
+                topics.append(topic)
+        return tuple(topics)
 
     def _resolved(self, path: str) -> str:
         """Return a path relative to the folder of the job file; a path with a scheme unchanged."""

@@ -67,7 +67,7 @@ _EITHER = [{"required": ["path"]}, {"required": ["table"]}]
 
 def _place(settings: dict[str, Schema], others: Schema) -> Schema:
     properties = {**_WHERE, **settings, **others}
-    options = object_of({name: optional(each) for name, each in properties.items()})
+    options = object_of({name: optional(schema) for name, schema in properties.items()})
     return {"anyOf": [TEXT, {**options, "oneOf": _EITHER}, {"type": "null"}]}
 
 
@@ -111,7 +111,7 @@ def build() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "streamkit job",
-        **object_of({name: optional(each) for name, each in keys.items()}, ("topology",)),
+        **object_of({name: optional(schema) for name, schema in keys.items()}, ("topology",)),
         "$defs": {"input": source, "output": _place(_OUTPUT, {})},
     }
 

@@ -70,24 +70,24 @@ def sample_in(
         )
         for topic, places in known.items()
     ]
-    return [record for _, record in heapq.merge(*by_topic, key=lambda each: each[0])]
+    return [record for _, record in heapq.merge(*by_topic, key=lambda timed: timed[0])]
 
 
 def _records(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[tuple[int, dict[str, Json]]]:
     """Return the first records of a topic with the times that the topic's entry in the topology extracts."""
-    check_order(topic, [(each.place.path, each.order) for each in inputs])
+    check_order(topic, [(opened.place.path, opened.order) for opened in inputs])
     rows = _in_order_of_files(plan, topic, inputs, limit)
     if rows is None:
         rows = _in_order(plan, topic, inputs, limit)
-    form, found = RecordJson(plan), list[tuple[int, dict[str, Json]]]()
+    form, records = RecordJson(plan), list[tuple[int, dict[str, Json]]]()
     time_of = _extractor(plan, topic, form)
     keys, values = ([_bytes(row[name]) for row in rows] for name in ("key", "value"))
-    headers = [row.headers and [(each["name"], _bytes(each["value"])) for each in row.headers] for row in rows]
+    headers = [row.headers and [(header["name"], _bytes(header["value"])) for header in row.headers] for row in rows]
     times, unplaced = [row.timestamp for row in rows], [-1] * len(rows)
     lines = lines_of(form, ([topic] * len(rows), keys, values, times, headers, unplaced)).column(0).to_pylist()
     for line, *parts in zip(lines, keys, values, times, headers, strict=True):
-        found.append((time_of(*parts), json.loads(line)))
-    return found
+        records.append((time_of(*parts), json.loads(line)))
+    return records
 
 
 def _bytes(data: bytearray | None) -> bytes | None:
@@ -96,25 +96,27 @@ def _bytes(data: bytearray | None) -> bytes | None:
 
 def _in_order_of_files(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row] | None:
     """Return the first rows of a topic without reading more; None if offsets of lines or columns order the rows, not files."""
-    if any(each.order != FILES for each in inputs):
+    if any(opened.order != FILES for opened in inputs):
         return None
     pickled, ranks, declared = pickle.dumps(plan), ranks_of(inputs), plan.external_topics.get(topic)
     # A sample has no partitions, so undeclared ones need not be counted.
     count = (declared and declared.partitions) or _MOST_PARTITIONS
-    found: list[Row] = []
-    for part, known in ((part, known) for each, known in zip(inputs, ranks, strict=True) for part in by_files(each)):
+    sample: list[Row] = []
+    for part, known in (
+        (part, known) for opened, known in zip(inputs, ranks, strict=True) for part in by_files(opened)
+    ):
         rows = read_inputs(plan, pickled, topic, count, [part], [known], whole=True)
-        found += arrow_rows.with_all_columns(rows, topic).take(limit - len(found))
-        if any(row.source == 0 for row in found):
+        sample += arrow_rows.with_all_columns(rows, topic).take(limit - len(sample))
+        if any(row.source == 0 for row in sample):
             return None
-        if len(found) == limit:
+        if len(sample) == limit:
             break
-    return found
+    return sample
 
 
 def _in_order(plan: Plan, topic: str, inputs: Sequence[OpenedInput], limit: int) -> list[Row]:
     count = count_of(plan, topic, inputs)
-    first = [first_rows(each, limit) for each in inputs]
+    first = [first_rows(opened, limit) for opened in inputs]
     frame = read_inputs(plan, pickle.dumps(plan), topic, count, first, ranks_of(inputs), whole=True)
     return arrow_rows.with_all_columns(frame, topic).orderBy("source", "offset", "partition").limit(limit).collect()
 
@@ -132,10 +134,10 @@ def _extractor(
     def run(key: bytes | None, value: bytes | None, time: int, headers: Headers | None) -> int:
         decoded = (None if key is None else key_serde.decode(key), None if value is None else value_serde.decode(value))
         try:
-            found = extract(*decoded, time, headers, topic, 0, 0)
+            extracted = extract(*decoded, time, headers, topic, 0, 0)
         except Exception:
             return time  # an error in the topology, which running the sample reports
-        return found if type(found) is int else time
+        return extracted if type(extracted) is int else time
 
     return run
 
@@ -186,8 +188,8 @@ def _up_to_last(opened: OpenedInput, by: RowOrder, limit: int) -> OpenedInput:
 
     number = _offset() if opened.order == OFFSETS else sf.col(ROW)
     first = opened.frame.select(number.alias("number")).orderBy(sf.col("number").asc_nulls_last()).limit(limit)
-    (found,) = first.agg(sf.count("number").alias("count"), sf.max("number").alias("last")).collect()
-    return opened if found["count"] < limit else narrowed(opened, by.up_to(found["last"]))
+    (totals,) = first.agg(sf.count("number").alias("count"), sf.max("number").alias("last")).collect()
+    return opened if totals["count"] < limit else narrowed(opened, by.up_to(totals["last"]))
 
 
 def _by_offset(opened: OpenedInput) -> RowOrder | None:

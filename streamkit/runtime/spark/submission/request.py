@@ -36,14 +36,16 @@ def inputs_of(
 
     before: the inputs of topics that no option names.
     """
-    found: dict[str, list[Place | None]] = {}
+    places: dict[str, list[Place | None]] = {}
     names = {}
     for text in texts:
         name, place = parse_place(text, "--input")
         topic = name if matching(plan, name) else find_topic(plan, name).name
         names[topic] = name
-        found.setdefault(topic, []).append(place)
-    joined = {topic: inputs_of_topic(plan, topic, places, f"--input {names[topic]}") for topic, places in found.items()}
+        places.setdefault(topic, []).append(place)
+    joined = {
+        topic: inputs_of_topic(plan, topic, places, f"--input {names[topic]}") for topic, places in places.items()
+    }
     # Jobs read topics without a place from the log, like topics without an option.
     return {topic: places for topic, places in {**before, **joined}.items() if places}
 
@@ -60,7 +62,7 @@ def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], show
         return tuple(place for place in places if place is not None)
     if len(places) > 1:
         raise UsageError(f"{shown}: a topic is read either from the log or from places; give each of them a PATH")
-    if topic in {each for sub in plan.sub_topologies for each in written_topics(plan, sub)}:
+    if topic in {written for sub in plan.sub_topologies for written in written_topics(plan, sub)}:
         # The log also contains the application's own records, which the job writes again.
         raise UsageError(
             f"{shown}: the file writes this topic too, and records on the log do not show who wrote them; "
@@ -77,16 +79,16 @@ def outputs_of(
     before: the outputs of topics that no option names.
     """
     entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
-    found: dict[str, Place | None] = {}
+    places: dict[str, Place | None] = {}
     for text in texts:
         name, place = parse_place(text, "--output")
         topic = entries.get(name, name)
         if name not in entries and name != REST and not any(map(has_routes, plan.sub_topologies)):
             topic = find_topic(plan, name).name
-        if topic in found:
+        if topic in places:
             raise UsageError(f"--output {name}: given twice")
-        found[topic] = place
-    return {**before, **found}
+        places[topic] = place
+    return {**before, **places}
 
 
 def run_job(
@@ -130,10 +132,12 @@ def ship(spark: SparkSession, plan: Plan, files: Sequence[str] = (), report: Rep
         return
     folder = Path(tempfile.mkdtemp(prefix="streamkit-ship-"))
     package = zip_package(Path(distribution.__file__).parent, folder / "streamkit.zip")
-    found = [contents_of(each) for each in module_folders(plan)]
-    found[0].update(_given(files, found[0]))
-    archives = [write_zip(each, folder / f"modules-{number}.zip") for number, each in enumerate(found) if each]
-    names = sorted(name for each in found for name in each)
+    archived = [contents_of(module_folder) for module_folder in module_folders(plan)]
+    archived[0].update(_given(files, archived[0]))
+    archives = [
+        write_zip(content, folder / f"modules-{number}.zip") for number, content in enumerate(archived) if content
+    ]
+    names = sorted(name for content in archived for name in content)
     if context is not None:
         context.addPyFile(str(package))
         for archive in archives:
@@ -161,7 +165,7 @@ def module_folders(plan: Plan) -> list[Path]:
 
     A worker has all modules on one path, so it could not distinguish them.
     """
-    folders = list(dict.fromkeys(Path(os.path.abspath(each)).parent for each in (plan.file, *plan.included)))
+    folders = list(dict.fromkeys(Path(os.path.abspath(file)).parent for file in (plan.file, *plan.included)))
     known: dict[str, Path] = {}
     for folder in folders:
         for path in modules_of(folder):
@@ -179,7 +183,7 @@ def modules_of(folder: Path) -> list[Path]:
 
 
 def _packages(folder: Path) -> list[Path]:
-    return [each for each in folder.iterdir() if (each / "__init__.py").is_file()]
+    return [entry for entry in folder.iterdir() if (entry / "__init__.py").is_file()]
 
 
 def contents_of(folder: Path) -> dict[str, Path]:
@@ -191,21 +195,21 @@ def contents_of(folder: Path) -> dict[str, Path]:
     texts = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in modules)
     data = [path for package in _packages(folder) for path in package.rglob("*") if path.suffix not in (".py", ".pyc")]
     data += [path for path in folder.iterdir() if path.suffix != ".py" and path.name in texts]
-    found = [path for path in (*modules, *data) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+    paths = [path for path in (*modules, *data) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path for path in sorted(paths)}
 
 
 def _given(files: Sequence[str], known: Mapping[str, Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     for name in files:
         path = Path(name)
         if not path.is_file():
             raise UsageError(f"--files {name}: no such file")
-        other = found.get(path.name, known.get(path.name, path))
+        other = modules.get(path.name, known.get(path.name, path))
         if other.resolve() != path.resolve():
             raise UsageError(f"--files {name}: {other} has the same name")
-        found[path.name] = path
-    return found
+        modules[path.name] = path
+    return modules
 
 
 def zip_package(source: Path, target: Path, version: str | None = None) -> Path:
@@ -249,10 +253,10 @@ def _take_installed(version: str) -> None:
             return
     except PackageNotFoundError:
         return
-    path, sys.path = sys.path, [each for each in sys.path if not each.endswith(".zip")]
+    path, sys.path = sys.path, [entry for entry in sys.path if not entry.endswith(".zip")]
     try:
         specs = (finder.find_spec("streamkit", None) for finder in sys.meta_path)
-        spec = next((each for each in specs if each is not None), None)
+        spec = next((spec for spec in specs if spec is not None), None)
     finally:
         sys.path = path
     if spec is not None and spec.submodule_search_locations:

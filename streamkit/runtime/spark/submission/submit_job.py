@@ -86,12 +86,12 @@ class Prepared:
 
     def of(self, topic: str) -> tuple[LogRange, ...]:
         """Return the ranges of a topic."""
-        return tuple(each for each in self.ranges if each.place.topic == topic)
+        return tuple(span for span in self.ranges if span.place.topic == topic)
 
     def has_records(self) -> bool:
         """Return whether there may be records to read from the log, those of global tables left out."""
         whole = set(global_topics(self.job.plan))
-        return any(each.stop > each.start for each in self.ranges if each.place.topic not in whole)
+        return any(span.stop > span.start for span in self.ranges if span.place.topic not in whole)
 
     def engines(self) -> list[str]:
         """Return a line for each stage about its engine; none if the user chose it."""
@@ -115,10 +115,10 @@ class Prepared:
         for topic in self.job.sources():
             for place in self.job.options.inputs.get(topic, ()):
                 lines.append(f"{topic}: {place.path} ({place.format})")
-            for each in self.of(topic):
-                count = each.stop - each.start
+            for span in self.of(topic):
+                count = span.stop - span.start
                 lines.append(
-                    f"{topic}-{each.place.partition}: offsets {each.start} to {each.stop}, at most {count} records"
+                    f"{topic}-{span.place.partition}: offsets {span.start} to {span.stop}, at most {count} records"
                 )
         return lines
 
@@ -158,7 +158,7 @@ def prepare(
     elif options.range != Range():
         raise UsageError("--from and --until select records of the log, and every input is read from files")
     counts.update(_undetermined(plan, counts))
-    ends = {each.place: each.stop for each in ranges}
+    ends = {span.place: span.stop for span in ranges}
     job = Job(plan, counts, options, ends, kept, columns)
     if kept is None or not kept.tasks:  # later runs keep the partitions of the first
         by_task = [stage for stage in job.stages if job.engines[stage.number].engine != SQL]
@@ -199,11 +199,11 @@ def submit(
         opened = {}
         for topic, places in options.inputs.items():
             with named(spark, WorkName.of(plan.application, topic, "look")):
-                found = [open_files(spark, place, number=number) for number, place in enumerate(places)]
-                opened[topic] = [of_topic(plan, each, topic, options.inputs) for each in found]
-            for each in opened[topic]:
-                if each.place.format in OF_SPARK and not each.source.inputFiles():
-                    report(f"{topic}: there are no files in {each.place.path}")
+                inputs = [open_files(spark, place, number=number) for number, place in enumerate(places)]
+                opened[topic] = [of_topic(plan, opened_input, topic, options.inputs) for opened_input in inputs]
+            for opened_input in opened[topic]:
+                if opened_input.place.format in OF_SPARK and not opened_input.source.inputFiles():
+                    report(f"{topic}: there are no files in {opened_input.place.path}")
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
         prepared = prepare(plan, options, counts, columns=columns_of(opened))
         try_tasks(prepared.job)
@@ -254,21 +254,21 @@ def _written_outputs(
 def columns_of(opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, Sequence[InputColumns]]:
     """Return the columns of the inputs that have some."""
     return {
-        topic: [InputColumns.of(each) for each in inputs]
+        topic: [InputColumns.of(source) for source in inputs]
         for topic, inputs in opened.items()
-        if not any(each.place.has_lines for each in inputs)
+        if not any(source.place.has_lines for source in inputs)
     }
 
 
 def known_columns(inputs: Mapping[str, tuple[Place, ...]]) -> dict[str, Sequence[InputColumns] | None]:
     """Return the columns of inputs as their files tell them without Spark; None if they do not."""
-    found: dict[str, Sequence[InputColumns] | None] = {}
+    columns_: dict[str, Sequence[InputColumns] | None] = {}
     for topic, places in inputs.items():
         if not any(place.has_lines for place in places):
             columns = [columns_of_files(place, local_files(place)) for place in places]
-            known = [each for each in columns if each is not None]
-            found[topic] = known if len(known) == len(columns) else None
-    return found
+            known = [names for names in columns if names is not None]
+            columns_[topic] = known if len(known) == len(columns) else None
+    return columns_
 
 
 def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:
@@ -378,7 +378,7 @@ class JobInputs:
         self._prepared = prepared
         self._files = files
         for topic, inputs in files.items():
-            check_order(topic, [(each.place.path, each.order) for each in inputs])
+            check_order(topic, [(opened.place.path, opened.order) for opened in inputs])
 
     def frame(self, topic: str) -> DataFrame:
         """Return the records of a topic as rows."""
@@ -400,15 +400,15 @@ class JobInputs:
 
     def opened(self, topic: str) -> OpenedInput:
         """Return the one input of a topic."""
-        (found,) = self._files[topic]
-        return found
+        (frame,) = self._files[topic]
+        return frame
 
     def direct(self, topic: str, work: StageWork) -> DataFrame | None:
         """Return the output of a stage that reads only this topic from the log and needs no order by key; else None."""
         if topic in self._files:
             return None
         ranges = self._prepared.of(topic)
-        if work.by_key and max((each.stop - each.start for each in ranges), default=0) > _MAX_UNSORTED:
+        if work.by_key and max((span.stop - span.start for span in ranges), default=0) > _MAX_UNSORTED:
             return None
         return run_frame(self._spark, LogReading(self._prepared.address, ranges), work)
 
@@ -495,7 +495,7 @@ def _write_state(
     report(f"state: {count} records written to changelogs, offsets committed for {plan.application}")
 
 
-def _compare(spark: SparkSession, prepared: Prepared, made: DataFrame, topic: str) -> Difference:
+def _compare(spark: SparkSession, prepared: Prepared, reprocessed: DataFrame, topic: str) -> Difference:
     job = prepared.job
     count = topic_counts(prepared.address, job.plan).get(topic)
     if count is None:
@@ -503,7 +503,7 @@ def _compare(spark: SparkSession, prepared: Prepared, made: DataFrame, topic: st
     ranges, _ = find_ranges(prepared.address, job.plan.application, Range(), {topic: count})
     existing = read_frame(spark, LogReading(prepared.address, tuple(ranges)))
     with named(spark, replace(job.name_of(topic), description=f"{job.plan.application} / {topic} / compare")):
-        return compare(made, existing, job.plan, topic, job.is_final(topic))
+        return compare(reprocessed, existing, job.plan, topic, job.is_final(topic))
 
 
 def global_topics(plan: Plan) -> list[str]:
@@ -520,19 +520,19 @@ def count_of(plan: Plan, topic: str, inputs: Iterable[OpenedInput]) -> int:
     declared = plan.external_topics.get(topic)
     if declared is not None and declared.partitions is not None:
         return declared.partitions
-    return max((count_partitions(each.frame, each.place) for each in inputs), default=1)
+    return max((count_partitions(opened.frame, opened.place) for opened in inputs), default=1)
 
 
 def _undetermined(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of topics that neither files nor the log have: as declared, else the largest of the inputs."""
     widest = max(counts.values(), default=1)
-    found = {}
+    outputs = {}
     for topic in plan.external_topics.values():
         if topic.name in counts:
             continue
         if topic.partitions is not None or (topic.read and topic.written):
-            found[topic.name] = topic.partitions or widest
-    return found
+            outputs[topic.name] = topic.partitions or widest
+    return outputs
 
 
 def declared_counts(plan: Plan, topics: Iterable[str]) -> dict[str, int]:
@@ -589,10 +589,10 @@ def load_of(
 def _counts(places: tuple[Place, ...] | None, ranges: tuple[LogRange, ...]) -> list[int] | None:
     """Return the maximum number of records in each place or range of a topic; None if one is unknown."""
     if places is None:
-        return [each.stop - each.start for each in ranges]
-    found = [most_records(place) for place in places]
-    known = [count for count in found if count is not None]
-    return known if len(known) == len(found) else None
+        return [span.stop - span.start for span in ranges]
+    counts = [most_records(place) for place in places]
+    known = [count for count in counts if count is not None]
+    return known if len(known) == len(counts) else None
 
 
 def one_task_warnings(
@@ -606,7 +606,7 @@ def one_task_warnings(
 
     stages: the number of Spark tasks per partition in the topic's stage; is_read: whether the job has read the records.
     """
-    found = []
+    warnings = []
     for topic, places in inputs.items():
         declared = plan.external_topics.get(topic)
         if declared is None or declared.partitions is not None or stages.get(topic) != 1:
@@ -614,11 +614,11 @@ def one_task_warnings(
         if partitions.get(topic, 1) > 1 or any(place.columns.partition is not None for place in places):
             continue
         unless = "" if is_read else " unless they name partitions"
-        found.append(
+        warnings.append(
             f"{declared.entry}: one task reads all its records{unless}; `partitions: N` in its entry of topics, or a column "
             "partition, spreads them over N tasks"
         )
-    return found
+    return warnings
 
 
 _COUNTED_BYTES = 64 * 1024 * 1024

@@ -34,11 +34,11 @@ class Difference:
         return not (self.different or self.missing or self.surplus)
 
 
-def compare(made: DataFrame, existing: DataFrame, plan: Plan, topic: str, is_table: bool) -> Difference:
+def compare(reprocessed: DataFrame, existing: DataFrame, plan: Plan, topic: str, is_table: bool) -> Difference:
     """Compare rows with a topic's existing rows, key by key and in order; for a table, only the last row of each key."""
     from pyspark.sql import functions as sf
 
-    left, right = _numbered(made, is_table), _numbered(existing, is_table)
+    left, right = _numbered(reprocessed, is_table), _numbered(existing, is_table)
     pairs = left.alias("made").join(
         right.alias("existing"),
         sf.col("made.key").eqNullSafe(sf.col("existing.key")) & (sf.col("made.n") == sf.col("existing.n")),
@@ -95,15 +95,15 @@ def _example(form: RecordJson, topic: str, row: Row) -> dict[str, object]:
     }
 
 
-def describe(found: Difference) -> list[str]:
+def describe(difference: Difference) -> list[str]:
     """Return the lines of a report on differences."""
     from streamkit.serdes.formats.json_text import to_text
 
     lines = [
-        f"{found.topic}: {found.equal} equal, {found.different} different, {found.missing} missing from the topic, "
-        f"{found.surplus} only in the topic"
+        f"{difference.topic}: {difference.equal} equal, {difference.different} different, {difference.missing} missing from the topic, "
+        f"{difference.surplus} only in the topic"
     ]
-    for each in found.examples:
-        key, now, made = (to_text(each[name]).decode() for name in ("key", "now", "reprocessed"))
-        lines.append(f"  key {key}, record {each['n']}: now {now}, reprocessed {made}")
+    for example in difference.examples:
+        key, now, reprocessed = (to_text(example[name]).decode() for name in ("key", "now", "reprocessed"))
+        lines.append(f"  key {key}, record {example['n']}: now {now}, reprocessed {reprocessed}")
     return lines

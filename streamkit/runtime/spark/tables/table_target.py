@@ -88,7 +88,7 @@ def targets_of(plan: Plan, options: JobOptions, layouts: Mapping[str, OutputLayo
 
 def _target(topic: str, place: Place, layout: OutputLayout | None, is_table: bool, overwrite: bool) -> TableTarget:
     mode = place.layout.mode or (OVERWRITE if overwrite else MERGE if is_table and layout is not None else APPEND)
-    found = TableTarget(
+    target = TableTarget(
         topic,
         place.path,
         place.format,
@@ -99,12 +99,12 @@ def _target(topic: str, place: Place, layout: OutputLayout | None, is_table: boo
         place.layout.sort_by,
     )
     if layout is None:
-        return found
+        return target
     shown = f"--output {topic}={place.path}"
     if mode == MERGE and not is_table:
         raise UsageError(f"{shown}: mode=merge keeps the last record of each key, and {topic} is a stream: mode=append")
     if mode == APPEND or not is_table:
-        return found
+        return target
     keys = {column.name: column.shape for column in layout.columns if column.part == "key"}
     for name, shape in keys.items():
         if "map<" in shape.ddl:
@@ -113,7 +113,7 @@ def _target(topic: str, place: Place, layout: OutputLayout | None, is_table: boo
                 "adds a row for each record"
             )
     types = {name: kind for name, kind in layout.types.items() if name != "deleted"}
-    return replace(found, types=types, keys=tuple(keys))
+    return replace(target, types=types, keys=tuple(keys))
 
 
 def sql_name(spark: SparkSession, target: TableTarget) -> str:
@@ -148,10 +148,12 @@ def schema_of(spark: SparkSession, name: str) -> StructType | None:
 
 def provider_of(spark: SparkSession, target: TableTarget, name: str) -> str:
     """Return the format of a table that exists. Raises UsageError for one that is neither of Iceberg nor of Delta."""
-    found = str(_details(spark, name).get("Provider", "no format")).lower()
-    if found not in _PROVIDERS:
-        raise UsageError(f"{target.shown}: it is a table of {found}; outputs are tables of {' or '.join(_PROVIDERS)}")
-    return found
+    provider = str(_details(spark, name).get("Provider", "no format")).lower()
+    if provider not in _PROVIDERS:
+        raise UsageError(
+            f"{target.shown}: it is a table of {provider}; outputs are tables of {' or '.join(_PROVIDERS)}"
+        )
+    return provider
 
 
 def _details(spark: SparkSession, name: str) -> dict[str, str]:
@@ -163,8 +165,8 @@ def location_of(spark: SparkSession, target: TableTarget) -> str | None:
     name = sql_name(spark, target)
     if schema_of(spark, name) is None:
         return same_path(os.path.abspath(target.path)) if target.is_path and "://" not in target.path else None
-    found = _details(spark, name).get("Location")
-    return found and same_path(found).rstrip("/")
+    location = _details(spark, name).get("Location")
+    return location and same_path(location).rstrip("/")
 
 
 def check_distinct(spark: SparkSession, targets: Collection[TableTarget]) -> None:
@@ -198,13 +200,13 @@ def provider_of_new(spark: SparkSession, target: TableTarget) -> str:
         return target.format
     catalog = _catalog(spark, target.path)
     kind = spark.conf.get(f"spark.sql.catalog.{catalog}", "") or ""
-    found = next((each for each in _PROVIDERS if each in kind.lower()), None)
-    if found is None:
+    provider = next((known for known in _PROVIDERS if known in kind.lower()), None)
+    if provider is None:
         raise UsageError(
             f"{target.shown}: the table does not exist, and the catalog {catalog} does not tell its format; add "
-            f"{' or '.join(f'format={each}' for each in _PROVIDERS)}"
+            f"{' or '.join(f'format={known}' for known in _PROVIDERS)}"
         )
-    return found
+    return provider
 
 
 def _catalog(spark: SparkSession, path: str) -> str:
@@ -259,9 +261,9 @@ def _check_database(spark: SparkSession, target: TableTarget) -> None:
 
 def _check_arranged(spark: SparkSession, target: TableTarget, provider: str) -> None:
     """Raise UsageError for partitions and orders that the format of a new table does not have."""
-    for each in target.partition_by:
-        if provider == DELTA and each.kind:
-            raise UsageError(f"{target.shown}: partition_by={each.text}: Delta has partitions by columns alone")
+    for transform in target.partition_by:
+        if provider == DELTA and transform.kind:
+            raise UsageError(f"{target.shown}: partition_by={transform.text}: Delta has partitions by columns alone")
     if target.sort_by and provider == DELTA:
         raise UsageError(f"{target.shown}: sort_by: a table of Delta has no order of rows; one of Iceberg has")
     if target.sort_by and classic_context(spark) is None:
@@ -272,10 +274,10 @@ def _check_path(spark: SparkSession, target: TableTarget) -> None:
     """Raise UsageError for a folder with other files, such as those of a table that only its catalog knows."""
     if not target.is_path or classic_context(spark) is None:
         return
-    found = FileSystem(spark).names(target.path)
-    if found:
+    names = FileSystem(spark).names(target.path)
+    if names:
         raise UsageError(
-            f"{target.shown}: there is {found[0]}, and no table of {target.format} that can be written by its path; write a "
+            f"{target.shown}: there is {names[0]}, and no table of {target.format} that can be written by its path; write a "
             "table of a catalog by its name, or to a new path"
         )
 
@@ -292,12 +294,12 @@ def check_owner(spark: SparkSession, target: TableTarget, name: str, owner: str 
 
 def _check_columns(target: TableTarget, schema: StructType) -> None:
     """Raise UsageError for a column that has another type in the table, and for one that must not be null there."""
-    found = {field.name.lower(): field for field in schema.fields}
+    fields = {field.name.lower(): field for field in schema.fields}
     for name, kind in target.types.items():
-        field = found.pop(name.lower(), None)
+        field = fields.pop(name.lower(), None)
         if field is not None and not _takes(field.dataType.simpleString(), plain_type(kind)):
             _refuse_column(target, name, field.dataType.simpleString(), plain_type(kind))
-    for field in found.values():
+    for field in fields.values():
         if not field.nullable:
             raise UsageError(
                 f"{target.shown}: the table has a column {field.name} that must not be null, and the job has no such "
@@ -321,9 +323,9 @@ def folder_columns(spark: SparkSession, target: TableTarget) -> list[str]:
     if (provider_of(spark, target, name) if exists else provider_of_new(spark, target)) != DELTA:
         return []
     if not exists:
-        return [each.column for each in target.partition_by]
+        return [transform.column for transform in target.partition_by]
     (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").select("partitionColumns").collect()
-    return [each for each in target.types if each.lower() in {name.lower() for name in detail[0]}]
+    return [name_ for name_ in target.types if name_.lower() in {name.lower() for name in detail[0]}]
 
 
 def plain_type(ddl: str) -> str:
@@ -333,11 +335,11 @@ def plain_type(ddl: str) -> str:
     return DataType.fromDDL(ddl).simpleString()
 
 
-def _takes(has: str, given: str) -> bool:
+def _takes(has: str, wanted: str) -> bool:
     """Return whether a column of a type holds all values of another one; Iceberg has no small whole numbers."""
-    if has in WHOLE_NUMBERS and given in WHOLE_NUMBERS:
-        return WHOLE_NUMBERS[has] >= WHOLE_NUMBERS[given]
-    return has == given
+    if has in WHOLE_NUMBERS and wanted in WHOLE_NUMBERS:
+        return WHOLE_NUMBERS[has] >= WHOLE_NUMBERS[wanted]
+    return has == wanted
 
 
 def missing(target: TableTarget, reason: str) -> TransportError:

@@ -102,7 +102,7 @@ def write_table(spark: SparkSession, target: TableTarget, rows: DataFrame, stamp
     provider = _prepare(spark, target, name, stamp)
     if target.mode != OVERWRITE and rows.isEmpty():
         return
-    columns = [each for each in rows.columns if each in target.types]
+    columns = [column for column in rows.columns if column in target.types]
     staged = stamp if _is_staged(target, provider) else None
     with _view(rows) as view, changed_settings(spark, _EXACT | _stamps(provider, stamp, staged)):
         if target.mode == MERGE:
@@ -154,12 +154,12 @@ def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
     name = sql_name(spark, target)
     if provider_of(spark, target, name) == ICEBERG:
         history = spark.sql(f"SELECT snapshot_id FROM {name}.history WHERE is_current_ancestor")
-        found = spark.sql(f"SELECT snapshot_id, summary FROM {name}.snapshots").join(history, "snapshot_id")
-        owner, run = (sf.col("summary")[each] for each in (OWNER, _RUN))
+        snapshots = spark.sql(f"SELECT snapshot_id, summary FROM {name}.snapshots").join(history, "snapshot_id")
+        owner, run = (sf.col("summary")[key] for key in (OWNER, _RUN))
     else:
-        found = spark.sql(f"DESCRIBE HISTORY {name}").select("userMetadata")
-        owner, run = (sf.get_json_object("userMetadata", f"$['{each}']") for each in (OWNER, _RUN))
-    (row,) = found.filter(owner == checkpoint).agg(sf.max(run.cast("int"))).collect()
+        snapshots = spark.sql(f"DESCRIBE HISTORY {name}").select("userMetadata")
+        owner, run = (sf.get_json_object("userMetadata", f"$['{key}']") for key in (OWNER, _RUN))
+    (row,) = snapshots.filter(owner == checkpoint).agg(sf.max(run.cast("int"))).collect()
     return row[0] or 0
 
 
@@ -180,11 +180,11 @@ def is_rolled_back(spark: SparkSession, target: TableTarget, checkpoint: str) ->
     (row,) = history.agg(sf.max(sf.when(is_own, sf.col("version")))).collect()
     own: int = -1 if row[0] is None else row[0]
     later = history.where(sf.col("operation") == "RESTORE").collect()
-    restored = {each["version"]: int(each["operationParameters"].get("version") or -1) for each in later}
+    restored = {row["version"]: int(row["operationParameters"].get("version") or -1) for row in later}
     last = max(restored, default=own)
     while last > own and last in restored:
         # What a restored version has is what the version has that it names, and so on.
-        last = max((each for each in restored if own < each <= restored[last]), default=restored[last])
+        last = max((version for version in restored if own < version <= restored[last]), default=restored[last])
     return last < own
 
 
@@ -226,8 +226,8 @@ def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp |
     schema = schema_of(spark, name)
     if schema is None:
         provider = provider_of_new(spark, target)
-        columns = ", ".join(f"{ticked(each)} {kind}" for each, kind in target.types.items())
-        parts = ", ".join(each.of(ticked(each.column)) for each in target.partition_by)
+        columns = ", ".join(f"{ticked(column)} {kind}" for column, kind in target.types.items())
+        parts = ", ".join(transform.of(ticked(transform.column)) for transform in target.partition_by)
         partitions = f" PARTITIONED BY ({parts})" if parts else ""
         own = _own_properties(target, provider, stamp)
         properties = f" TBLPROPERTIES ({_listed(own)})" if own else ""
@@ -237,11 +237,11 @@ def _prepare(spark: SparkSession, target: TableTarget, name: str, stamp: Stamp |
         return provider
     provider = provider_of(spark, target, name)
     check_owner(spark, target, name, None if stamp is None else stamp.checkpoint)
-    own, found = _own_properties(target, provider, stamp), properties_of(spark, name)
-    if any(found.get(each) != value for each, value in own.items() if each != JOB):
+    own, existing = _own_properties(target, provider, stamp), properties_of(spark, name)
+    if any(existing.get(property_) != value for property_, value in own.items() if property_ != JOB):
         spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(own)})")
-    has = {each.lower() for each in schema.names}
-    new = [f"{ticked(each)} {kind}" for each, kind in target.types.items() if each.lower() not in has]
+    has = {column.lower() for column in schema.names}
+    new = [f"{ticked(column)} {kind}" for column, kind in target.types.items() if column.lower() not in has]
     if new:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(new)})")
     return provider
@@ -272,9 +272,9 @@ def _text(value: str) -> str:
 
 def _merge(name: str, view: str, keys: tuple[str, ...], columns: list[str]) -> str:
     """Return the statement that merges rows by their keys, which are not null."""
-    same = " AND ".join(f"t.{ticked(each)} = s.{ticked(each)}" for each in keys)
-    changes = ", ".join(f"t.{ticked(each)} = s.{ticked(each)}" for each in columns)
-    listed, values = (", ".join(f"{side}{ticked(each)}" for each in columns) for side in ("", "s."))
+    same = " AND ".join(f"t.{ticked(key)} = s.{ticked(key)}" for key in keys)
+    changes = ", ".join(f"t.{ticked(column)} = s.{ticked(column)}" for column in columns)
+    listed, values = (", ".join(f"{side}{ticked(column)}" for column in columns) for side in ("", "s."))
     return (
         f"MERGE INTO {name} t USING {view} s ON {same} WHEN MATCHED AND s.{_DELETED} THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {changes} WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({listed}) VALUES ({values})"
@@ -285,7 +285,7 @@ def _all_columns(spark: SparkSession, name: str, rows: DataFrame, target: TableT
     """Return rows with all columns of a table; rows of deleted keys are left out."""
     from pyspark.sql import functions as sf
 
-    own = {each.lower(): each for each in target.types}
+    own = {column.lower(): column for column in target.types}
     columns = [
         sf.col(ticked(own[field.name.lower()])).cast(field.dataType).alias(field.name)
         if field.name.lower() in own

@@ -58,11 +58,11 @@ def with_all_columns(frame: DataFrame, topic: str) -> DataFrame:
     missing = _CONSTANTS.keys() - set(frame.columns)
     if not missing:
         return frame
-    found = [
+    columns_ = [
         sf.lit(constants.get(name)).cast(_CONSTANTS[name]).alias(name) if name in missing else sf.col(name)
         for name in NAMES
     ]
-    return frame.select(*found)
+    return frame.select(*columns_)
 
 
 def batch_with_all_columns(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:
@@ -111,12 +111,12 @@ def values_of(array: pa.Array) -> list[Any]:
     """Return the values of an Arrow column as a list. NumPy makes this ten times faster than value by value."""
     if array.null_count == len(array):
         return [None] * len(array)
-    found: list[Any] = (
+    values: list[Any] = (
         array.to_pylist()
         if array.null_count and not _is_object(array)
         else array.to_numpy(zero_copy_only=False).tolist()
     )
-    return found
+    return values
 
 
 def plain_of(array: pa.Array) -> list[Json]:
@@ -150,8 +150,8 @@ def headers_of(array: pa.Array) -> list[Headers | None]:
     if array.null_count == len(array):
         return [None] * len(array)
     return [
-        None if found is None else [(header["name"], header["value"]) for header in found]
-        for found in array.to_pylist()
+        None if headers is None else [(header["name"], header["value"]) for header in headers]
+        for headers in array.to_pylist()
     ]
 
 
@@ -171,10 +171,10 @@ def _headers_type() -> pa.DataType:
 def _headers_array(column: Iterable[Headers | None]) -> pa.Array:
     import pyarrow as pa
 
-    found = list(column)
-    if not any(found):
-        return pa.nulls(len(found), _headers_type())
-    plain = [None if not headers else [{"name": name, "value": value} for name, value in headers] for headers in found]
+    rows = list(column)
+    if not any(rows):
+        return pa.nulls(len(rows), _headers_type())
+    plain = [None if not headers else [{"name": name, "value": value} for name, value in headers] for headers in rows]
     return pa.array(plain, _headers_type())
 
 
@@ -208,8 +208,8 @@ def pack(keys: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
     sink = pa.BufferOutputStream()
     # Not compressed: the next step of the same job reads the file once, and compression would take longer than moving it.
     pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def unpack(data: bytes | pa.Buffer) -> pa.Table:

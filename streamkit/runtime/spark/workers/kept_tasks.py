@@ -131,9 +131,9 @@ class Reading:
             low, high = own.get(place, (first, last))
             own[place] = min(low, first), max(high, last)
         return {
-            "offsets": [[*place, each] for place, each in sorted(self.offsets.items())],
-            "orders": [[*place, each] for place, each in sorted(self.orders.items())],
-            "own": [[*place, *each] for place, each in sorted(own.items())],
+            "offsets": [[*place, number] for place, number in sorted(self.offsets.items())],
+            "orders": [[*place, number] for place, number in sorted(self.orders.items())],
+            "own": [[*place, *numbers] for place, numbers in sorted(own.items())],
         }
 
 
@@ -174,8 +174,8 @@ class BatchTask(Task):
 
     def volatile_objects(self) -> dict[str, Volatile]:
         """Return, by name, the stores and the program's objects that may have volatile numbers."""
-        found = {name: each for name, each in self._bound.instances.items() if isinstance(each, Volatile)}
-        return {**found, **{f"store {name}": store for name, store in self.stores.items()}}
+        objects = {name: object_ for name, object_ in self._bound.instances.items() if isinstance(object_, Volatile)}
+        return {**objects, **{f"store {name}": store for name, store in self.stores.items()}}
 
     def wall_clock(self) -> int:
         """Raise StreamkitError."""
@@ -206,7 +206,7 @@ def resume(task: BatchTask, saved: Document) -> None:
 def memory_of(task: BatchTask, plan: Plan) -> dict[str, Document]:
     """Commit a task, and return its state outside of its stores. Raises StateError."""
     task.touch(task.inputs)
-    found = task.prepare_commit(lambda place: 0)
+    offsets = task.prepare_commit(lambda place: 0)
     places = {id(timer): index for index, timer in enumerate(task.timers)}
     schedules = []
     for timer in task.stream_timers():
@@ -218,9 +218,11 @@ def memory_of(task: BatchTask, plan: Plan) -> dict[str, Document]:
                 f"{where(plan, task.spec.program.nodes[timer.node])}: a timer that a processor schedules outside `init` can't be kept in a checkpoint"
             )
     return {
-        "times": [[*place, each.metadata] for place, each in sorted(found.items())],
+        "times": [[*place, offset.metadata] for place, offset in sorted(offsets.items())],
         "volatile": {
-            name: values for name, each in task.volatile_objects().items() if (values := each.volatile_values())
+            name: values
+            for name, volatile_object in task.volatile_objects().items()
+            if (values := volatile_object.volatile_values())
         },
         "timers": schedules,
     }
@@ -275,11 +277,11 @@ def _damaged_file(path: str, reason: str) -> StateError:
 def check_filled(kept: Kept, stores: KeptStores, names: Iterable[str], partition: int) -> None:
     """Check that stores have all rows that earlier runs have written. Raises StateError."""
     for name in names:
-        want, found = kept.rows.get((name, partition), 0), stores.filled(name, partition)
-        if found != want:
-            state = "missing" if found < want else "not the ones that earlier runs wrote"
+        want, filled = kept.rows.get((name, partition), 0), stores.filled(name, partition)
+        if filled != want:
+            state = "missing" if filled < want else "not the ones that earlier runs wrote"
             raise StateError(
-                f"--checkpoint: store {name}, partition {partition}: state files are {state} ({found} of {want} rows "
+                f"--checkpoint: store {name}, partition {partition}: state files are {state} ({filled} of {want} rows "
                 f"were found); {_PUT_BACK}"
             )
 
@@ -301,9 +303,9 @@ def unpack_state(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for at, (topic, partition, number) in enumerate(zip(*columns, strict=True)):
             rows = unpack(values[at].as_buffer())
             part, kind = divmod(number, len(_KINDS))
-            numbers = (pa.scalar(each, pa.int32()) for each in (partition, part))
+            numbers = (pa.scalar(number, pa.int32()) for number in (partition, part))
             place = (topic.removeprefix(_STATE), _KINDS[kind], *numbers)
-            constants = [pa.repeat(each, len(rows)) for each in place]
+            constants = [pa.repeat(number, len(rows)) for number in place]
             for part in rows.combine_chunks().to_batches():
                 yield pa.RecordBatch.from_arrays([*constants, *part.columns], names=list(STATE_NAMES))
 

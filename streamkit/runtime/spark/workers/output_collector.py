@@ -167,7 +167,7 @@ class OutputCollector:
         import numpy as np
 
         times = np.array(stamps, dtype=np.int64)
-        found = np.empty_like(times)
+        order = np.empty_like(times)
         numbers = np.array(places)
         names = np.array(topics) if len(set(topics)) > 1 else None
         for topic in set(topics):
@@ -177,8 +177,8 @@ class OutputCollector:
                 before = self._highest.get((topic, place), -1)
                 highest = np.maximum.accumulate(np.maximum(times[rows], before))
                 self._highest[topic, place] = int(highest[-1])
-                found[rows] = highest
-        return found
+                order[rows] = highest
+        return order
 
 
 def _place(count: int | None, key: bytes | None, number: int) -> int:
@@ -321,14 +321,14 @@ def partitions_of(keys: pa.Array, count: int) -> NDArray[np.int64]:
         data = np.append(np.frombuffer(buffers[2], dtype=np.uint8), np.zeros(4, dtype=np.uint8)).astype(np.uint32)
     bounds = np.frombuffer(buffers[1], dtype=np.int32)[keys.offset : keys.offset + size + 1].astype(np.int64)
     lengths = np.diff(bounds)
-    found = (_hashes(data, bounds[:-1], np.minimum(lengths, _LONGEST_KEY)) & np.uint32(0x7FFFFFFF)).astype(
+    numbers = (_hashes(data, bounds[:-1], np.minimum(lengths, _LONGEST_KEY)) & np.uint32(0x7FFFFFFF)).astype(
         np.int64
     ) % count
     for at in np.flatnonzero(lengths > _LONGEST_KEY).tolist():
-        found[at] = partition_of(keys[at].as_py(), count)
+        numbers[at] = partition_of(keys[at].as_py(), count)
     if keys.null_count:
-        found[~np.asarray(keys.is_valid())] = 0
-    return found
+        numbers[~np.asarray(keys.is_valid())] = 0
+    return numbers
 
 
 def _hashes(data: NDArray[np.uint32], offsets: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -155,9 +155,9 @@ class FinalWindowStore(_FinalStore, WindowStore):
         self._segments.put(unpack_long(row, len(row) - 8)[0], row[:-8], row[-8:], stored)
 
 
-def _time_of_update(found: tuple[Value, int] | None, timestamp: int) -> int:
+def _time_of_update(stored: tuple[Value, int] | None, timestamp: int) -> int:
     """Return the timestamp with which a deletion is forwarded; the store keeps the record's own timestamp."""
-    return timestamp if found is None else max(timestamp, found[1])
+    return timestamp if stored is None else max(timestamp, stored[1])
 
 
 _SAMPLE = 100
@@ -399,11 +399,11 @@ class KeptStores(SpillingStores):
     def state(self, name: str, partition: int, complete: bool) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield the rows that this run changed in a store (None: deleted), or all rows if `complete`."""
         rows = self._map(name, partition)
-        found: Iterator[tuple[bytes, bytes | None]] = rows.range(None, None) if complete else rows.changes()
+        entries: Iterator[tuple[bytes, bytes | None]] = rows.range(None, None) if complete else rows.changes()
         if self._plan.stores[name].ttl is None:
-            yield from found
+            yield from entries
             return
-        for inner, value in found:
+        for inner, value in entries:
             key = row_key(inner)
             if key is not None:
                 yield key, value

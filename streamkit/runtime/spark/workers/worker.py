@@ -287,10 +287,10 @@ def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
         return
     task.commit_needed = True
     # A live run finds repartition topics empty, so only the stream time in the metadata counts.
-    found = task.prepare_commit(lambda place: ends.get(place, 0))
+    offsets = task.prepare_commit(lambda place: ends.get(place, 0))
     task.output.extend(
-        (OFFSETS, json.dumps(place).encode(), json.dumps([each.offset, each.metadata]).encode(), 0, None, 0)
-        for place, each in found.items()
+        (OFFSETS, json.dumps(place).encode(), json.dumps([offset.offset, offset.metadata]).encode(), 0, None, 0)
+        for place, offset in offsets.items()
     )
 
 
@@ -404,7 +404,7 @@ class GlobalTables:
 
     def _fill(self, loaded: Loaded) -> dict[str, Store]:
         batches: list[RecordBatch] = [RecordBatch(*parts) for parts in pickle.loads(self._rows.value)]
-        found: dict[str, Store] = {}
+        stores: dict[str, Store] = {}
         for sub in loaded.plan.sub_topologies:
             if not sub.is_global:
                 continue
@@ -415,8 +415,8 @@ class GlobalTables:
                     # An application that starts with all its input on the log restores the table in the same way.
                     reprocess(task, batch)
             task.flush_stores()
-            found.update(task.stores)
-        return found
+            stores.update(task.stores)
+        return stores
 
     def _task(self, loaded: Loaded, sub: SubTopology) -> Task:
         inputs = tuple(
@@ -454,13 +454,13 @@ class Drops:
 
     def add(self, task_id: TaskId, bucket: int, task: Task) -> None:
         """Add what a task has dropped, at its end. bucket: the key bucket at which it ended."""
-        found = task.drops.view()
-        if found:
+        view = task.drops.view()
+        if view:
             from pyspark import TaskContext
 
             context = TaskContext.get()
             number = 0 if context is None else context.partitionId()
-            self._accumulator.add({(task_id.sub_topology, task_id.partition, number, bucket): found})
+            self._accumulator.add({(task_id.sub_topology, task_id.partition, number, bucket): view})
 
     def describe(self) -> list[str]:
         """Return a line for each sub-topology and reason."""
@@ -533,11 +533,11 @@ class _Times:
     def of(self, rows: pa.RecordBatch, partition: int) -> list[int]:
         """Return the times (ms) of one topic's rows; -1 for a record without a time."""
         topic = rows.column(arrow_rows.TOPIC)[0].as_py()
-        extractor = next((found for task in self._tasks if (found := task.extractor(topic)) is not None), None)
+        extractor = next((extracts for task in self._tasks if (extracts := task.extractor(topic)) is not None), None)
         if extractor is None:
             return arrow_rows.values_of(rows.column(arrow_rows.TIMESTAMP))
-        each = records(rows, partition, {})
-        times = extractor(each.keys, each.values, each.timestamps, each.headers, each.offsets, partition)
+        batch = records(rows, partition, {})
+        times = extractor(batch.keys, batch.values, batch.timestamps, batch.headers, batch.offsets, partition)
         return [time if type(time) is int else -1 for time in times]
 
     def close(self) -> None:
