@@ -184,7 +184,7 @@ class Job:
         }
         places = {topic: place for topic, place in self.options.outputs.items() if place and topic not in refusals}
         layouts = {topic: layout_of(self.plan, topic, place) for topic, place in places.items()}
-        columns = {topic: columns_ for topic, columns_ in self._columns.items() if topic not in self._written}
+        columns = {topic: known for topic, known in self._columns.items() if topic not in self._written}
         return choose_engines(self.plan, self.stages, columns, Outputs(layouts, refusals, self._final_topics()))
 
     def _only_python(self) -> str | None:
@@ -315,8 +315,8 @@ class Job:
             rows.opened.add(topic)
             frame = inputs.frame(topic)
             # Rows that the job writes to the same topic have all columns.
-            found = arrow_rows.with_all_columns(frame, topic) if topic in self._written else frame
-            rows.read.setdefault(topic, []).append(found)
+            whole = arrow_rows.with_all_columns(frame, topic) if topic in self._written else frame
+            rows.read.setdefault(topic, []).append(whole)
 
     def _add(self, rows: _Rows, stage: Stage, outputs: DataFrame, names: tuple[str, ...]) -> None:
         """Add the output of a stage to what later stages read, and to what the job writes."""
@@ -535,8 +535,8 @@ def _record_batches(table: pa.Table) -> list[tuple[str, int, Columns]]:
     for batch in table.to_batches():
         for partition, part in by_partition(batch):
             for rows in by_topic(part):
-                each = records(rows, partition, offsets)
-                batches.append((each.topic, partition, each.columns))
+                taken = records(rows, partition, offsets)
+                batches.append((taken.topic, partition, taken.columns))
     return batches
 
 

@@ -392,8 +392,8 @@ def package_of(name: str) -> str | None:
             },
         ),
     }[name]
-    found = {"spark.jars.packages": f"{package}{version}_2.13:{releases[version]}", **settings}
-    return f"add {' '.join(f'--conf {setting}={value}' for setting, value in found.items())}"
+    added = {"spark.jars.packages": f"{package}{version}_2.13:{releases[version]}", **settings}
+    return f"add {' '.join(f'--conf {setting}={value}' for setting, value in added.items())}"
 
 
 def hadoop_version() -> str:

@@ -158,9 +158,9 @@ def _internal(plan: Plan, topic: str) -> bool:
 def global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics of the global tables that a sub-topology may read."""
     topics: list[str] = []
-    for each in plan.sub_topologies:
-        if each.is_global and any(_may_read(node, each.stores) for node in sub.nodes.values()):
-            topics += each.source_topics
+    for part in plan.sub_topologies:
+        if part.is_global and any(_may_read(node, part.stores) for node in sub.nodes.values()):
+            topics += part.source_topics
     return tuple(topics)
 
 
@@ -237,12 +237,12 @@ def table_topics(plan: Plan) -> frozenset[str]:
 
 def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
     """Return the nodes at which tables become the streams that `names` forward with unchanged keys; None if `names` forward others."""
-    found: set[str] = set()
+    tables: set[str] = set()
     for name in names:
         node = sub.nodes[name]
         processor = node.processor if isinstance(node, ProcessorNode) else None
         if isinstance(processor, ToStream):
-            found.add(name)
+            tables.add(name)
             continue
         above = (
             _tables(sub, node.parents)
@@ -251,8 +251,8 @@ def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
         )
         if above is None:
             return None
-        found |= above
-    return frozenset(found)
+        tables |= above
+    return frozenset(tables)
 
 
 def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:

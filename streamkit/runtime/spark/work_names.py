@@ -97,16 +97,16 @@ def named(spark: SparkSession, name: WorkName) -> Iterator[None]:
         "callSite.short": name.name,
         "callSite.long": name.details or name.name,
     }
-    before = {each: context.getLocalProperty(each) for each in own}
+    before = {label: context.getLocalProperty(label) for label in own}
     # PySpark names what it collects by the line that calls it, but not inside another such block.
     with SCCallSiteSync(context):  # type: ignore[no-untyped-call]
-        for property_, text in own.items():
-            context.setLocalProperty(property_, text)
+        for label, text in own.items():
+            context.setLocalProperty(label, text)
         try:
             yield
         finally:
-            for property_, old in before.items():
-                context.setLocalProperty(property_, old)  # type: ignore[arg-type]
+            for label, old in before.items():
+                context.setLocalProperty(label, old)  # type: ignore[arg-type]
 
 
 def planned(frame: DataFrame) -> DataFrame:

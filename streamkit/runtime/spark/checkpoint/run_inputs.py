@@ -163,18 +163,18 @@ def find_files(
 
     For a file of a table, the size is the number of its rows, which deletions reduce. Older releases noted 0 as its time.
     """
-    files_: dict[str, InputFile] = {}
+    by_name: dict[str, InputFile] = {}
     numbers: dict[str, int] = {}
     for number, place in enumerate(places):
         for name, state in _states(files, spark, place).items():
-            if name in files_:
+            if name in by_name:
                 raise UsageError(
                     f"--input {topic}={place.path}: {name} is also in {places[numbers[name]].path}; each file must belong to one input"
                 )
             numbers[name] = number
-            files_[name] = InputFile(name, state.size, state.time, run)
+            by_name[name] = InputFile(name, state.size, state.time, run)
     for past in read:
-        now = files_.pop(past.name, None)
+        now = by_name.pop(past.name, None)
         if now is None:
             cure = _cure(places)
             raise TransportError(
@@ -186,7 +186,7 @@ def find_files(
                 f"--input {topic}={place.path}: {past.name} has changed since run {past.run} read it "
                 f"({_difference(past, now, place)}); {_cure([place]) or 'put new records into new files'}"
             )
-    new = sorted(files_.values(), key=lambda file: (numbers[file.name], file.name))
+    new = sorted(by_name.values(), key=lambda file: (numbers[file.name], file.name))
     return FoundFiles(tuple(read), tuple(new), numbers)
 
 

@@ -306,9 +306,9 @@ class Evolution:
             return None
         sorted_rows = repartition(rows, topic.partitions, 1).sortWithinPartitions("partition", "offset")
         work = Export(pickle.dumps(plan), name, topic.name, checkpoint.kept(manifest))
-        found = sorted_rows.mapInArrow(partial(export, work), arrow_rows.DDL)
+        exported = sorted_rows.mapInArrow(partial(export, work), arrow_rows.DDL)
         versioned = plan.stores[name].type == "versioned"
-        return found.sortWithinPartitions("partition", "order", "offset") if versioned else found
+        return exported.sortWithinPartitions("partition", "order", "offset") if versioned else exported
 
 
 def _has_grown(log: LogAccess, topic: str) -> bool:

@@ -93,8 +93,8 @@ class _Parser:
     def shape(self) -> Shape:
         """Parse the whole text."""
         is_list = len(self._tokens) > 1 and self._tokens[1] not in ("<", "(")
-        shape_ = Shape(STRUCT, self._fields()) if is_list else self._type()
-        return shape_ if not self._tokens else self._refuse()
+        own_shape = Shape(STRUCT, self._fields()) if is_list else self._type()
+        return own_shape if not self._tokens else self._refuse()
 
     def _fields(self) -> tuple[tuple[str, Shape], ...]:
         shapes: dict[str, Shape] = {}

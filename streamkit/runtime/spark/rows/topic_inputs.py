@@ -49,8 +49,8 @@ def of_topic(
     names, topics = names_of(plan, topic), _topics_in(opened)
     if len(topics) == 1 and topics.isdisjoint(names):
         readers = [reader for reader, places in inputs.items() if any(other.path == place.path for other in places)]
-        before = (each for each in earlier() if each.place == place and _names_topics(each))
-        if readers == [topic] and all(_topics_in(each).isdisjoint(names) for each in before):
+        before = (other for other in earlier() if other.place == place and _names_topics(other))
+        if readers == [topic] and all(_topics_in(other).isdisjoint(names) for other in before):
             return opened
     known = topics_of(plan)
     for name in topics:

@@ -112,12 +112,12 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         topic: known[topic].after(
             checkpoint.files,
             options.inputs[topic],
-            parts_,
+            read,
             partial(
                 open_some, checkpoint.files, spark, options.inputs[topic], inputs_found[topic], inputs_found[topic].read
             ),
         )
-        for topic, parts_ in opened.items()
+        for topic, read in opened.items()
     }
     opened = {
         topic: [with_all_fields(checkpoint.files, part, inputs[topic]) for part in parts]

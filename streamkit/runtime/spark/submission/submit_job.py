@@ -262,13 +262,13 @@ def columns_of(opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, Sequenc
 
 def known_columns(inputs: Mapping[str, tuple[Place, ...]]) -> dict[str, Sequence[InputColumns] | None]:
     """Return the columns of inputs as their files tell them without Spark; None if they do not."""
-    columns_: dict[str, Sequence[InputColumns] | None] = {}
+    by_topic: dict[str, Sequence[InputColumns] | None] = {}
     for topic, places in inputs.items():
         if not any(place.has_lines for place in places):
             columns = [columns_of_files(place, local_files(place)) for place in places]
             known = [names for names in columns if names is not None]
-            columns_[topic] = known if len(known) == len(columns) else None
-    return columns_
+            by_topic[topic] = known if len(known) == len(columns) else None
+    return by_topic
 
 
 def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:

@@ -174,11 +174,11 @@ def check_distinct(spark: SparkSession, targets: Collection[TableTarget]) -> Non
 
     One would replace rows of another, and a run that has written one of them would count as written for the other.
     """
-    found: dict[str, TableTarget] = {}
+    by_name: dict[str, TableTarget] = {}
     for target in targets if len(targets) > 1 else ():
         named = None if target.is_path else _full_name(spark, target.path)
         for same in {named, location_of(spark, target)} - {None}:
-            other = found.setdefault(str(same), target)
+            other = by_name.setdefault(str(same), target)
             if other is not target:
                 raise UsageError(f"{target.shown}: {other.shown} is the same table; give each output its own")
 
@@ -325,7 +325,7 @@ def folder_columns(spark: SparkSession, target: TableTarget) -> list[str]:
     if not exists:
         return [transform.column for transform in target.partition_by]
     (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").select("partitionColumns").collect()
-    return [name_ for name_ in target.types if name_.lower() in {name.lower() for name in detail[0]}]
+    return [column for column in target.types if column.lower() in {name.lower() for name in detail[0]}]
 
 
 def plain_type(ddl: str) -> str:

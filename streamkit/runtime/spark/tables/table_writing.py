@@ -308,8 +308,8 @@ def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[st
     if provider == DELTA:
         metadata = json.dumps({**stamp.facts, JOB: stamp.job})
         return {_DELTA_ID: stamp.checkpoint, _DELTA_VERSION: str(stamp.run), _DELTA_METADATA: metadata}
-    found = {_ICEBERG_PROPERTY + name: value for name, value in stamp.facts.items()}
-    return found if staged is None else {**found, f"spark.{_STAGED}": staged.staged}
+    properties = {_ICEBERG_PROPERTY + name: value for name, value in stamp.facts.items()}
+    return properties if staged is None else {**properties, f"spark.{_STAGED}": staged.staged}
 
 
 @contextmanager

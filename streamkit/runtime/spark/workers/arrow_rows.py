@@ -58,11 +58,11 @@ def with_all_columns(frame: DataFrame, topic: str) -> DataFrame:
     missing = _CONSTANTS.keys() - set(frame.columns)
     if not missing:
         return frame
-    columns_ = [
+    selected = [
         sf.lit(constants.get(name)).cast(_CONSTANTS[name]).alias(name) if name in missing else sf.col(name)
         for name in NAMES
     ]
-    return frame.select(*columns_)
+    return frame.select(*selected)
 
 
 def batch_with_all_columns(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:

@@ -246,8 +246,8 @@ def fill(kept: Kept, stores: KeptStores, rows: pa.RecordBatch, partition: int) -
     values = rows.column(arrow_rows.VALUE)
     for at, (name, path) in enumerate(zip(names, paths, strict=True)):
         if name.startswith(_STATE):
-            found = unpack_rows(kept, path.decode(), values[at].as_buffer())
-            stores.fill(name.removeprefix(_STATE), partition, found)
+            unpacked = unpack_rows(kept, path.decode(), values[at].as_buffer())
+            stores.fill(name.removeprefix(_STATE), partition, unpacked)
 
 
 def unpack_rows(kept: Kept, path: str, data: pa.Buffer) -> list[tuple[bytes, bytes | None]]:

@@ -154,13 +154,13 @@ class OutputCollector:
         import pyarrow as pa
 
         column = pa.array(keys, pa.binary())
-        found: list[int] = partitions_of(column, count).tolist()
+        partitions: list[int] = partitions_of(column, count).tolist()
         if column.null_count:
             return [
                 _place(count, None, number) if key is None else at
-                for at, key, number in zip(found, keys, numbers, strict=True)
+                for at, key, number in zip(partitions, keys, numbers, strict=True)
             ]
-        return found
+        return partitions
 
     def _order(self, topics: tuple[str, ...], places: list[int], stamps: list[int]) -> NDArray[np.int64]:
         """Return the highest timestamp so far in each row's partition, which is the merge order of downstream tasks."""
@@ -279,13 +279,13 @@ def _of_one_topic(form: RecordJson, columns: LineColumns) -> list[bytes]:
     if len(set(topics)) > 1 or any(headers) or min(partitions, default=-1) < 0:
         return []
     topic = topics[0]
-    found = form.columns(topic, keys, values)
-    if found is None:
+    cells = form.columns(topic, keys, values)
+    if cells is None:
         return []
     write = plain_text if form.is_plain(topic) else _line
     return [
         write({"topic": topic, "key": key, "value": value, "timestamp": time, "partition": number})
-        for key, value, time, number in zip(*found, times, partitions, strict=True)
+        for key, value, time, number in zip(*cells, times, partitions, strict=True)
     ]
 
 

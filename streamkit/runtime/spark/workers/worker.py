@@ -244,9 +244,9 @@ class _Running:
     def _process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         task = self._task or self._open()
         for columns in by_topic(batch):
-            each = records(columns, self.partition, self._reading.offsets)
-            self._reading.note(columns, each.topic, self.partition)
-            task.add(each)
+            taken = records(columns, self.partition, self._reading.offsets)
+            self._reading.note(columns, taken.topic, self.partition)
+            task.add(taken)
         drain(task)
         self._stores.commit(task)
         if task.output:
