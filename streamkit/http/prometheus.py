@@ -7,8 +7,10 @@ Each character other than a letter or digit becomes `_`, and the remaining prope
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import (
@@ -103,45 +105,22 @@ class _Status:
         yield _gauge(_CLIENT, "client-state", meaning, labels, [([client, client, self._status.process], state)])
 
     def _threads(self) -> Iterator[Metric]:
-        threads = self._status.threads
+        rows = [([thread.name], thread) for thread in self._status.threads]
+        threads = _Table(_THREAD, ["thread_id"], rows)
         for name, meaning in _THREAD_TOTALS.items():
             total = f"{name}-total"
-            yield _counter(
-                _THREAD,
-                name,
-                meaning,
-                ["thread_id"],
-                [([thread.name], thread.totals.get(total, 0)) for thread in threads],
-            )
-            yield _gauge(
-                _THREAD,
-                f"{name}-rate",
-                f"{meaning}, per second",
-                ["thread_id"],
-                [([thread.name], thread.rates.get(total, 0.0)) for thread in threads],
-            )
+            yield threads.counter(name, meaning, partial(_total, total))
+            rate = f"{meaning}, per second"
+            yield threads.gauge(f"{name}-rate", rate, partial(_rate, total))
         for name in ("process", "commit", "poll"):
             meaning = f"The share of the time that the thread spends in {name}"
-            yield _gauge(
-                _THREAD,
-                f"{name}-ratio",
-                meaning,
-                ["thread_id"],
-                [([thread.name], _ratio(thread, name)) for thread in threads],
-            )
+            yield threads.gauge(f"{name}-ratio", meaning, partial(_ratio, name))
         for name in ("commit", "poll"):
             meaning = f"Milliseconds of one {name}, on average"
-            rows = [([thread.name], _average_ms(thread, name)) for thread in threads]
-            yield _gauge(_THREAD, f"{name}-latency-avg", meaning, ["thread_id"], rows)
+            yield threads.gauge(f"{name}-latency-avg", meaning, partial(_average_ms, name))
         states = list(ThreadState.__members__)
         meaning = f"The state, counted from 0: {', '.join(states)}"
-        yield _gauge(
-            _THREAD,
-            "thread-state",
-            meaning,
-            ["thread_id"],
-            [([thread.name], states.index(thread.state)) for thread in threads],
-        )
+        yield threads.gauge("thread-state", meaning, lambda thread: states.index(thread.state))
 
     def _tasks(self) -> Iterator[Metric]:
         rows = [
@@ -150,39 +129,26 @@ class _Status:
             for task in thread.tasks
             if task.state == "RUNNING" and task.kind == "active"
         ]
-        labels = ["thread_id", "task_id"]
-        yield _counter(_TASK, "process", "Records processed", labels, [(ids, task.processed) for ids, task in rows])
-        yield _gauge(
-            _TASK, "process-rate", "Records processed per second", labels, [(ids, task.rate) for ids, task in rows]
-        )
+        tasks = _Table(_TASK, ["thread_id", "task_id"], rows)
         dropped = "Records dropped: late, without a key, undecodable, or given up by a handler"
-        yield _counter(_TASK, "dropped-records", dropped, labels, [(ids, task.dropped) for ids, task in rows])
-        yield _gauge(
-            _TASK,
-            "dropped-records-rate",
-            f"{dropped}, per second",
-            labels,
-            [(ids, task.dropped_rate) for ids, task in rows],
-        )
-        yield _counter(_TASK, "commit", "Commits", labels, [(ids, task.commits) for ids, task in rows])
-        yield _gauge(
-            _TASK,
-            "active-buffer-count",
-            "Records fetched and waiting",
-            labels,
-            [(ids, task.buffered) for ids, task in rows],
-        )
+        yield tasks.counter("process", "Records processed", lambda task: task.processed)
+        yield tasks.gauge("process-rate", "Records processed per second", lambda task: task.rate)
+        yield tasks.counter("dropped-records", dropped, lambda task: task.dropped)
+        yield tasks.gauge("dropped-records-rate", f"{dropped}, per second", lambda task: task.dropped_rate)
+        yield tasks.counter("commit", "Commits", lambda task: task.commits)
+        yield tasks.gauge("active-buffer-count", "Records fetched and waiting", lambda task: task.buffered)
 
     def _restoring(self) -> Iterator[Metric]:
         rows = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
-        labels = ["thread_id", "task_id"]
+        tables = {
+            kind: _Table(_TASK, ["thread_id", "task_id"], [(ids, task) for ids, task in rows if task.kind == kind])
+            for kind in ("active", "standby")
+        }
         for kind, name in (("active", "restore"), ("standby", "update")):
             meaning = f"Changelog records applied to {kind} tasks"
-            yield _counter(
-                _TASK, name, meaning, labels, [(ids, task.restored) for ids, task in rows if task.kind == kind]
-            )
-        restoring = [(ids, task.behind) for ids, task in rows if task.kind == "active"]
-        yield _gauge(_TASK, "restore-remaining-records-total", "Changelog records left to restore", labels, restoring)
+            yield tables[kind].counter(name, meaning, lambda task: task.restored)
+        meaning = "Changelog records left to restore"
+        yield tables["active"].gauge("restore-remaining-records-total", meaning, lambda task: task.behind)
 
     def _topics(self) -> Iterator[Metric]:
         labels = ["thread_id", "task_id", "processor_node_id", "topic_name"]
@@ -222,12 +188,10 @@ class _Status:
         tasks = [([thread.name, task.id], task) for thread in self._status.threads for task in thread.tasks]
         rows = [([*ids, latency.node], latency) for ids, task in tasks for latency in task.latency]
         meaning = "Milliseconds from a record's timestamp until the node has processed it"
-        for name in ("min", "max", "avg"):
-            values = [(ids, getattr(latency, name)) for ids, latency in rows]
-            yield _gauge(_NODE, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
-        for name in ("p50", "p99"):
-            values = [(ids, getattr(latency, name)) for ids, latency in rows]
-            yield _gauge(_OWN, f"record-e2e-latency-{name}", f"{meaning}: {name}", labels, values)
+        for group, names in ((_NODE, ("min", "max", "avg")), (_OWN, ("p50", "p99"))):
+            table = _Table(group, labels, rows)
+            for name in names:
+                yield table.gauge(f"record-e2e-latency-{name}", f"{meaning}: {name}", attrgetter(name))
         family = HistogramMetricFamily(f"{_OWN}record_e2e_latency_seconds", "The same as a histogram", labels=labels)
         for ids, task in tasks:
             for histogram in task.histograms:
@@ -260,12 +224,12 @@ class _Status:
         yield _gauge(_OWN, "paused", "Whether this instance is paused", ["client_id"], paused)
 
     def _dropped(self) -> Iterator[Metric]:
-        labels = ["thread_id", "task_id", "reason"]
         rows = [([drop.thread, drop.task or "", drop.reason], drop) for drop in self._status.drops]
-        dropped = [(ids, drop.dropped) for ids, drop in rows]
-        letters = [(ids, drop.dead_letters) for ids, drop in rows]
-        yield _counter(_OWN, "dropped-records", "Records dropped, by reason", labels, dropped)
-        yield _counter(_OWN, "dead-letters", "Records written to a dead-letter topic, by reason", labels, letters)
+        drops = _Table(_OWN, ["thread_id", "task_id", "reason"], rows)
+        yield drops.counter("dropped-records", "Records dropped, by reason", lambda drop: drop.dropped)
+        yield drops.counter(
+            "dead-letters", "Records written to a dead-letter topic, by reason", lambda drop: drop.dead_letters
+        )
 
 
 class _Server:
@@ -285,32 +249,56 @@ class _Server:
 
 
 _Rows = list[tuple[list[str], int]] | list[tuple[list[str], float]]
+Row = TypeVar("Row")
+
+
+class _Table(Generic[Row]):
+    """Metrics of one group about the same things, each with the values of its labels."""
+
+    def __init__(self, group: str, labels: list[str], rows: list[tuple[list[str], Row]]):
+        self._group = group
+        self._labels = labels
+        self._rows = rows
+
+    def gauge(self, name: str, meaning: str, value: Callable[[Row], float]) -> Metric:
+        return _gauge(self._group, name, meaning, self._labels, [(ids, value(row)) for ids, row in self._rows])
+
+    def counter(self, name: str, meaning: str, value: Callable[[Row], float]) -> Metric:
+        return _counter(self._group, name, meaning, self._labels, [(ids, value(row)) for ids, row in self._rows])
 
 
 def _gauge(group: str, name: str, meaning: str, labels: list[str], rows: _Rows) -> Metric:
-    family = GaugeMetricFamily(group + name.replace("-", "_"), meaning, labels=labels)
-    for values, number in rows:
-        family.add_metric(values, number)
-    return family
+    return _filled(GaugeMetricFamily(group + name.replace("-", "_"), meaning, labels=labels), rows)
 
 
 def _counter(group: str, name: str, meaning: str, labels: list[str], rows: _Rows) -> Metric:
     """Return a counter; `_total` is added to its name."""
-    family = CounterMetricFamily(group + name.replace("-", "_"), meaning, labels=labels)
+    return _filled(CounterMetricFamily(group + name.replace("-", "_"), meaning, labels=labels), rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: _Rows) -> Metric:
     for values, number in rows:
         family.add_metric(values, number)
     return family
 
 
-def _ratio(thread: ThreadStatus, name: str) -> float:
-    share = thread.rates.get(f"{name}-seconds", 0.0)
+def _total(name: str, thread: ThreadStatus) -> float:
+    return thread.totals.get(name, 0)
+
+
+def _rate(name: str, thread: ThreadStatus) -> float:
+    return thread.rates.get(name, 0.0)
+
+
+def _ratio(name: str, thread: ThreadStatus) -> float:
+    share = _rate(f"{name}-seconds", thread)
     # Commits take place between the batches of one round of processing.
-    return max(0.0, share - thread.rates.get("commit-seconds", 0.0)) if name == "process" else share
+    return max(0.0, share - _rate("commit-seconds", thread)) if name == "process" else share
 
 
-def _average_ms(thread: ThreadStatus, name: str) -> float:
-    rate = thread.rates.get(f"{name}-total", 0.0)
-    return thread.rates.get(f"{name}-seconds", 0.0) / rate * 1000 if rate else 0.0
+def _average_ms(name: str, thread: ThreadStatus) -> float:
+    rate = _rate(f"{name}-total", thread)
+    return _rate(f"{name}-seconds", thread) / rate * 1000 if rate else 0.0
 
 
 def _nodes(plan: Plan, task: TaskStatus) -> tuple[dict[str, str], dict[str, str]]:
