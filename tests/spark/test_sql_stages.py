@@ -150,6 +150,7 @@ def topology(pipelines: Mapping[str, list[str]]) -> str:
         key = next((found[1] for found in [re.search(r"key_serde: (\w+)}", grouped)] if found), "string")
         size = next((found[1] for each in steps if (found := re.search(r"(?:tumbling|hopping): (\w+)", each))), None)
         key = key if size is None else f"{{windowed: {key}, size: {size}}}"
+        key = f"{{session_windowed: {key}}}" if any("{session: " in each for each in steps) else key
         last = steps[-2] if len(steps) > 1 else ""
         value = "long" if last == "count" or "value_serde: long" in last else "json"
         topics.append(f"  {name}: {{key: {key}, value: {value}}}")
@@ -537,6 +538,36 @@ def test_a_record_behind_its_window_is_left_to_python(spark: Any, tmp_path: Path
     job.run(spark)
     assert job.lines[-3] == "all stages run in Python after all: records of orders come after their windows have closed"
     assert "dropped 1 late record" in job.lines[-1]
+    assert job.written("out") == job.expected("out")
+
+
+def sessions(draw: random.Random, gap: int) -> list[str]:
+    """The steps of a pipeline with sessions."""
+    fold = draw.choice(("count", "reduce: aggregate + value", "reduce: 'min(value, aggregate)'"))
+    first = ["filter: value.small != 3"] if fold == "count" else ["map_values: value.small"]
+    groups = ("group_by_key", "group_by: {key: \"'all'\"}", "group_by: \"key + 'x'\"")
+    mapped = ['map_values: {value: "1 if value > 2 else 0", value_serde: long}']
+    more = mapped if fold == "count" and draw.random() < 0.5 else []
+    return [*first, draw.choice(groups), f"window: {{session: {gap}ms, grace: 1ms}}", fold, *more, "to_stream"]
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_sessions_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    rows = sorted((order(draw) | {"at": draw.randrange(900)} for _ in range(200)), key=lambda row: row["at"])
+    job = Job(tmp_path, {f"out{number}": sessions(draw, draw.choice((0, 4, 20, 60))) for number in range(3)}, rows)
+    job.run(spark)
+    assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
+    for topic in job.topics:
+        assert job.written(topic) == job.expected(topic), job.path.read_text()
+
+
+def test_sessions_of_records_without_order_are_pythons(spark: Any, tmp_path: Path) -> None:
+    rows = [order(random.Random(0)) | {"user": "a", "at": at} for at in (100, 109, 104, 130, 200, 113)]
+    job = Job(tmp_path, {"out": ["group_by_key", "window: {session: 5ms, grace: 1s}", "count", "to_stream"]}, rows)
+    job.run(spark)
+    reason = "records of orders have earlier times than those before"
+    assert f"all stages run in Python after all: {reason}" in job.lines
     assert job.written("out") == job.expected("out")
 
 

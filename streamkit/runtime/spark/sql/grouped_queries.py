@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
-from streamkit.operators.core.parsed_values import TimeWindows
+from streamkit.operators.core.parsed_values import SessionWindows, TimeWindows
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import OutputColumn, OutputLayout, ticked
@@ -27,14 +27,16 @@ from streamkit.runtime.spark.sql.terms import (
     Keep,
     Term,
     chosen_rows,
+    only_if,
 )
-from streamkit.runtime.spark.sql.window_times import refuse_late, window_starts
+from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
 from streamkit.runtime.spark.workers.worker import MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _GROUP, _START, _ROW, _KEY_OF_RECORD = "key", "window start", "row", f"{HIDDEN}key"
+_BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
 ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
@@ -148,7 +150,7 @@ class Part:
     records: Records
     operands: Mapping[str, str]
 
-    def frame(self, opened: Callable[[str], OpenedInput], windows: TimeWindows | None) -> DataFrame:
+    def frame(self, opened: Callable[[str], OpenedInput], windows: TimeWindows | SessionWindows | None) -> DataFrame:
         """Return the key, the start of the window if there are windows, the operands and the time of each record."""
         from pyspark.sql import functions as sf
 
@@ -157,7 +159,9 @@ class Part:
             return self._moves(opened)
         rows = records.frame(opened, [*self.operands.values()])
         starts = []
-        if windows is not None:
+        if isinstance(windows, SessionWindows):
+            refuse_late(records.source, opened(records.source.topic), IN_ORDER)
+        elif windows is not None:
             refuse_late(records.source, opened(records.source.topic), windows)
             starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
         operands = [sf.expr(sql).alias(name) for name, sql in self.operands.items()]
@@ -199,7 +203,7 @@ class Groups:
     value: Term
     functions: Mapping[str, str]
     tests: tuple[Guard, ...] = ()
-    windows: TimeWindows | None = None
+    windows: TimeWindows | SessionWindows | None = None
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
 
     @property
@@ -248,6 +252,10 @@ class Query:
         from pyspark.sql import functions as sf
 
         rows = reduce(DataFrame.unionByName, (part.frame(opened, groups.windows) for part in groups.parts))
+        if isinstance(groups.windows, SessionWindows):
+            found = _sessions(rows, groups.functions, groups.windows.gap)
+            found = found.where(chosen_rows(groups.tests, _failure))
+            return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
         by = [_GROUP] if groups.windows is None else [_GROUP, _START]
         computed = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()]
         found = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
@@ -280,6 +288,33 @@ class Query:
         return by_key.select(*(ticked(name) for name, _ in self.columns))
 
 
+def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFrame:
+    """Return the sessions of rows with a key and a time, each time that one has ended with before it grew, and aggregates.
+
+    A record replaces the session of its key by a longer one, or by the same one. So each end but the last is that of a deleted row.
+    The times of all rows order them.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    # The rows of one time are aggregated first, and counts then added up.
+    parts = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in functions.items()]
+    rows = rows.groupBy(_GROUP, TIME).agg(*parts)
+    by_time = Window.partitionBy(_GROUP).orderBy(TIME)
+    begins = sf.col(TIME) - sf.lag(TIME).over(by_time) <= gap
+    rows = rows.withColumn(_BEGINS, sf.when(begins, 0).otherwise(1))
+    rows = rows.withColumn(_SESSION, sf.sum(_BEGINS).over(by_time))
+    session = Window.partitionBy(_GROUP, _SESSION)
+    whole = {name: "sum" if function == "count" else function for name, function in functions.items()}
+    return rows.select(
+        _GROUP,
+        TIME,
+        sf.min(TIME).over(session).alias(_START),
+        (sf.col(TIME) == sf.max(TIME).over(session)).alias(_IS_LAST),
+        *(sf.expr(f"{function}({ticked(name)})").over(session).alias(name) for name, function in whole.items()),
+    )
+
+
 def _failure(reason: str) -> str:
     """Return the text of an error by which the driver finds an InexactError in Spark's exception."""
     return MARK + json.dumps([InexactError.__name__, reason], ensure_ascii=False)
@@ -290,7 +325,7 @@ def grouped(
     value: Term,
     sums: Mapping[str, tuple[str, str]],
     tests: tuple[Guard, ...] = (),
-    windows: TimeWindows | None = None,
+    windows: TimeWindows | SessionWindows | None = None,
 ) -> Groups:
     """Return the groups of records by their key and windows; records without a key are in none, nor those without a value.
 
@@ -305,7 +340,10 @@ def grouped(
     key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
     if windows is not None:
         start = ticked(_START)
-        ends = {"start": Term(INTEGER, start), "end": Term(INTEGER, f"({start} + {windows.size}L)")}
+        is_session = isinstance(windows, SessionWindows)
+        end = ticked(TIME) if isinstance(windows, SessionWindows) else f"({start} + {windows.size}L)"
+        ends = {"start": Term(INTEGER, start), "end": Term(INTEGER, end)}
+        value = only_if(value, ticked(_IS_LAST)) if is_session else value
         key = Term(WINDOWED, "", fields={"key": key, **ends}, size=key.size)
     operands = {name: operand for name, (_, operand) in sums.items()}
     functions = {name: function for name, (function, _) in sums.items()}

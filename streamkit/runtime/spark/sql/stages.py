@@ -11,10 +11,11 @@ from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
-from streamkit.operators.core.parsed_values import TimeWindows
+from streamkit.operators.core.parsed_values import SessionWindows, TimeWindows
 from streamkit.operators.core.value_getters import StoreGetter
 from streamkit.operators.steps.aggregations.aggregate_node import (
     Aggregation,
+    SessionAggregate,
     StreamAggregate,
     TableAggregate,
     WindowAggregate,
@@ -63,9 +64,9 @@ from streamkit.runtime.spark.sql.terms import (
     object_of,
     only_if,
 )
-from streamkit.runtime.spark.sql.window_times import MOST_WINDOWS
+from streamkit.runtime.spark.sql.window_times import IN_ORDER, MOST_WINDOWS
 from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
-from streamkit.serdes.formats.windowed import TimeWindowedSerde
+from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
 
 SQL = "sql"
@@ -382,7 +383,7 @@ class _Walk:
             return self._changes(node, rows)
         if isinstance(processor, TableGroupBy):
             return tuple(self._regrouped(processor, each) for each in rows)
-        if isinstance(processor, StreamAggregate | WindowAggregate | TableAggregate):
+        if isinstance(processor, StreamAggregate | WindowAggregate | TableAggregate | SessionAggregate):
             return merged([self._aggregated(node, processor, each) for each in rows])
         return tuple(self._stepped(node, each) for each in rows)
 
@@ -489,34 +490,46 @@ class _Walk:
         if not (is_plain or isinstance(processor, MapValues)):
             raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL for the rows of a table")
         assert isinstance(processor, TableMapValues | MapValues)
-        value = translate(processor.value, groups.names, self._made)
+        # A table does not map the value of a row that is deleted.
+        maps_all = not (is_plain and groups.value.nullable)
+        names = groups.names if maps_all else groups.names | {"value": replace(groups.value, nullable=False)}
+        value = translate(processor.value, names, self._made)
         if value.guards:
             raise UntranslatableError(value.guards[0].reason)
         if value.kind == NOTHING or value.nullable:
             raise UntranslatableError(f"{where(self._plan, node)}: the value may be null, which deletes the row")
-        return replace(groups, value=value)
+        return replace(groups, value=value if maps_all else only_if(value, f"(NOT {groups.value.is_null})"))
 
     def _aggregated(
-        self, node: ProcessorNode, processor: StreamAggregate | WindowAggregate | TableAggregate, records: Records
+        self,
+        node: ProcessorNode,
+        processor: StreamAggregate | WindowAggregate | TableAggregate | SessionAggregate,
+        records: Records,
     ) -> Groups:
         store = self._plan.stores[processor.store]
-        if processor.send_old or store.type not in ("timestamped_key_value", "window") or store.ttl is not None:
+        known = ("timestamped_key_value", "window", "session")
+        if processor.send_old or store.type not in known or store.ttl is not None:
             raise UntranslatableError(
                 f"{where(self._plan, node)}: its table is read by other steps, or keeps more than its last rows"
             )
         records = self._checked(node, "key", store.key_serde, records)
-        windows = None
-        if isinstance(processor, WindowAggregate):
+        windows: TimeWindows | SessionWindows | None = None
+        if isinstance(processor, WindowAggregate | SessionAggregate):
             windows, records = processor.windows, self._windowed(node, processor, records)
         groups = aggregate(processor.aggregation, windows, records, self._made, where(self._plan, node))
         return self._checked(node, "value", store.value_serde, groups)
 
-    def _windowed(self, node: ProcessorNode, processor: WindowAggregate, records: Records) -> Records:
+    def _windowed(
+        self, node: ProcessorNode, processor: WindowAggregate | SessionAggregate, records: Records
+    ) -> Records:
         """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
-        windows, source = processor.windows, records.source
+        source = records.source
+        windows = processor.windows if isinstance(processor, WindowAggregate) else IN_ORDER
         reasons = {
             "it waits for the close of its windows": processor.on_close,
             f"a record is in more than {MOST_WINDOWS:,} windows": windows.size > MOST_WINDOWS * windows.advance,
+            "only counts and reductions of sessions have a form in SQL": isinstance(processor, SessionAggregate)
+            and processor.aggregation.kind not in ("count", "reduce"),
             f"{source.topic} is not ordered by its timestamps": source.order != FILES and not source.is_by_time,
             "a step before it sets the timestamps": records.time != source.time,
         }
@@ -537,7 +550,7 @@ class _Walk:
         for each in (rows,) if isinstance(rows, Groups) else rows:
             self._made.size += each.key.size + each.value.size
         windows = rows.windows if isinstance(rows, Groups) else None
-        if windows is not None and getattr(node.key_serde, "size", None) != windows.size:
+        if isinstance(windows, TimeWindows) and getattr(node.key_serde, "size", None) != windows.size:
             raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
         if not self._made.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
@@ -551,7 +564,8 @@ class _Walk:
     def _checked(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
         """Return rows whose keys or values a serde writes and reads as they are. Raises UntranslatableError for others."""
         term = rows.key if part == "key" else rows.value
-        if term.kind == WINDOWED and isinstance(serde, TimeWindowedSerde):
+        is_session = isinstance(rows, Groups) and isinstance(rows.windows, SessionWindows)
+        if term.kind == WINDOWED and isinstance(serde, SessionWindowedSerde if is_session else TimeWindowedSerde):
             serde, term = serde.inner, term.fields["key"]
         known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
         guards = fits_serde(serde.spec, term, f"{where(self._plan, node)}: its {part} has over 32 bits")
@@ -585,7 +599,7 @@ _EXTREMES = {"min": "least", "max": "greatest"}
 
 
 def aggregate(
-    aggregation: Aggregation, windows: TimeWindows | None, records: Records, made: Made, shown: str
+    aggregation: Aggregation, windows: TimeWindows | SessionWindows | None, records: Records, made: Made, shown: str
 ) -> Groups:
     """Return the groups of an aggregation. Raises UntranslatableError.
 
@@ -611,7 +625,7 @@ class _Folding:
 
     aggregation: Aggregation
     add: Expression
-    windows: TimeWindows | None
+    windows: TimeWindows | SessionWindows | None
     records: Records
     made: Made
     sums: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS = 1000
 """The windows that a record may be in: a query makes a row for each of them."""
+IN_ORDER = TimeWindows(0, 1, 1)
+"""Windows for which each record is late that has an earlier time than one before it."""
 _CHUNK_BITS = 12
 """Rows of a chunk, as a power of two: those of which some might be late are read a second time."""
 _PIECE, _FIRST, _LAST, _BEFORE = "piece", "first", "last", "before"
@@ -64,9 +66,10 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
     up_to = Window.partitionBy(*chunk).orderBy(BLOCK, ROW).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = times.join(sf.broadcast(times.sparkSession.createDataFrame(some)), list(chunk))
     highest = sf.greatest(sf.max(TIME).over(up_to), sf.col(_BEFORE)).alias(_LAST)
-    late = f"{first_start(windows, ticked(TIME))} + {windows.size}L <= {_LAST} - {windows.grace}L"
-    if rows.select(TIME, highest).where(late).limit(1).collect():
-        raise InexactError(f"records of {source.topic} come after their windows have closed")
+    is_late = f"{first_start(windows, ticked(TIME))} + {windows.size}L <= {_LAST} - {windows.grace}L"
+    if rows.select(TIME, highest).where(is_late).limit(1).collect():
+        late = "have earlier times than those before" if windows is IN_ORDER else "come after their windows have closed"
+        raise InexactError(f"records of {source.topic} {late}")
 
 
 def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
