@@ -26,11 +26,14 @@ JOBS ?= 3
 IN_MEMORY = $(shell [ "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge 1000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 MINUTES ?= 10
 SEEDS ?= 1000
+# Tests that run programs in Java on the version that KAFKA_TEST_VERSION names: random topologies, internal topics, and the
+# bytes and the state of applications on a broker.
+BESIDE_JAVA := tests/fuzz tests/broker/test_same_bytes.py tests/broker/test_moving_from_java.py
 # Further options of a soak: python -m tests.chaos --help.
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos simulate memory attacks screenshots vscode site clean
+.PHONY: help demo test test-fast test-older check lint types generated format generate bench bench-quick bench-spark bench-shufflebench bench-nexmark fuzz anchor chaos simulate memory attacks screenshots vscode site clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -118,6 +121,9 @@ attacks: $(READY) ## Run topologies that would exhaust the machine; print what e
 
 fuzz: $(READY) ## Compare N random topologies with Kafka Streams (java, Maven): make fuzz N=1000 SEED=1
 	@$(BIN)/python -m tests.fuzz.run --n $(N) --seed $(SEED)
+
+test-older: $(READY) ## Run the tests that run Kafka Streams with an older version of it, which VERSION names, by default 4.3.1 (java, Maven)
+	@KAFKA_TEST_VERSION=$(or $(VERSION),4.3.1) $(PYTEST) -rs $(BESIDE_JAVA)
 
 anchor: $(READY) ## Report what another version of Kafka Streams changes (java, Maven): make anchor VERSION=4.3.1
 	@$(BIN)/python -m tests.java.anchor $(VERSION) --n $(N)

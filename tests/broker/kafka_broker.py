@@ -20,7 +20,7 @@ from streamkit_cli.commands import dev
 from tests.ports import free_ports
 from tests.requirements import require
 
-VERSION = os.environ.get("STREAMKIT_TEST_KAFKA") or dev.VERSION
+VERSION = os.environ.get("KAFKA_TEST_VERSION") or dev.VERSION
 READY_SECONDS = 180
 STOP_SECONDS = 20
 _SETTINGS = """\

@@ -18,8 +18,11 @@ _TESTS = Path(__file__).parent.parent
 _POM = Path(__file__).with_name("pom.xml")
 ANCHOR = _POM.read_text(encoding="utf-8").partition("<kafka.version>")[2].partition("<")[0]
 """The version of Kafka that streamkit follows."""
-VERSION = "STREAMKIT_TEST_KAFKA"
-"""The environment's variable with another version of Kafka to run Java programs on, such as 4.1.0."""
+VERSION = "KAFKA_TEST_VERSION"
+"""The environment's variable with another version of Kafka to run Java programs on, such as 4.1.0.
+
+Its name does not begin with STREAMKIT_, because the command warns of settings that it does not know.
+"""
 
 
 class BuildFailed(RuntimeError):
