@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,19 +50,14 @@ def in_java(app: App) -> Iterator[None]:
         kill([process])
 
 
-def is_older() -> bool:
-    """Whether the Java side is an older version: before 4.3 changelogs had no headers, and before 4.4 no steps kept them."""
-    return os.environ.get(build.VERSION, build.ANCHOR) != build.ANCHOR
-
-
 def format_of(kept: str) -> str:
-    """The format of stores, or that of older versions."""
-    return "DEFAULT" if is_older() else kept
+    """The format of stores, or that of older versions: before 4.4 no steps kept headers."""
+    return "DEFAULT" if build.runs_older() else kept
 
 
 def with_headers(records: list[dict]) -> list[dict]:
-    """The records, every third of them with a header: some changelogs have it, as outputs do."""
-    if is_older():
+    """The records, every third of them with a header: some changelogs have it, as outputs do, but none before 4.3."""
+    if build.runs_older():
         return records
     return [
         record if number % 3 else {**record, "headers": [["number", str(number)]]}

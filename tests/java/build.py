@@ -29,6 +29,11 @@ class BuildFailed(RuntimeError):
     """Maven or the compiler failed; the text is what it said."""
 
 
+def runs_older() -> bool:
+    """Return whether the environment names another version than the anchor."""
+    return os.environ.get(VERSION, ANCHOR) != ANCHOR
+
+
 def command(sources: str, main: str, *options: str, kafka: str = "") -> list[str]:
     """The command that runs a main class of a folder below tests/; it is compiled when its sources changed.
 
