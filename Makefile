@@ -110,10 +110,10 @@ bench-quick: $(READY) ## Compare the engine alone with plain loops; fails when i
 bench-spark: $(READY) ## Compare batch jobs with PySpark by hand (java; some minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.bench.spark --rates 1,2,4,8
 
-bench-shufflebench: $(READY) ## Run ShuffleBench beside Kafka Streams: throughput, latency, killed instances (java and Maven; half an hour)
+bench-shufflebench: $(READY) ## Run ShuffleBench beside Kafka Streams and Flink: throughput, latency, killed instances (java and Maven; an hour)
 	@$(BIN)/python -m tests.bench.shufflebench
 
-bench-nexmark: $(READY) ## Run the queries of Nexmark beside Kafka Streams (java and Maven; a quarter of an hour)
+bench-nexmark: $(READY) ## Run the queries of Nexmark beside Kafka Streams and Flink (java and Maven; an hour)
 	@$(BIN)/python -m tests.bench.nexmark
 
 attacks: $(READY) ## Run topologies that would exhaust the machine; print what each ends in, its seconds and MB

@@ -1,20 +1,23 @@
 """Runs a program over what is on a broker and measures it by the offsets that its group commits.
 
 The rate is that of the input records that are committed after the warm-up, until all input and all internal topics are
-committed: everything that a record causes is flushed before its offset is committed. Start-up and warm-up count in no figure.
+committed: everything that a record causes is flushed before its offset is committed. Start-up and warm-up count in no rate.
+Flink commits offsets for nobody's use: it reads up to the end that its topics have, and its rate is that of the records
+that it reads after the warm-up, until its job has ended.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamkit.record import TopicPartition
@@ -26,7 +29,12 @@ LIMIT_SECONDS = 900
 LOOK_SECONDS = 0.05
 COMMIT_MS = 200
 """Between two commits: what the end of a run is known by, at most so late."""
-PROGRAMS = (STREAMKIT, JAVA)
+BOTH = (STREAMKIT, JAVA)
+FLINK = {"Flink (heap)": "hashmap", "Flink (RocksDB)": "rocksdb"}
+"""Flink with each kind of state: the values are those of state.backend.type."""
+PROGRAMS = {"streamkit": STREAMKIT, "java": JAVA, **dict(zip(("heap", "rocksdb"), FLINK, strict=True))}
+"""By their names among the options."""
+EXACTLY_ONCE = "exactly_once_v2"
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,8 @@ class Job:
     """Settings of Kafka Streams, for both programs."""
     parameters: Mapping[str, object]
     """Further values: variables of the topology, and properties that begin with `bench.` in Java."""
+    flink: tuple[str, ...] = ()
+    """Folder of the sources below tests/, main class and arguments before the file of properties."""
 
 
 @dataclass
@@ -52,8 +62,8 @@ class Measured:
 
     rate: float
     """Input records a second, after the warm-up."""
-    cpu_seconds: float
-    """Of the process from its start until all is committed."""
+    per_core: float
+    """Input records a second of CPU time, of the process from its start until all is committed."""
     memory_mb: float
     """The process's largest resident set."""
     digest: str = ""
@@ -99,13 +109,40 @@ def command(program: str, job: Job, folder: Path, address: str) -> tuple[list[st
         values |= {name.upper(): str(value) for name, value in {**job.topics, **job.parameters}.items()}
         sets = [f"--set={name}={value}" for name, value in settings.items()]
         return [sys.executable, "-m", "streamkit_cli", "run", str(job.topology), *sets], {**os.environ, **values}
-    own = {"application.id": job.application, "bootstrap.servers": address, "state.dir": str(folder / "state")}
-    own |= {name: str(value) for name, value in settings.items()}
-    own |= {f"bench.{name}": str(value) for name, value in {**job.topics, **job.parameters}.items()}
+    own = {f"bench.{name}": str(value) for name, value in {**job.topics, **job.parameters}.items()}
+    if program in FLINK:
+        own |= {"bench.bootstrap": address, **_flink(program, job, folder)}
+    else:
+        own |= {"application.id": job.application, "bootstrap.servers": address, "state.dir": str(folder / "state")}
+        own |= {name: str(value) for name, value in settings.items()}
     file = folder / "peer.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in own.items()))
-    sources, main, *arguments = job.java
+    sources, main, *arguments = job.flink if program in FLINK else job.java
     return [*build.command(sources, main), *arguments, str(file)], dict(os.environ)
+
+
+def _flink(program: str, job: Job, folder: Path) -> dict[str, str]:
+    """Settings of Flink: those of Nexmark's own suite for its SQL, and one core as the others have."""
+    exactly = job.settings.get("processing.guarantee") == EXACTLY_ONCE
+    return {
+        "parallelism.default": "1",
+        "state.backend.type": FLINK[program],
+        "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
+        "execution.checkpointing.incremental": "true",
+        "execution.checkpointing.mode": "EXACTLY_ONCE" if exactly else "AT_LEAST_ONCE",
+        # Results of exactly-once appear with a checkpoint, as with a commit of the others; else it is for restarts only.
+        "execution.checkpointing.interval": f"{COMMIT_MS if exactly else 1000} ms",
+        "execution.checkpointing.checkpoints-after-tasks-finish.enabled": str(exactly).lower(),
+        "io.tmp.dirs": str(folder),
+        "taskmanager.memory.managed.size": "512m",
+        "table.local-time-zone": "UTC",
+        "table.exec.mini-batch.enabled": "true",
+        "table.exec.mini-batch.allow-latency": "2 s",
+        "table.exec.mini-batch.size": "50000",
+        "table.optimizer.distinct-agg.split.enabled": "true",
+        "bench.guarantee": "exactly-once" if exactly else "at-least-once",
+        "bench.application": job.application,
+    }
 
 
 @contextmanager
@@ -130,6 +167,8 @@ def running(program: str, job: Job, folder: Path, address: str) -> Iterator[subp
 
 def measure(program: str, job: Job, log: Log, warm: int) -> Measured:
     """Run a program over all its input; `warm`: how many records count as warm-up."""
+    if program in FLINK:
+        return _to_the_end(program, replace(job, parameters={**job.parameters, "warm": warm}), log)
     progress = Progress(log, job)
     try:
         with (
@@ -140,7 +179,31 @@ def measure(program: str, job: Job, log: Log, warm: int) -> Measured:
             cpu, memory = cpu_seconds(process.pid), peak_mb(process.pid)
     finally:
         progress.close()
-    return Measured((total - before) / (ended - began), cpu, memory)
+    return Measured((total - before) / (ended - began), total / cpu, memory)
+
+
+def _to_the_end(program: str, job: Job, log: Log) -> Measured:
+    """Run a program that ends with its input, and says when its warm-up was over and when all was done."""
+    total = sum(sum(log.ends(topic)) for topic in job.inputs)
+    deadline = time.monotonic() + LIMIT_SECONDS
+    cpu, memory = 0.0, 0.0
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as scratch,
+        running(program, job, Path(scratch), log.address) as process,
+    ):
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not done after {LIMIT_SECONDS} s")
+            # Its process remains in the system's table until the next poll.
+            cpu, memory = cpu_seconds(process.pid), max(memory, peak_mb(process.pid))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_SECONDS)
+        said = dict(re.findall(r"^(warm|end) (\d+ \d+)$", (Path(scratch) / "log").read_text(), re.MULTILINE))
+        if process.returncode or said.keys() != {"warm", "end"}:
+            raise RuntimeError(f"the program failed with exit code {process.returncode}")
+    before, began = map(int, said["warm"].split())
+    ended = int(said["end"].split()[1])
+    return Measured((total - before) * 1000 / (ended - began), total / cpu, memory)
 
 
 def _watched(process: subprocess.Popen, progress: Progress, warm: int) -> tuple[float, int, float, int]:
@@ -178,20 +241,25 @@ def peak_mb(pid: int) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
-def row(title: str, runs: Mapping[str, Sequence[Measured]]) -> str:
-    """A line of the table: medians of rates, their ratio, CPU seconds, memory, and whether all outputs are equal."""
-    rates, cpu, memory = (
-        {program: statistics.median(getattr(each, name) for each in found) for program, found in runs.items()}
-        for name in ("rate", "cpu_seconds", "memory_mb")
-    )
-    same = len({each.digest for found in runs.values() for each in found}) == 1
-    cells = [title, *(f"{rates[program]:,.0f}" for program in PROGRAMS), f"{rates[STREAMKIT] / rates[JAVA]:.2f}"]
-    cells += [f"{cpu[program]:.1f}" for program in PROGRAMS] + [f"{memory[program]:.0f}" for program in PROGRAMS]
-    return "| " + " | ".join([*cells, "same" if same else "DIFFERENT"]) + " |"
-
-
-HEAD = (
-    "| {} | streamkit, records/s | Kafka Streams, records/s | ratio | streamkit, CPU s | Kafka Streams, CPU s "
-    "| streamkit, MB | Kafka Streams, MB | output |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
-)
-"""The head of the table, for the title of its first column."""
+def tables(title: str, found: Mapping[str, Mapping[str, Sequence[Measured]]]) -> str:
+    """Medians of the runs of all works by program: rates with streamkit's multiple, and what they cost."""
+    programs = list(dict.fromkeys(program for runs in found.values() for program in runs))
+    rates = [f"| {title} | {', records/s | '.join(programs)}, records/s | output |"]
+    rates.append("| --- |" + " ---: |" * len(programs) + " --- |")
+    costs = [
+        f"| {title} | {', records per CPU s | '.join(programs)}, records per CPU s | {', MB | '.join(programs)}, MB |"
+    ]
+    costs.append("| --- |" + " ---: |" * 2 * len(programs))
+    for name, runs in found.items():
+        rate, per_core, memory = (
+            {program: statistics.median(getattr(each, field) for each in runs[program]) for program in runs}
+            for field in ("rate", "per_core", "memory_mb")
+        )
+        same = len({each.digest for measured in runs.values() for each in measured}) == 1
+        multiples = {program: f" ({rate[STREAMKIT] / rate[program]:.2f})" for program in rate if STREAMKIT in rate}
+        multiples[STREAMKIT] = ""
+        cells = [f"{rate[each]:,.0f}{multiples.get(each, '')}" if each in rate else "–" for each in programs]
+        rates.append("| " + " | ".join([name, *cells, "same" if same else "DIFFERENT"]) + " |")
+        cells = [f"{column[each]:,.0f}" if each in runs else "–" for column in (per_core, memory) for each in programs]
+        costs.append("| " + " | ".join([name, *cells]) + " |")
+    return "\n".join([*rates, "", *costs])

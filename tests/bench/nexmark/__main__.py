@@ -1,10 +1,11 @@
-"""Nexmark's queries 0 to 5, 7 and 8 beside Kafka Streams on one broker.
+"""Nexmark's queries 0 to 22 beside Kafka Streams and Flink SQL on one broker.
 
-    python -m tests.bench.nexmark [--queries q0,q5] [--records 500000] [--rounds 3]
+    python -m tests.bench.nexmark [--queries q0,q5] [--records 500000] [--rounds 3] [--programs streamkit,java,heap,rocksdb]
+                                  [--guarantee exactly_once_v2]
 
 Events are those of the suite: of 50, one is a person, three are auctions and 46 are bids. A query reads the topics that it
-needs, and as many events are drawn as give about so many records. Outputs of both programs are compared, those of the
-first round with plain loops over the events too.
+needs, and as many events are drawn as give about so many records. Each output is compared with plain loops over the events.
+Each program has one partition and one core's worth of parallelism: a stream thread, or Flink's parallelism of 1.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from tests.bench import report
+from tests.bench.nexmark.flink_rows import of_flink
 from tests.bench.nexmark.generator import AUCTIONS, KINDS, PERSONS, ROUND
-from tests.bench.nexmark.reference import QUERIES
-from tests.bench.programs import STREAMKIT
-from tests.bench.side_by_side import HEAD, PROGRAMS, Job, Measured, measure, row
+from tests.bench.nexmark.reference import APPENDED, QUERIES, Rows, final
+from tests.bench.side_by_side import EXACTLY_ONCE, FLINK, PROGRAMS, Job, Measured, measure, tables
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, Raw
 
@@ -31,10 +31,13 @@ FOLDER = Path(__file__).parent
 WARM_PART = 4
 """Which part of the records is for the warm-up."""
 OF_A_ROUND = {"persons": PERSONS, "auctions": AUCTIONS, "bids": ROUND - PERSONS - AUCTIONS}
-READS = {"q3": ("persons", "auctions"), "q4": ("bids", "auctions"), "q8": ("persons", "auctions")}
+READS = {
+    **dict.fromkeys(("q3", "q8"), ("persons", "auctions")),
+    **dict.fromkeys(("q4", "q6", "q9", "q20"), ("bids", "auctions")),
+}
 """The others read bids only."""
-ORDERED = ("q0", "q1", "q2")
-"""Their outputs are compared in their order, those of the others by the last value of each key."""
+WITHOUT_FLINK = ("q12",)
+"""Windows of the machine's clock that are open when the input ends never give a result."""
 TITLES = {
     "q0": "pass through",
     "q1": "currency conversion",
@@ -42,8 +45,23 @@ TITLES = {
     "q3": "local items",
     "q4": "average price of a category",
     "q5": "hot items",
+    "q6": "average price of a seller",
     "q7": "highest bid",
     "q8": "new users",
+    "q9": "winning bids",
+    "q10": "bids by minute",
+    "q11": "sessions",
+    "q12": "windows by the clock",
+    "q13": "side input",
+    "q14": "calculation",
+    "q15": "distinct counts of a day",
+    "q16": "distinct counts of channels",
+    "q17": "prices of auctions",
+    "q18": "last bid of a bidder",
+    "q19": "ten highest bids",
+    "q20": "bids with auctions",
+    "q21": "channel's number",
+    "q22": "URL's folders",
 }
 
 
@@ -87,45 +105,59 @@ def fill(log: Log, topic: str, kind: str, events: int) -> None:
     producer.flush()
 
 
-def written(rows: Sequence[Raw], ordered: bool) -> list[tuple[str, dict]]:
-    """(key, value) of all records in their order, or the last value of each key; deleted keys are left out."""
-    found = [((row.key or b"").decode(), row.value) for row in rows]
-    found = found if ordered else sorted(dict(found).items())
-    return [(key, json.loads(value)) for key, value in found if value is not None]
+def written(program: str, query: str, rows: list[Raw]) -> Rows:
+    """What a program's output has in the end."""
+    values = [(row.key or b"", None if row.value is None else json.loads(row.value)) for row in rows]
+    if program not in FLINK:
+        return final(query, [(key.decode(), value) for key, value in values])
+    if query not in APPENDED and any(key for key, _ in values):
+        values = list(dict(values).items())
+    return final(query, of_flink(query, [value for _, value in values if value is not None]))
 
 
-def digest(found: list[tuple[str, dict]]) -> str:
+def digest(found: Rows) -> str:
     """A checksum of an output."""
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def run(log: Log, query: Query, rounds: int) -> str:
-    """Measure a query, the programs in turns; return its line of the table."""
-    topics = {kind: query.topic(kind) for kind in query.kinds}
+def run(log: Log, query: Query, asked: argparse.Namespace) -> dict[str, list[Measured]]:
+    """Measure a query, the programs in turns."""
+    topics = {kind: query.topic(kind) for kind in KINDS}
     known = log.topics("")
-    for kind, topic in topics.items():
-        if topic not in known:
-            fill(log, topic, kind, query.events)
+    inputs = tuple(topics[kind] for kind in query.kinds)
+    # A side input has a group of its own, if any: its records don't count.
+    for kind in (*query.kinds, "side"):
+        if topics[kind] not in known:
+            fill(log, topics[kind], kind, query.events)
     wanted = QUERIES[query.name](query.events)
-    ordered = query.name in ORDERED
-    truth = digest(wanted if ordered else sorted(wanted, key=lambda each: each[0]))
-    records = sum(sum(log.ends(topic)) for topic in topics.values())
-    runs: dict[str, list[Measured]] = {program: [] for program in PROGRAMS}
-    for number in range(rounds):
-        for program, found in runs.items():
-            name = f"nexmark-{query.name}-{'streamkit' if program == STREAMKIT else 'java'}-{number}"
+    truth = digest(wanted if query.name in APPENDED else sorted(wanted, key=lambda each: each[0]))
+    records = sum(sum(log.ends(topic)) for topic in inputs)
+    programs = [each for each in asked.programs if query.name not in WITHOUT_FLINK or PROGRAMS[each] not in FLINK]
+    runs: dict[str, list[Measured]] = {PROGRAMS[each]: [] for each in programs}
+    for number in range(asked.rounds):
+        for short in programs:
+            program = PROGRAMS[short]
+            name = f"nexmark-{query.name}-{short}-{asked.guarantee[:2]}-{number}"
             topology = FOLDER / "topologies" / f"{query.name}.yaml"
             java = ("bench/nexmark/java", "Nexmark", query.name)
+            script = [str(FOLDER / "flink" / f"{each}.sql") for each in ("inputs", query.name)]
+            flink = ("bench/flink/java", "Script", *script)
             output = f"out-{name}"
-            made = Job(name, topology, java, {**topics, "output": output}, tuple(topics.values()), {}, {})
+            settings = {"processing.guarantee": asked.guarantee}
+            made = Job(name, topology, java, {**topics, "output": output}, inputs, settings, {}, flink)
             log.create(output, 1)
-            found.append(measure(program, made, log, records // WARM_PART))
-            found[-1].digest = digest(written(log.read(output), ordered))
-            print(f"  {query.name}, round {number + 1}: {program} {found[-1]}", flush=True)
-            if found[-1].digest != truth:
+            runs[program].append(measure(program, made, log, records // WARM_PART))
+            found = written(program, query.name, log.read(output, committed_only=True))
+            # Flink's joins give rows in any order.
+            if query.name == "q20" and program in FLINK:
+                found.sort(key=lambda row: row[1]["bid_dateTime"])
+            last = runs[program][-1]
+            last.digest = digest(found)
+            print(f"  {query.name}, round {number + 1}: {program} {last}", flush=True)
+            if last.digest != truth:
                 print(f"  {query.name}: {program} is DIFFERENT from plain loops", flush=True)
-                found[-1].digest += " wrong"
-    return row(f"{query.name}: {TITLES[query.name]}", runs)
+                last.digest += " wrong"
+    return runs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -136,18 +168,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--queries", default=",".join(QUERIES), help="with commas; default: all")
     parser.add_argument("--records", type=int, default=500_000, help="about so many are read by each query")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="with commas; default: all")
+    parser.add_argument("--guarantee", choices=("at_least_once", EXACTLY_ONCE), default="at_least_once")
     asked = parser.parse_args(arguments)
     names = asked.queries.split(",")
-    if wrong := [name for name in names if name not in QUERIES]:
-        parser.error(f"no such query: {wrong[0]}; there are {', '.join(QUERIES)}")
+    asked.programs = asked.programs.split(",")
+    for found, known in ((names, QUERIES), (asked.programs, PROGRAMS)):
+        if wrong := [name for name in found if name not in known]:
+            parser.error(f"not known: {wrong[0]}; there are {', '.join(known)}")
     print(report.machine())
     with Broker(heap="1g", measured=True) as broker:
         log = Log(broker.address)
-        lines = [run(log, Query(name, asked.records), asked.rounds) for name in names]
+        found = {f"{name}: {TITLES[name]}": run(log, Query(name, asked.records), asked) for name in names}
         log.close()
-    print("\n" + "\n".join([HEAD.format(f"{asked.records:,} records"), *lines]))
-    print(f"\nat the end {report.machine().rpartition(', ')[2]}")
-    return int(any("DIFFERENT" in line for line in lines))
+    table = tables(f"{asked.records:,} records, {asked.guarantee.replace('_', ' ')}", found)
+    print(f"\n{table}\n\nat the end {report.machine().rpartition(', ')[2]}")
+    return int("DIFFERENT" in table or "wrong" in str(found))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""ShuffleBench beside Kafka Streams on one broker: throughput, latency, and instances that are killed.
+"""ShuffleBench beside Kafka Streams and Flink on one broker: throughput, latency, and instances that are killed.
 
     python -m tests.bench.shufflebench [throughput|latency|faults] [--cases 1000:0,100000:1] [--rounds 3]
+                                       [--programs streamkit,java,heap,rocksdb]
 
 Records have 1 KiB, the rules match 20 % of them, each consumer has a state of 1 KiB and a result for each tenth of its
 records. A case is a number of rules and the exponent of their shares: 0 for equal ones, 1 for Zipf's law.
@@ -18,7 +19,7 @@ from tests.bench import report
 from tests.bench.shufflebench import faults, load
 from tests.bench.shufflebench.functions import STATE
 from tests.bench.shufflebench.jobs import Case, application, digest, job
-from tests.bench.side_by_side import HEAD, LIMIT_SECONDS, PROGRAMS, Measured, Progress, measure, row, running
+from tests.bench.side_by_side import LIMIT_SECONDS, PROGRAMS, Measured, Progress, measure, running, tables
 from tests.broker.kafka_broker import Broker
 from tests.broker.support import Log, until
 
@@ -27,29 +28,28 @@ WARM_PART = 4
 """Which part of the records, or of the seconds, is for the warm-up."""
 
 
-def throughput(log: Log, cases: list[Case], rounds: int, records: int) -> list[str]:
+def throughput(log: Log, cases: list[Case], programs: list[str], rounds: int, records: int) -> list[str]:
     """Rates over records that are on the broker; the programs in turns."""
     topic = f"shuffle-input-{records}"
     load.create(log.address, topic, by_broker=False)
     load.fill(log.address, topic, records)
-    lines = [HEAD.format(f"{records:,} records")]
+    measured: dict[str, dict[str, list[Measured]]] = {}
     for case in cases:
-        runs: dict[str, list[Measured]] = {program: [] for program in PROGRAMS}
+        runs = measured[case.title] = {program: [] for program in programs}
         for number in range(rounds):
             for program, found in runs.items():
-                made = job(case, application(program, "rate", case, number), topic, {})
+                made = job(case, application(program, "rate", case, number), topic, {}, bounded=True)
                 load.create(log.address, made.topics["output"])
                 found.append(measure(program, made, log, records // WARM_PART))
                 found[-1].digest = digest(log.read(made.topics["output"]))
                 print(f"  {case.title}, round {number + 1}: {program} {found[-1]}", flush=True)
-        lines.append(row(case.title, runs))
-    return lines
+    return [tables(f"{records:,} records", measured)]
 
 
 def delays(program: str, case: Case, log: Log, number: int, rate: int, seconds: int) -> list[int]:
     """Sorted milliseconds from the arrival of a consumer's last record on the broker to that of its result."""
     made = job(
-        case, application(program, "latency", case, number), f"in-{program.split()[0]}-{case.rules}-{number}", {}
+        case, application(program, "latency", case, number), f"in-{application(program, 'latency', case, number)}", {}
     )
     (topic,) = made.inputs
     load.create(log.address, topic)
@@ -69,11 +69,11 @@ def delays(program: str, case: Case, log: Log, number: int, rate: int, seconds: 
     return sorted(arrived - ended for arrived, ended in found if ended >= warm)
 
 
-def latency(log: Log, cases: list[Case], rounds: int, rate: int, seconds: int) -> list[str]:
+def latency(log: Log, cases: list[Case], programs: list[str], rounds: int, rate: int, seconds: int) -> list[str]:
     """Percentiles of the delays at a steady rate, medians of the rounds; the programs in turns."""
     lines = [f"| {rate:,} records/s | program | p50 ms | p99 ms | results |", "| --- | --- | ---: | ---: | ---: |"]
     for case in cases:
-        runs: dict[str, list[tuple[int, int, int]]] = {program: [] for program in PROGRAMS}
+        runs: dict[str, list[tuple[int, int, int]]] = {program: [] for program in programs}
         for number in range(rounds):
             for program, found in runs.items():
                 each = delays(program, case, log, number, rate, seconds)
@@ -94,6 +94,9 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     kinds = ("throughput", "latency", "faults")
     parser.add_argument("kinds", nargs="*", default=[], metavar="KIND", help=f"of {', '.join(kinds)}; default: all")
     parser.add_argument("--cases", default=CASES, help="RULES:EXPONENT with commas; latency and faults take the first")
+    parser.add_argument(
+        "--programs", default=",".join(PROGRAMS), help="with commas; default: all; faults: always the first two"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program; of faults one")
     parser.add_argument("--records", type=int, default=600_000, help="throughput: records on the broker")
     parser.add_argument("--rate", type=int, default=2_000, help="latency and faults: records a second")
@@ -104,6 +107,9 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     if wrong := [each for each in asked.kinds if each not in kinds]:
         parser.error(f"no such kind: {wrong[0]}; there are {', '.join(kinds)}")
     asked.kinds = asked.kinds or list(kinds)
+    if wrong := [each for each in asked.programs.split(",") if each not in PROGRAMS]:
+        parser.error(f"no such program: {wrong[0]}; there are {', '.join(PROGRAMS)}")
+    asked.programs = [PROGRAMS[each] for each in asked.programs.split(",")]
     return asked
 
 
@@ -119,9 +125,9 @@ def main(arguments: list[str] | None = None) -> int:
     with Broker(heap="1g", measured=True) as broker:
         log = Log(broker.address)
         if "throughput" in asked.kinds:
-            lines += ["", *throughput(log, cases, asked.rounds, asked.records)]
+            lines += ["", *throughput(log, cases, asked.programs, asked.rounds, asked.records)]
         if "latency" in asked.kinds:
-            lines += ["", *latency(log, cases[:1], asked.rounds, asked.rate, asked.seconds)]
+            lines += ["", *latency(log, cases[:1], asked.programs, asked.rounds, asked.rate, asked.seconds)]
         if "faults" in asked.kinds:
             lines += ["", *faults.table(log, cases[0], asked.guarantee, asked.rate, asked.minutes)]
         log.close()

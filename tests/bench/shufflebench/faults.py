@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.bench.shufflebench import load
 from tests.bench.shufflebench.functions import STATE
 from tests.bench.shufflebench.jobs import SELECTIVITY, Case, application, consumed, job
-from tests.bench.side_by_side import LIMIT_SECONDS, PROGRAMS, Job, Progress, command
+from tests.bench.side_by_side import BOTH, LIMIT_SECONDS, Job, Progress, command
 from tests.broker.support import Log, until
 
 GUARANTEES = ("exactly_once_v2", "at_least_once")
@@ -152,7 +152,7 @@ def table(log: Log, case: Case, guarantee: str, rate: int, minutes: float) -> li
         "| longest wait of a record, s | records of consumers | lost | repeated | wrong sums |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for program in PROGRAMS:
+    for program in BOTH:
         found = measure(program, case, log, guarantee, rate, minutes)
         print(f"  {program} {found}", flush=True)
         seconds = f"{statistics.median(found.recovered):.1f} ({max(found.recovered):.1f})" if found.kills else ""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.programs import STREAMKIT
+from tests.bench.programs import JAVA, STREAMKIT
 from tests.bench.shufflebench.functions import MASK, STATE
-from tests.bench.side_by_side import Job
+from tests.bench.side_by_side import FLINK, Job
 from tests.broker.support import Log, Raw
 
 TOPOLOGY = Path(__file__).with_name("shufflebench.yaml")
@@ -31,8 +31,18 @@ class Case:
         return f"{self.rules:,} rules, s = {self.exponent:g}"
 
 
-def job(case: Case, application: str, topic: str, settings: dict[str, object], random_start: bool = True) -> Job:
-    """The job of a case over the input of a topic; `random_start`: whether first results come at different times."""
+def job(
+    case: Case,
+    application: str,
+    topic: str,
+    settings: dict[str, object],
+    random_start: bool = True,
+    bounded: bool = False,
+) -> Job:
+    """The job of a case over the input of a topic.
+
+    `random_start`: whether first results come at different times. `bounded`: whether Flink ends with the input.
+    """
     return Job(
         application,
         TOPOLOGY,
@@ -47,13 +57,15 @@ def job(case: Case, application: str, topic: str, settings: dict[str, object], r
             "rate": OUTPUT_RATE,
             "size": STATE_BYTES,
             "random_start": str(random_start).lower(),
+            "bounded": str(bounded).lower(),
         },
+        ("bench/flink/java", "Shuffle"),
     )
 
 
 def application(program: str, what: str, case: Case, number: int) -> str:
     """A name for a run."""
-    short = "streamkit" if program == STREAMKIT else "java"
+    short = {STREAMKIT: "streamkit", JAVA: "java", **FLINK}[program]
     return f"shuffle-{what}-{case.rules}-{case.exponent:g}-{short}-{number}".replace(".", "-")
 
 

@@ -1,0 +1,1 @@
+../../shufflebench/java/Step.java

@@ -1,0 +1,9 @@
+CREATE TABLE output (
+  auction BIGINT,
+  price BIGINT
+) LIKE appended;
+
+INSERT INTO output
+SELECT auction, price
+FROM bid
+WHERE MOD(auction, 123) = 0;
