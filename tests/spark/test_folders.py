@@ -72,3 +72,21 @@ def test_a_column_of_files_that_their_folders_have_too(
     monkeypatch.undo()
     found = copied(spark, f"{place},options.recursiveFileLookup=true", tmp_path)
     assert [record["value"] for record in found] == [{"dt": "2026-01-02", "n": 1}]
+
+
+def test_the_folder_of_a_table_with_a_history(spark: Any, tmp_path: Path) -> None:
+    """Its files have deleted rows too, until they are cleaned up."""
+    put(tmp_path / "lake/x.json", '{"n":1}\n')
+    put(tmp_path / "lake/_delta_log/00000000000000000000.json", "{}\n")
+    with pytest.raises(TransportError, match=r"/lake: it is a table of delta, .*; format=delta reads the table"):
+        copied(spark, f"{tmp_path}/lake,format=json,value=*,timestamp=0", tmp_path)
+
+
+def test_an_option_that_leaves_out_files(spark: Any, tmp_path: Path) -> None:
+    for name in ("a.json", "b.csv"):
+        put(tmp_path / "lake" / name, '{"n":1}\n')
+    settings = "format=json,value=*,timestamp=0,options.pathGlobFilter=*.json"
+    with pytest.raises(
+        TransportError, match=r"options\.pathGlobFilter leaves out .*/b\.csv; a pattern in the path sel"
+    ):
+        copied(spark, f"{tmp_path}/lake,{settings}", tmp_path)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from streamkit.errors import UsageError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, Range
 from streamkit.runtime.spark.submission.submit_job import submit
@@ -195,6 +196,14 @@ def test_a_part_of_history(spark: Any, log: Log, tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     found = reprocessed(spark, app, "counts", tmp_path / "second", range=Range(start=str(offsets)))
     assert {each["key"]: each["value"] for each in found} == truth(texts[360:])
+    for wrong, text in (
+        ({"line": {"0": 1}}, r"--until .*: the job does not read line-0 from the log; it reads|did you mean"),
+        ({app.topic("lines"): {"77": 1}}, r"the job does not read \S+-77 from the log$"),
+        ({app.topic("lines"): {"0": 1 << 40}}, r"--until .*-0 ends at offset \d+, before 1099511627776"),
+    ):
+        offsets.write_text(json.dumps(wrong))
+        with pytest.raises(UsageError, match=text):
+            submit(load(app.path), JobOptions(shadow="-again", range=Range(end=str(offsets))), spark)
     reported: list[str] = []
     out = {app.topic("counts"): Place(str(tmp_path / "third"), JSON_LINES)}
     submit(load(app.path), JobOptions(outputs=out, range=Range(end=str(START - 1))), spark, reported.append)

@@ -414,6 +414,7 @@ def test_an_input_without_files_is_reported(spark: Any, tmp_path: Path) -> None:
         ("o=/a,value=if(a,key=b", "value has a bracket that is not closed"),
         ("o=/a,options.mode=PERMISSIVE", "never left out"),
         ("o=/a,options.enforceSchema=true", "read by their names"),
+        ("o=/a,options.ignoreExtension=false", "whatever their names are"),
     ],
 )
 def test_wrong_settings(text: str, words: str) -> None:

@@ -199,3 +199,15 @@ def test_rows_of_xml_are_text_as_it_is(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "in.xml").write_text(good.replace("</id></row></rows>", "</row></rows>"))
     with pytest.raises(TransportError, match=r"/in\.xml: .*MALFORMED_RECORD"):
         copied(spark, place, tmp_path, value="string")
+
+
+def test_half_of_a_character_in_json(spark: Any, tmp_path: Path) -> None:
+    r"""Spark reads `?` for it. The whole one, and what stands after an escaped backslash, are text."""
+    good = r'{"s":"\ud83d\ude00 \\ud83d"}'
+    (tmp_path / "in.jsonl").write_text(f"{good}\n")
+    found = copied(spark, f"{tmp_path}/in.jsonl,value=s,timestamp=0", tmp_path, value="string")
+    assert [record["value"] for record in found] == [json.loads(good)["s"]]
+    for half in (r"\ud83d", r"\uDE00 \ud83d\ude00", r"\\\ud83d"):
+        (tmp_path / "in.jsonl").write_text(f'{good}\n{{"s":"{half}"}}\n')
+        with pytest.raises(TransportError, match=r"/in\.jsonl:2: an escape such as .* is half of a character"):
+            copied(spark, f"{tmp_path}/in.jsonl,value=s,timestamp=0", tmp_path, value="string")

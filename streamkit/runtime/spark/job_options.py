@@ -103,6 +103,7 @@ _CHOSEN_HERE = {
     "mergeschema": "the columns of all files are read",
     "samplingratio": "the columns of all rows are read",
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",
+    "ignoreextension": "files of Avro are read whatever their names are",
 }
 """Spark options that would lose records, in lower case, each with the behaviour that a job guarantees instead."""
 IN_UTC = {"timeZone": "UTC"}

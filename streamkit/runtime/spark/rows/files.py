@@ -17,7 +17,18 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
 from streamkit.runtime.spark.fields_read import fields_read
-from streamkit.runtime.spark.job_options import AVRO, COMPLETE, IN_UTC, JSON_LINES, OF_SPARK, PARQUET, TABLE, Place
+from streamkit.runtime.spark.job_options import (
+    AVRO,
+    COMPLETE,
+    DELTA,
+    IN_UTC,
+    JSON_LINES,
+    OF_SPARK,
+    PARQUET,
+    TABLE,
+    Place,
+)
+from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
     encoded_part,
@@ -96,16 +107,21 @@ _OPTIONS = {
     # Otherwise the columns of one file, any one, are those of all.
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
+    # Hadoop's avro.mapred.ignore.inputs.without.extension would leave out files without the suffix.
+    AVRO: {"ignoreExtension": "true"},
 }
 _OF_TABLES = {**_OF_ROWS, "columnPruning": "false"}
 """For tables of CSV and JSON in a catalog, where a row that does not fit would have nulls."""
 _CASE = "spark.sql.caseSensitive"
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
 """Options that give the columns to read, in lower case."""
-_LISTING = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "timezone", "basepath")
+_CHOOSING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
+_LISTING = (*_CHOOSING, "recursivefilelookup", "timezone", "basepath")
 """Options that choose files, in lower case."""
 _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
 """The columns of Spark's format `binaryFile`; the columns that folders give follow them."""
+_WITH_HISTORY = {"_delta_log": DELTA, ".hoodie": "hudi"}
+"""The folders that tell tables whose own folders have the files of all versions."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
 """Added to a number that orders rows, which makes a place behind those of all files of it."""
@@ -350,10 +366,25 @@ def _listed(spark: SparkSession, place: Place) -> DataFrame:
 
 
 def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
-    """Raise TransportError for files in folders that Spark passes over, and for a path that it takes for a hidden one."""
+    """Raise TransportError for files in folders that Spark passes over, and for a path that it takes for a hidden one.
+
+    Also for the folder of a table with a history, in which files of deleted rows stay.
+    """
+    inside = () if classic_context(spark) is None else FileSystem(spark).names(place.path)
+    table = next((name for folder, name in _WITH_HISTORY.items() if folder in inside), None)
+    if table is not None:
+        raise TransportError(
+            f"{place.path}: it is a table of {table}, whose folder also has files of deleted rows; format={table} reads the table"
+        )
     listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place.path)
     read = set(frame.inputFiles())
     left = sorted(same_path(name) for name in set(listed.inputFiles()) - read)
+    option = next((name for name in place.options if name.lower() in _CHOOSING), None)
+    if left and option is not None:
+        raise TransportError(
+            f"{place.path}: options.{option} leaves out {left[0]}; a pattern in the path selects files, such as "
+            f"{place.path.rstrip('/')}/*.json"
+        )
     if left:
         raise TransportError(
             f"{place.path}: Spark does not read {left[0]}: of a directory it reads the files in it, and folders NAME=VALUE; "

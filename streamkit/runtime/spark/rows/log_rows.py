@@ -21,6 +21,7 @@ from streamkit.runtime.spark.job_options import Range
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import UNKNOWN_PARTITION
 from streamkit.runtime.spark.workers.worker import StageWork, mark_errors, run_tasks
+from streamkit.suggestions import did_you_mean
 from streamkit.transport import open_transport
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, NewTopic, Transport
 
@@ -355,8 +356,23 @@ def _positions(
         return {place: committed[place].offset if place in committed else default[place] for place in places}
     if os.path.isfile(text):
         offsets = _offsets_of(text, option)
+        _check_on_log(consumer, offsets, places, f"{option} {text}")
         return {place: offsets.get(place, default[place]) for place in places}
     return consumer.offsets_for_times(dict.fromkeys(places, _time(text, option)))
+
+
+def _check_on_log(
+    consumer: Consumer, offsets: Mapping[TopicPartition, int], places: list[TopicPartition], shown: str
+) -> None:
+    """Raise UsageError for an offset of a partition that the job does not read from the log, and for one after its end."""
+    topics = sorted({place.topic for place in places})
+    for place in sorted(offsets.keys() - set(places)):
+        hint = did_you_mean(place.topic, topics, f"it reads {', '.join(topics)}") if place.topic not in topics else ""
+        raise UsageError(f"{shown}: the job does not read {place.topic}-{place.partition} from the log{hint}")
+    ends = consumer.end_offsets(list(offsets))
+    for place, offset in offsets.items():
+        if offset > ends[place]:
+            raise UsageError(f"{shown}: {place.topic}-{place.partition} ends at offset {ends[place]}, before {offset}")
 
 
 def check_position(text: str, option: str) -> None:

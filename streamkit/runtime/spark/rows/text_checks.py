@@ -29,6 +29,10 @@ _TEXT = "_streamkit_text"
 _EXCERPT_CHARACTERS = 120
 _LONG = "[0-9]{16,}"
 """A whole number of so many digits may not be exact as a double."""
+_HALF = r"\\u[dD][89a-fA-F]"
+"""Half of a character beyond 16 bits, as an escape."""
+_NO_HALVES = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+"""An escaped backslash, or both halves of a character."""
 
 
 def _option(place: Place, *names: str, default: str = "") -> str:
@@ -69,9 +73,10 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
 
     whole = _option(place, "multiline").lower() == "true"
     text = sf.regexp_replace(_TEXT, "^\ufeff", "")
+    has_half = sf.when(text.rlike(_HALF), sf.regexp_replace(text, _NO_HALVES, "").rlike(_HALF)).otherwise(False)
     wrong = sf.when(
-        ~(text.rlike(r"^\s*$") | _is_one_value(place, text)),
-        sf.struct(ROW, sf.substring(text, 1, _EXCERPT_CHARACTERS + 1).alias(_TEXT)),
+        ~(text.rlike(r"^\s*$") | _is_one_value(place, text)) | has_half,
+        sf.struct(ROW, sf.substring(text, 1, _EXCERPT_CHARACTERS + 1).alias(_TEXT), has_half.alias("half")),
     )
     rows = (
         _texts(spark, place, paths, whole)
@@ -84,7 +89,12 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
     )
     for row in rows:
         if row["wrong"] is not None:
-            _refuse_json(same_path(row[FILE]), row[BLOCK], row["wrong"][ROW] - row[ROW], row["wrong"][_TEXT], whole)
+            place_of_row = same_path(row[FILE]), row[BLOCK], row["wrong"][ROW] - row[ROW]
+            if row["wrong"]["half"]:
+                raise TransportError(
+                    f"{place_of_line(*place_of_row)}: an escape such as \\ud83d is half of a character, without the other half"
+                )
+            _refuse_json(*place_of_row, row["wrong"][_TEXT], whole)
     return bool(rows)
 
 
