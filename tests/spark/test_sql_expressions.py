@@ -128,6 +128,7 @@ class Draw:
             return self._random.choice(
                 (
                     f"{self.text(depth - 1)}.{method}()",
+                    f"{self.text(depth - 1)}[{self._random.choice(('1:', ':2', '0:1', '2:1', ':', '1:3'))}]",
                     f"str({self._random.choice((self.text, self.number, self.truth))(depth - 1)})",
                     f"({self.text(depth - 1)} {self._random.choice(('and', 'or'))} {self.text(depth - 1)})",
                     f"max({self.text(depth - 1)}, {self.text(depth - 1)})",

@@ -192,6 +192,8 @@ class Job:
         steps = self.path.read_text().split(f"  {pipeline}:\n")[1].split("  out")[0]
         if "'price'" in steps:
             return STREAM_TYPES
+        if "flat_map_values" in steps and "count" not in steps:
+            return ",value=string"
         if "'high'" in steps:
             return ",value=n bigint,low bigint,high string"
         return ",value=n bigint,low bigint" if "'low'" in steps else ",value=bigint" if "reduce" in steps else ""
@@ -393,6 +395,16 @@ LOWEST = 'aggregate: {{initial: "{}", add: "min(aggregate, value.small)", value_
             "",
         ),
         (["map_values: value.small", *["map_values: value + 1"] * 150, *LAST], "has more than 100,000 characters", ""),
+        (
+            [*TEXT_STEPS, *["flat_map_values: {values: value.split(), value_serde: json}"] * 2, *LAST],
+            "a step before it makes several records of one, too",
+            "",
+        ),
+        (
+            [*TEXT_STEPS, "flat_map_values: value.split()", *["filter: value + value != value + 'a'"] * 40, *LAST],
+            "a record's texts may",
+            "",
+        ),
         (["group_by_key", LOWEST.format("9223372036854775807 + 1"), "to_stream"], "may be null, or fail", ""),
         (["group_by_key", LOWEST.format("None if True else 5"), "to_stream"], "may be null, or fail", ""),
         (
@@ -539,6 +551,37 @@ def test_a_record_behind_its_window_is_left_to_python(spark: Any, tmp_path: Path
     assert job.lines[-3] == "all stages run in Python after all: records of orders come after their windows have closed"
     assert "dropped 1 late record" in job.lines[-1]
     assert job.written("out") == job.expected("out")
+
+
+WORDS = ("", "a b", " a\u2003é\x1f b ", "a,,b", ",", "#a #B c", "#\U0001f600 a\u00a0", "  ")
+FLATTENED = (
+    "value.item.split()",
+    "value.item.split(',')",
+    "value.item.strip().split(' ')",
+    "[word[1:] for word in value.item.split() if word.startswith('#')]",
+    "[f'{key}:{len(word)}' for word in value.item.split('a') if word and word not in [',', 'b']]",
+    "[value.user, value.item, 'x']",
+)
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_lists_become_the_records_of_try(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    rows = [order(draw) | {"item": draw.choice(WORDS)} for _ in range(100)]
+    steps = [f'flat_map_values: {{values: "{draw.choice(FLATTENED)}", value_serde: string}}' for _ in range(4)]
+    counted = {f"out{number}": [step, "group_by: value", "count", "to_stream"] for number, step in enumerate(steps[:2])}
+    streams = {f"out{number}": [step, "filter: value != 'b'"] for number, step in enumerate(steps[2:], 2)}
+    job = Job(tmp_path, {**counted, **streams}, rows)
+    job.run(spark)
+    assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
+    records = tried(job.path, as_records(job.rows))
+    for topic in counted:
+        assert job.written(topic) == job.expected(topic), job.path.read_text()
+    for topic in streams:
+        files = sorted((tmp_path / f"{topic}.parquet").glob("part-*"))
+        found = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+        expected = [as_row(record, False) for record in records if record["topic"] == topic]
+        assert sequences(found) == sequences(expected), job.path.read_text()
 
 
 def sessions(draw: random.Random, gap: int) -> list[str]:

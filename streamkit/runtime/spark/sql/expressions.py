@@ -46,15 +46,24 @@ _PART, _READ = 64, 8
 """Bytes that a part of an expression counts, and of how many bytes of text that it reads and does not make one counts."""
 _LONGEST_SQL = 20_000
 """Characters of a value with its guards: a step that names a value twice doubles them."""
+_BEHIND = 1 << 30
+"""A place behind the end of every text."""
+_LONGEST_SPLIT = 1 << 12
+"""Bytes of a text that is split, so that Python takes all of its records as those of one."""
+MOST_ITEMS = _LONGEST_SPLIT + 1
 _DIGITS = 20
 """Bytes of a whole number of 64 bits as text, which is longer than None."""
 
 
 @dataclass
 class Made:
-    """The most bytes that the steps of a stage make of one record."""
+    """The most bytes that the steps of a stage make of one record. times: records that a step may make of one.
+
+    The size of a text that each of these has is that of all of them together.
+    """
 
     size: int = 0
+    times: int = 1
 
     @property
     def fits(self) -> bool:
@@ -74,6 +83,15 @@ def parse(expression: Expression) -> tuple[ast.expr, Source]:
         what = "is a function of Python" if expression.called is not None else "calls a function of the file"
         raise UntranslatableError(f"{at.file}:{at.line}: {expression.text} {what}")
     return tree, source
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of a list. sql: an array of them; item: each of them, without SQL."""
+
+    sql: str
+    item: Term
+    guards: tuple[Guard, ...]
 
 
 def translate(expression: Expression, names: Mapping[str, Term], made: Made | None = None) -> Term:
@@ -108,8 +126,10 @@ class Translator:
 
     def limited(self, node: ast.AST, term: Term) -> Term:
         """Return a part if it passes no limit of Python's, or of SQL. Raises UntranslatableError."""
-        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict, ast.Call))
-        self._made.size += _PART + (term.size if is_made else term.size // _READ if term.kind == TEXT else 0)
+        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict, ast.Call, ast.Slice))
+        self._made.size += _PART * self._made.times + (
+            term.size if is_made else term.size // _READ if term.kind == TEXT else 0
+        )
         if term.size > LARGEST or not self._made.fits:
             return self.refuse(node, "a record's texts may make it too large for Python")
         if len(term.sql) + sum(len(each.sql) for each in term.guards) > _LONGEST_SQL:
@@ -142,10 +162,22 @@ class Translator:
         return self._field(node, self._owner(node.value), node.attr)
 
     def on_Subscript(self, node: ast.Subscript) -> Term:
+        if isinstance(node.slice, ast.Slice):
+            return self._sliced(node, node.slice)
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(name, str):
             return self.refuse(node, "only fields of objects by their names are columns")
         return self._field(node, self._owner(node.value), name)
+
+    def _sliced(self, node: ast.Subscript, part: ast.Slice) -> Term:
+        """A part of a text between constant places from its beginning, in code points."""
+        owner = self.of(node.value)
+        first, last = (_place(part.lower, 0), _place(part.upper, _BEHIND))
+        if owner.kind != TEXT or part.step is not None or first is None or last is None:
+            return self.refuse(node, "only a text between constant places from its beginning has an exact form in SQL")
+        sql = f"substring({owner.sql}, {first + 1}, {max(0, last - first)})"
+        guards = (*owner.guards, *self._all_present(node, [owner]))
+        return Term(TEXT, sql, guards=guards, size=owner.size)
 
     def _owner(self, node: ast.expr) -> Term:
         """Return what a part names a field of: a windowed key has fields, and is no value itself."""
@@ -203,6 +235,35 @@ class Translator:
         guards.append(self.guard(node, is_ascii, "a text is not only ASCII"))
         return Term(TEXT, f"{name}({owner.sql})", guards=tuple(guards), size=owner.size)
 
+    def items(self, node: ast.expr) -> Items:
+        """Return the items of a list: a text that is split, or values of one kind. Raises UntranslatableError."""
+        if isinstance(node, ast.List) and 0 < len(node.elts) <= _MOST_MEMBERS:
+            terms = [self.of(each) for each in node.elts]
+            kinds = {each.kind for each in terms}
+            if len(kinds) == 1 and kinds <= {TEXT, INTEGER}:
+                item = Term(
+                    kinds.pop(), "", any(each.nullable for each in terms), size=sum(each.size for each in terms)
+                )
+                return Items(f"array({', '.join(each.sql for each in terms)})", item, tuple(self._guards_of(terms)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
+            return self._split(node, node.func)
+        self.refuse(node, "only a text that is split, or a list of texts or whole numbers, has an exact form in SQL")
+        raise AssertionError
+
+    def _split(self, node: ast.Call, method: ast.Attribute) -> Items:
+        """`split()` at spaces of Unicode, or at a text."""
+        owner, at = self.of(method.value), node.args[0] if node.args else None
+        text = at.value if isinstance(at, ast.Constant) and isinstance(at.value, str) else ""
+        is_known = not node.keywords and (not node.args or (len(node.args) == 1 and text and "\\E" not in text))
+        if owner.kind != TEXT or not is_known:
+            self.refuse(node, "only split() and split(TEXT) have an exact form in SQL")
+        short = f"(octet_length({owner.sql}) <= {_LONGEST_SPLIT})"
+        long = self.guard(node, short, f"a text that is split is null, or has over {_LONGEST_SPLIT:,} bytes")
+        pattern = quoted_text(f"\\Q{text}\\E" if text else f"[{_SPACES}]+")
+        sql = f"split({owner.sql}, {pattern})"
+        sql = sql if text else f"filter({sql}, item -> item <> '')"
+        return Items(sql, Term(TEXT, "", size=owner.size), (*owner.guards, long))
+
     def _guards_of(self, terms: Sequence[Term]) -> list[Guard]:
         return [guard for each in terms for guard in each.guards]
 
@@ -220,7 +281,7 @@ class Translator:
         guards = self._needs(node, terms, (TEXT, INTEGER, BOOLEAN))
         kind, sql = terms[0].kind, terms[0].sql
         text = {TEXT: sql, INTEGER: f"CAST({sql} AS STRING)", BOOLEAN: f"if({sql}, 'True', 'False')"}[kind]
-        return Term(TEXT, text, guards=tuple(guards), size=max(terms[0].size, _DIGITS))
+        return Term(TEXT, text, guards=tuple(guards), size=max(terms[0].size, _DIGITS * self._made.times))
 
     def _call_bool(self, node: ast.Call, terms: Sequence[Term]) -> Term:
         if len(terms) != 1:
@@ -285,7 +346,7 @@ class Translator:
         return (
             self.refuse(node, "constants are text, numbers, whole ones of 64 bits, True, False and None")
             if found is None
-            else found
+            else replace(found, size=found.size * self._made.times)
         )
 
     def on_Dict(self, node: ast.Dict) -> Term:
@@ -311,7 +372,7 @@ class Translator:
             if found.kind not in (TEXT, INTEGER):
                 return self.refuse(node, f"{found.kind} in braces has no exact form in SQL")
             guards += found.guards
-            size += max(found.size, _DIGITS)
+            size += max(found.size, _DIGITS * self._made.times)
             text = found.sql if found.kind == TEXT else f"CAST({found.sql} AS STRING)"
             parts.append(f"coalesce({text}, 'None')" if found.nullable else text)
         return Term(TEXT, f"concat({', '.join(parts)})" if parts else "''", guards=tuple(guards), size=size)
@@ -463,6 +524,14 @@ class Translator:
         if any(each.kind not in (left.kind, NOTHING) for each in found) or left.kind in (OBJECT, NOTHING):
             self.refuse(node, f"{left.kind} is looked for among values of another kind")
         return f"({' OR '.join(f'({left.sql} <=> {each.sql})' for each in found)})", []
+
+
+def _place(node: ast.expr | None, default: int) -> int | None:
+    """Return a place in a text from its beginning; None for one that is no such constant."""
+    if node is None:
+        return default
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value < _BEHIND else None
 
 
 def _joined(node: ast.BoolOp, terms: Sequence[Term]) -> Term:

@@ -67,6 +67,25 @@ class Earlier:
 
 
 @dataclass(frozen=True)
+class Exploded:
+    """The items of a list, each of which is a record. name: of their column; sql: an array of them."""
+
+    name: str
+    sql: str
+
+    @property
+    def place(self) -> str:
+        """The name of the column of their places."""
+        return f"{self.name} place"
+
+    def added(self, rows: DataFrame) -> DataFrame:
+        """Return a row for each item, with its column, and that of its place."""
+        from pyspark.sql import functions as sf
+
+        return rows.select("*", sf.posexplode(sf.expr(self.sql)).alias(self.place, self.name))
+
+
+@dataclass(frozen=True)
 class Records:
     """The records at a place of a stage: those of a source that pass tests, in their order, with what steps made of them.
 
@@ -77,7 +96,7 @@ class Records:
     key: Term
     value: Term
     time: Term
-    tests: tuple[Guard | Keep | TableJoin | Earlier, ...] = ()
+    tests: tuple[Guard | Keep | TableJoin | Earlier | Exploded, ...] = ()
     row: str = ""
     """SQL of the key of the row that a change changes, if key and value are its group and what the group aggregates."""
 
@@ -121,6 +140,13 @@ class Records:
         """The joins with tables, in their order."""
         return [each for each in self.tests if isinstance(each, TableJoin)]
 
+    def order_columns(self) -> list[Column]:
+        """Return what orders the records."""
+        from pyspark.sql import functions as sf
+
+        places = [sf.col(ticked(each.place)) for each in self.tests if isinstance(each, Exploded)]
+        return [*self.source.order_columns(), *places]
+
     def frame(self, opened: Callable[[str], OpenedInput], made: Sequence[str], has_order: bool = False) -> DataFrame:
         """Return the records with the columns that texts of SQL name. has_order: whether those of their order are needed."""
         texts = [*(each.sql for each in self.tests), self.key.sql, self.time.sql, *made]
@@ -134,7 +160,9 @@ class Records:
                 rows = rows.where(chosen_rows(tests, _failure))
                 rows, tests = each.joined(rows, texts, opened(each.table.topic), _failure), []
             elif isinstance(each, Earlier):
-                rows, tests = each.added(rows.where(chosen_rows(tests, _failure)), self.source.order_columns()), []
+                rows, tests = each.added(rows.where(chosen_rows(tests, _failure)), self.order_columns()), []
+            elif isinstance(each, Exploded):
+                rows, tests = each.added(rows.where(chosen_rows(tests, _failure))), []
             else:
                 tests.append(each)
         return rows.where(chosen_rows(tests, _failure))
@@ -178,7 +206,7 @@ class Part:
         parts = {_IS_IN: records.is_in_group, _GROUP: records.key.sql, **self.operands}
         rows = records.frame(opened, [*parts.values(), records.row], True)
         after = sf.struct(*(sf.expr(sql).alias(name) for name, sql in parts.items()))
-        by_row = Window.partitionBy(sf.expr(records.row)).orderBy(*records.source.order_columns())
+        by_row = Window.partitionBy(sf.expr(records.row)).orderBy(*records.order_columns())
         time = sf.expr(records.time.sql).alias(TIME)
         rows = rows.select(time, after.alias(_AFTER), sf.lag(after).over(by_row).alias(_BEFORE))
         back = [
@@ -269,14 +297,14 @@ class Query:
 
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         cells = [sf.expr(sql).alias(name) for name, sql in self.columns]
-        last = sf.max_by(sf.struct(*cells), sf.struct(*records.source.order_columns())).alias(_ROW)
+        last = sf.max_by(sf.struct(*cells), sf.struct(*records.order_columns())).alias(_ROW)
         return rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last).select(f"{_ROW}.*")
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
         from pyspark.sql import functions as sf
 
-        key, order = records.key, records.source.order_columns()
+        key, order = records.key, records.order_columns()
         columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         made = rows.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
+from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.core.parsed_values import SessionWindows, TimeWindows
@@ -26,6 +27,7 @@ from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter, TableFilter
+from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
 from streamkit.operators.steps.stateless.map import Map
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
 from streamkit.operators.steps.stateless.select_key import SelectKey
@@ -37,10 +39,11 @@ from streamkit.runtime.spark.job_options import PYTHON
 from streamkit.runtime.spark.rows.files import FILES
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
-from streamkit.runtime.spark.sql.expressions import Made, Translator, parse, translate, translate_condition
+from streamkit.runtime.spark.sql.expressions import MOST_ITEMS, Made, Translator, parse, translate, translate_condition
 from streamkit.runtime.spark.sql.grouped_queries import (
     ABSOLUTE,
     Earlier,
+    Exploded,
     Groups,
     Query,
     Records,
@@ -72,6 +75,8 @@ from streamkit.serdes.serde import Serde
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that the types of its input decide, which only Spark can tell."""
+_LONGEST_KEY = 256
+"""Bytes of the key of a record of which a step makes several."""
 _Rows: TypeAlias = tuple[Records, ...] | Groups
 """The records of several sources, each by themselves, or the rows of a table."""
 _Checked = TypeVar("_Checked", Records, Groups)
@@ -231,7 +236,9 @@ class _Walk:
         self._sub = sub
         self._source = source
         self._seen: set[str] = set()
-        self._made = Made()
+        processors = [each.processor for each in sub.nodes.values() if isinstance(each, ProcessorNode)]
+        flattens = any(isinstance(each, FlatMapValues) for each in processors)
+        self._made = Made(times=MOST_ITEMS if flattens else 1)
         self._arrived: dict[str, list[tuple[Records, ...]]] = {}
         """The records from each parent of a node that has several."""
         self.between: dict[str, tuple[Records, ...]] = {}
@@ -400,6 +407,8 @@ class _Walk:
             return rows.guarded(test).required(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
         if isinstance(processor, MapValues | SelectKey | Map):
             return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
+        if isinstance(processor, FlatMapValues):
+            return self._flattened(where(self._plan, node), processor, rows)
         if isinstance(processor, SetTimestamp):
             return self._timed(node, processor, rows)
         if isinstance(processor, StreamGlobalJoin):
@@ -420,6 +429,8 @@ class _Walk:
         is_global: bool,
     ) -> Records:
         """Return records with the rows that a table has for `on`."""
+        if any(isinstance(each, Exploded) for each in rows.tests):
+            raise UntranslatableError(f"{where(self._plan, node)}: a step before it makes several records of one")
         table = self._source(topic, f"{len(rows.joins) + 1}:")
         if on.kind != table.key.kind or on.kind not in (TEXT, INTEGER):
             raise UntranslatableError(f"{where(self._plan, node)}: {on.kind} is no key of the table {topic}")
@@ -464,6 +475,36 @@ class _Walk:
                 if isinstance(source, SourceNode) and is_topic and len(source.topics) == 1:
                     return source.topics[0]
         raise UntranslatableError(f"{where(self._plan, node)}: its table is none of a topic as it is")
+
+    def _flattened(self, shown: str, processor: FlatMapValues, records: Records) -> Records:
+        """Return a record for each item of a list, or for what a comprehension makes of those that it keeps."""
+        tree, source = parse(processor.values)
+        loop = tree if isinstance(tree, ast.ListComp | ast.GeneratorExp) else None
+        found = Translator(source, records.names, self._made).items(tree if loop is None else loop.generators[0].iter)
+        if any(isinstance(each, Exploded) for each in records.tests):
+            raise UntranslatableError(f"{shown}: a step before it makes several records of one, too")
+        key = records.key
+        if key.kind == TEXT:
+            fits = f"({key.sql} IS NULL OR octet_length({key.sql}) <= {_LONGEST_KEY})"
+            records = records.required(Guard(fits, f"{shown}: a key has over {_LONGEST_KEY} bytes"))
+            records = replace(records, key=replace(key, size=_LONGEST_KEY * MOST_ITEMS))
+        name = f"{len(records.tests)}: item"
+        item = replace(found.item, sql=ticked(name))
+        records = replace(records, tests=(*records.tests, *found.guards, Exploded(name, found.sql)))
+        return replace(records, value=item) if loop is None else self._looped(loop, source, records, item)
+
+    def _looped(self, loop: ast.ListComp | ast.GeneratorExp, source: Source, records: Records, item: Term) -> Records:
+        """Return a record for each item that a comprehension keeps."""
+        over, *others = loop.generators
+        if others or not isinstance(over.target, ast.Name):
+            raise UntranslatableError(f"{source.text}: only a loop with one name has an exact form in SQL")
+        names = {"key": records.key, "timestamp": records.time, over.target.id: item}
+        translator = Translator(source, names, self._made)
+        for each in over.ifs:
+            test = translator.condition(each)
+            records = records.guarded(test).kept_where(test.sql)
+        value = translator.of(loop.elt)
+        return replace(records.guarded(value), value=value.without_guards())
 
     def _changed(self, records: Records, key: Expression | None, value: Expression | None) -> Records:
         """Return records with other keys and values; both expressions see the records before."""
