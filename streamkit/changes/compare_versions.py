@@ -150,7 +150,7 @@ def compare_tasks(versions: Versions, topics: Mapping[str, str]) -> Iterator[Fin
             yield _stop(other, f"sub-topology {other.id} is new", other.place.position)
             continue
         if one.id != other.id:
-            yield from _moved(versions, one, other)
+            yield _moved(versions, one, other)
         elif _renamed(one.sources, topics) != other.sources:
             yield _stop(
                 other,
@@ -193,33 +193,15 @@ def _stop(sub: SubForm, what: str, position: Position) -> Finding:
     return Finding(Verdict.STOP, "sub-topology", str(sub.id), message, _STOP_ALL, position, sub.place.pipeline)
 
 
-def _moved(versions: Versions, one: SubForm, other: SubForm) -> Iterator[Finding]:
+def _moved(versions: Versions, one: SubForm, other: SubForm) -> Finding:
     kept = [name for name in other.stores if name in one.stores and _has_state(versions, name)]
     text = f"sub-topology {other.id} was {one.id}: its tasks are called {other.id}_… instead of {one.id}_…"
-    if not kept:
-        yield Finding(
-            Verdict.STOP,
-            "sub-topology",
-            str(other.id),
-            text,
-            _STOP_ALL,
-            other.place.position,
-            other.place.pipeline,
-            str(one.id),
-        )
-        return
-    text += f"; {_listed(kept)} {'is' if len(kept) == 1 else 'are'} read again from the changelog{'' if len(kept) == 1 else 's'}"
-    action = f"{_STOP_ALL}, and allow time for restoring"
-    yield Finding(
-        Verdict.RESTORE,
-        "sub-topology",
-        str(other.id),
-        text,
-        action,
-        other.place.position,
-        other.place.pipeline,
-        str(one.id),
-    )
+    verdict, action = Verdict.STOP, _STOP_ALL
+    if kept:
+        text += f"; {_listed(kept)} {'is' if len(kept) == 1 else 'are'} read again from the changelog{'' if len(kept) == 1 else 's'}"
+        verdict, action = Verdict.RESTORE, f"{_STOP_ALL}, and allow time for restoring"
+    place = other.place
+    return Finding(verdict, "sub-topology", str(other.id), text, action, place.position, place.pipeline, str(one.id))
 
 
 def _has_state(versions: Versions, store: str) -> bool:

@@ -14,7 +14,7 @@ from streamkit.editor.analysis import TEST, TEST_SUFFIXES, Analysis
 from streamkit.editor.cursor import Cursor, Path, cursor_at, keys_beside, word_end
 from streamkit.editor.project import Project, identity
 from streamkit.editor.texts import Text
-from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.function_table import BUILT_IN, LIBRARY
 from streamkit.expressions.helpers import BY_KIND
 from streamkit.expressions.infer import type_of_text
 from streamkit.expressions.types import ANY, BYTES, INTEGER, TEXT, ListOf, MapOf, Record, Type, field_names, member
@@ -32,34 +32,6 @@ _WORD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)?$")
 _USED_FIELD = re.compile(r"\b(?:value|left|right|aggregate)\.([A-Za-z_]\w*)")
 _NAME = re.compile(r"\.?\b[A-Za-z_]\w*$")
 _ARGUMENT = re.compile(r"\w+")
-_PYTHON = {
-    "len": ("len(value)", "The number of characters, members or fields."),
-    "min": ("min(values[, key])", "The least of the values of a list, or of several arguments; `key` gives what is compared."),
-    "max": ("max(values[, key])", "The greatest of the values of a list, or of several arguments; `key` gives what is compared."),
-    "sum": ("sum(values[, start])", "The sum of the numbers of a list."),
-    "abs": ("abs(number)", "The number without its sign."),
-    "round": ("round(number[, digits])", "The nearest whole number, or the nearest one with so many digits; halves go to the even one."),
-    "int": ("int(value[, base])", "A whole number, from a number (cut off) or from text."),
-    "float": ("float(value)", "A floating-point number, from a number or from text."),
-    "str": ("str(value)", "The value as text."),
-    "bool": ("bool(value)", "False for null, 0, and empty text, lists and objects; else True."),
-    "sorted": ("sorted(values[, key, reverse])", "A list of the values in ascending order; `key` gives what is compared."),
-    "any": ("any(values)", "Whether any of the values is true."),
-    "all": ("all(values)", "Whether all values are true."),
-    "list": ("list(values)", "A list of the values."),
-    "dict": ("dict(pairs)", "An object, from pairs of names and values."),
-    "tuple": ("tuple(values)", "A tuple of the values."),
-    "set": ("set(values)", "The different values, for `in` and for operators of sets."),
-    "zip": ("zip(values, others)", "The first members of the lists, then the second ones, up to the shortest list."),
-    "enumerate": ("enumerate(values[, start])", "The values with their numbers, from 0 or from `start`."),
-    "range": ("range(start, stop[, step])", "The whole numbers from `start`, or from 0, to before `stop`."),
-    "re_match": ("re_match(pattern, text)", "Whether the pattern matches the entire text."),
-    "re_split": ("re_split(pattern, text)", "The pieces of the text between matches of the pattern."),
-    "now": ("now()", "The present time in milliseconds."),
-    "merge": ("merge(first, second)", "An object with the fields of all arguments; of equal names the last one counts."),
-    "header": ("header(name)", "The value of the record's last header of this name, as text; null without one."),
-}  # fmt: skip
-"""The functions that are no part of the library, with what their calls show; Python's have Python's arguments."""
 _METHODS: dict[Type, str] = {TEXT: "str", BYTES: "bytes"}
 
 
@@ -161,7 +133,7 @@ def _in_expression(known: Knowledge, line: int, column: int) -> list[lsp.Complet
         (name, name, "A function of an installed package.", Kind.Function)
         for name in plugins.references(plugins.FUNCTIONS)
     ]
-    signatures = {**_PYTHON, **{name: (function.signature, function.doc) for name, function in LIBRARY.items()}}
+    signatures = {**BUILT_IN, **{name: (function.signature, function.doc) for name, function in LIBRARY.items()}}
     items += [(name, name, f"`{label}`\n\n{about}", Kind.Function) for name, (label, about) in signatures.items()]
     items += [
         (name, name, "", Kind.Keyword) for name in ("and", "or", "not", "in", "if", "else", "None", "True", "False")
@@ -251,8 +223,8 @@ def _signature(name: str, model: TopologyModel | None) -> tuple[str, str, tuple[
     if name in functions:
         parameters = tuple(getattr(functions[name], "params", ()))
         return f"{name}({', '.join(parameters)})", str(getattr(functions[name], "expr", None) or ""), parameters
-    if name in _PYTHON:
-        label, documentation = _PYTHON[name]
+    if name in BUILT_IN:
+        label, documentation = BUILT_IN[name]
         return label, documentation, tuple(_ARGUMENT.findall(label)[1:])
     function = LIBRARY.get(name)
     return None if function is None else (function.signature, function.doc, function.parameters)

@@ -542,3 +542,33 @@ SECTIONS: dict[str, tuple[LibraryFunction, ...]] = {
     "Hashes": _HASHES,
 }
 LIBRARY: dict[str, LibraryFunction] = {function.name: function for entries in SECTIONS.values() for function in entries}
+
+
+BUILT_IN = {
+    "len": ("len(value)", "The number of characters, members or fields."),
+    "min": ("min(values[, key])", "The least of the values of a list, or of several arguments; `key` gives what is compared."),
+    "max": ("max(values[, key])", "The greatest of the values of a list, or of several arguments; `key` gives what is compared."),
+    "sum": ("sum(values[, start])", "The sum of the numbers of a list."),
+    "abs": ("abs(number)", "The number without its sign."),
+    "round": ("round(number[, digits])", "The nearest whole number, or the nearest one with so many digits; halves go to the even one."),
+    "int": ("int(value[, base])", "A whole number, from a number (cut off) or from text."),
+    "float": ("float(value)", "A floating-point number, from a number or from text."),
+    "str": ("str(value)", "The value as text."),
+    "bool": ("bool(value)", "False for null, 0, and empty text, lists and objects; else True."),
+    "sorted": ("sorted(values[, key, reverse])", "A list of the values in ascending order; `key` gives what is compared."),
+    "any": ("any(values)", "Whether any of the values is true."),
+    "all": ("all(values)", "Whether all values are true."),
+    "list": ("list(values)", "A list of the values."),
+    "dict": ("dict(pairs)", "An object, from pairs of names and values."),
+    "tuple": ("tuple(values)", "A tuple of the values."),
+    "set": ("set(values)", "The different values, for `in` and for operators of sets."),
+    "zip": ("zip(values, others)", "The first members of the lists, then the second ones, up to the shortest list."),
+    "enumerate": ("enumerate(values[, start])", "The values with their numbers, from 0 or from `start`."),
+    "range": ("range(start, stop[, step])", "The whole numbers from `start`, or from 0, to before `stop`."),
+    "re_match": ("re_match(pattern, text)", "Whether the pattern matches the entire text."),
+    "re_split": ("re_split(pattern, text)", "The pieces of the text between matches of the pattern."),
+    "now": ("now()", "The present time in milliseconds."),
+    "merge": ("merge(first, second)", "An object with the fields of all arguments; of equal names the last one counts."),
+    "header": ("header(name)", "The value of the record's last header of this name, as text; null without one."),
+}  # fmt: skip
+"""The functions that are no part of the library, with their calls and what these show; Python's have Python's arguments."""

@@ -46,7 +46,7 @@ from streamkit.expressions.calls import CallableRef
 from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.expression import HELPERS, Function, Link, Linked
 from streamkit.expressions.function_entry import LibraryFunction
-from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.function_table import BUILT_IN, LIBRARY
 from streamkit.expressions.growth import is_safe_key
 from streamkit.expressions.helpers import ALLOWED, BY_KIND, GUARDED, HASHING, MUTATING, RESULT_KINDS, VIEWS
 from streamkit.expressions.syntax import METHODS, MODULES, NAMES, Source
@@ -245,34 +245,7 @@ class Core:
 
 # Calls: built-in functions, the file's functions, methods, and lambdas as their arguments.
 
-FUNCTIONS = [
-    "len",
-    "min",
-    "max",
-    "sum",
-    "abs",
-    "round",
-    "int",
-    "float",
-    "str",
-    "bool",
-    "sorted",
-    "any",
-    "all",
-    "list",
-    "dict",
-    "tuple",
-    "set",
-    "zip",
-    "enumerate",
-    "range",
-    "re_match",
-    "re_split",
-    "now",
-    "merge",
-    "header",
-    *LIBRARY,
-]
+FUNCTIONS = [*BUILT_IN, *LIBRARY]
 _KINDS = {
     **{name: name for name in ("int", "float", "str", "bool", "list", "dict", "tuple", "set")},
     **{"len": "int", "any": "bool", "all": "bool", "sorted": "list", "abs": "number", "round": "number"},

@@ -29,7 +29,6 @@ from streamkit.operators.core.parsed_values import (
     Ref,
     SinkSpec,
     Step,
-    StoreOptions,
 )
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
@@ -572,22 +571,6 @@ def _called_serdes(spec: Json, folder: str) -> list[CalledSerde]:
     return [called for part in spec.values() for called in _called_serdes(part, folder)]
 
 
-def _serde(reader: Reader, kind: fields.SerdeField, node: Node, what: str) -> Serde | Bad:
-    return serde(reader, node, what)
-
-
-def _text(reader: Reader, kind: fields.Text, node: Node, what: str) -> str | Bad:
-    return reader.text(node, what, kind.kafka_name)
-
-
-def _duration(reader: Reader, kind: fields.Duration, node: Node, what: str) -> int | Bad:
-    return reader.duration(node, what, kind.minimum)
-
-
-def _signed_duration(reader: Reader, kind: fields.SignedDuration, node: Node, what: str) -> int | Bad:
-    return reader.duration(node, what, -LONGEST)
-
-
 def _duration_or(reader: Reader, kind: fields.DurationOr, node: Node, what: str) -> str | int | Bad:
     value = reader.value(node) if node.kind == "scalar" else None
     if value in kind.words:
@@ -596,26 +579,6 @@ def _duration_or(reader: Reader, kind: fields.DurationOr, node: Node, what: str)
     if hint:
         return reader.report(node, f"{what} is {value!r}{hint}")
     return reader.duration(node, f"{what} must be {' or '.join(kind.words)}, or", kind.minimum)
-
-
-def _integer(reader: Reader, kind: fields.Integer, node: Node, what: str) -> int | Bad:
-    return reader.integer(node, what, kind.minimum, 2**63 - 1)
-
-
-def _fraction(reader: Reader, kind: fields.Fraction, node: Node, what: str) -> float | Bad:
-    return reader.fraction(node, what)
-
-
-def _flag(reader: Reader, kind: fields.Flag, node: Node, what: str) -> bool | Bad:
-    return reader.boolean(node, what)
-
-
-def _topic_config(reader: Reader, kind: fields.TopicConfig, node: Node, what: str) -> tuple[tuple[str, str], ...]:
-    return tuple(topic_config(reader, node, what).items())
-
-
-def _choice(reader: Reader, kind: fields.Choice, node: Node, what: str) -> str | Bad:
-    return reader.choice(node, what, kind.words)
 
 
 def _cache(reader: Reader, kind: fields.CacheField, node: Node, what: str) -> CacheOptions | Bad:
@@ -630,10 +593,6 @@ def _cache(reader: Reader, kind: fields.CacheField, node: Node, what: str) -> Ca
 # -- Stores --------------------------------------------------------------------------------------------------------
 
 
-def _store(reader: Reader, kind: fields.StoreField, node: Node, what: str) -> StoreOptions | Bad:
-    return store_options(reader, node, what)
-
-
 def _store_names(reader: Reader, kind: fields.StoreNames, node: Node, what: str) -> tuple[str, ...]:
     names = []
     for item in reader.items(node, what) if node.kind != "scalar" else [node]:
@@ -642,10 +601,6 @@ def _store_names(reader: Reader, kind: fields.StoreNames, node: Node, what: str)
             reader.use("store", name, item)
             names.append(name)
     return tuple(names)
-
-
-def _base_name(reader: Reader, kind: fields.BaseName, node: Node, what: str) -> str | Bad:
-    return reader.text(node, what, kafka_name=True)
 
 
 # -- References ----------------------------------------------------------------------------------------------------
@@ -752,10 +707,6 @@ ADDING = ("key", "value", "aggregate")
 """The arguments of a callable that adds to an aggregate (Aggregator.apply)."""
 
 
-def _branches(reader: Reader, kind: fields.Branches, node: Node, what: str) -> tuple[BranchSpec, ...]:
-    return branches(reader, node, what)
-
-
 def _default_branch(reader: Reader, kind: fields.DefaultBranch, node: Node, what: str) -> str | Bad:
     if node.kind == "scalar" and reader.value(node) is True:
         return "0"
@@ -767,22 +718,22 @@ def _default_branch(reader: Reader, kind: fields.DefaultBranch, node: Node, what
 
 _READERS: dict[type, Callable[[Reader, Any, Node, str], object]] = {  # each takes its own kind
     fields.Expr: _expr,
-    fields.SerdeField: _serde,
-    fields.Text: _text,
-    fields.Duration: _duration,
-    fields.SignedDuration: _signed_duration,
-    fields.Integer: _integer,
-    fields.Fraction: _fraction,
-    fields.Choice: _choice,
-    fields.Flag: _flag,
-    fields.TopicConfig: _topic_config,
+    fields.SerdeField: lambda reader, kind, node, what: serde(reader, node, what),
+    fields.Text: lambda reader, kind, node, what: reader.text(node, what, kind.kafka_name),
+    fields.Duration: lambda reader, kind, node, what: reader.duration(node, what, kind.minimum),
+    fields.SignedDuration: lambda reader, kind, node, what: reader.duration(node, what, -LONGEST),
+    fields.Integer: lambda reader, kind, node, what: reader.integer(node, what, kind.minimum, 2**63 - 1),
+    fields.Fraction: lambda reader, kind, node, what: reader.fraction(node, what),
+    fields.Choice: lambda reader, kind, node, what: reader.choice(node, what, kind.words),
+    fields.Flag: lambda reader, kind, node, what: reader.boolean(node, what),
+    fields.TopicConfig: lambda reader, kind, node, what: tuple(topic_config(reader, node, what).items()),
     fields.DurationOr: _duration_or,
-    fields.StoreField: _store,
+    fields.StoreField: lambda reader, kind, node, what: store_options(reader, node, what),
     fields.StoreNames: _store_names,
-    fields.BaseName: _base_name,
+    fields.BaseName: lambda reader, kind, node, what: reader.text(node, what, kafka_name=True),
     fields.PipelineRef: _pipeline,
     fields.CogroupInputs: _cogroup,
-    fields.Branches: _branches,
+    fields.Branches: lambda reader, kind, node, what: branches(reader, node, what),
     fields.DefaultBranch: _default_branch,
     fields.HeaderMap: _headers,
     fields.Callable_: _callable,
