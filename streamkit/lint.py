@@ -772,8 +772,6 @@ MISTAKES = {code: rule for code, rule in RULES.items() if rule.is_mistake}
 """The rules that `validate` checks without `--strict` too."""
 _IGNORED = re.compile(r"#\s*lint:\s*ignore=([a-z, -]+)")
 
-__all__ = ["EVERY_RULE", "MISTAKES", "RULES", "Finding", "Rule", "check"]
-
 
 def check(model: TopologyModel, plan: Plan, rules: Mapping[str, Rule] = EVERY_RULE) -> list[Finding]:
     """Return the findings in the order of the file, without those that a comment in their line ignores."""

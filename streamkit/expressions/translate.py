@@ -960,9 +960,6 @@ def _binary_kind(operator: ast.operator, left: Piece, right: Piece) -> str | Non
     return None
 
 
-__all__ = ["BUDGET", "HELPERS", "Translator"]
-
-
 # Translation to Python with charges to a record's budget: the same results, with a charge for work and for results.
 #
 # It replaces `Translator` for expressions whose values may be large, or which may take long. Functions of `counting` replace

@@ -240,16 +240,3 @@ def shorten(value: Value, longest: int = _LONGEST) -> str:
         text = shown(value, 4 * longest)
     text = one_line(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-__all__ = [
-    "CONTINUE",
-    "DEAD_LETTER",
-    "FAIL",
-    "ErrorPolicy",
-    "Handlers",
-    "describe_failure",
-    "human_reason",
-    "one_line",
-    "shorten",
-]

@@ -195,6 +195,3 @@ class _Finder(ast.NodeVisitor):
 
 def _text(node: ast.AST) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-__all__ = ["Fields", "fields_read", "used"]

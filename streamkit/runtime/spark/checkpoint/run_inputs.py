@@ -138,9 +138,6 @@ def _text(written: Parts) -> str:
     return written if isinstance(written, str) else ",".join(written)
 
 
-__all__ = ["ACCEPT", "KnownInputs", "with_all_fields"]
-
-
 @dataclass(frozen=True)
 class FoundFiles:
     """The files of a topic. read: in earlier runs. new: not read yet, ordered by input and then by name."""

@@ -938,19 +938,3 @@ def _write_text(frame: DataFrame, path: str, mode: str) -> None:
         if name.startswith("part-") and _ENDING in name:
             files.rename(status.getPath(), java(folder, name.replace(_ENDING, _OWN_ENDING)))
     files.create(java(folder, _DONE)).close()
-
-
-__all__ = [
-    "FileReading",
-    "OpenedInput",
-    "check_topic",
-    "count_partitions",
-    "files_of_place",
-    "files_of_table",
-    "narrowed",
-    "of_file",
-    "open_files",
-    "read_files",
-    "topics_of",
-    "write_files",
-]

@@ -160,9 +160,6 @@ class _Parser:
         raise ValueError("expected a type of Spark, or names with types: amount double, item string")
 
 
-__all__ = ["Shape", "parse_shape", "ticked"]
-
-
 Cell: TypeAlias = object
 """A value of a column that Arrow accepts."""
 Make: TypeAlias = Callable[[Json], Cell]
@@ -594,9 +591,6 @@ def arrow_type(shape: Shape) -> pa.DataType:
         "timestamp_ntz": pa.timestamp("us"),
     }
     return kinds[shape.kind]
-
-
-__all__ = ["LOG_TYPES", "WHOLE_NUMBERS", "OutputLayout", "layout_of", "ticked", "write_columns"]
 
 
 _AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}

@@ -149,6 +149,3 @@ def read_inputs(
     for frame in others:
         rows = rows.unionByName(arrow_rows.with_all_columns(frame, topic))
     return rows
-
-
-__all__ = ["check_order", "of_topic", "ranks_of", "read_inputs"]

@@ -333,6 +333,3 @@ def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
                 "of other records; begin with a new checkpoint and a new output"
             )
     return {**before.topic_ids, **ids}
-
-
-__all__ = ["check_options", "submit_next"]

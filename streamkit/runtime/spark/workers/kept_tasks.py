@@ -358,23 +358,3 @@ def _row(topic: str, partition: int, key: bytes | None, value: bytes, number: in
     return arrow_rows.to_batch(
         ([topic], [partition], [key], [value], [-1], [None], [STATE_ORDER], [STATE_SOURCE], [number])
     )
-
-
-__all__ = [
-    "BASE",
-    "DELTA",
-    "MEMORY",
-    "STATE_DDL",
-    "Kept",
-    "Reading",
-    "StateWriter",
-    "check_filled",
-    "fill",
-    "leading_state",
-    "memories_in",
-    "memory_of",
-    "missing_file",
-    "resume",
-    "unpack_rows",
-    "unpack_state",
-]
