@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -156,12 +156,8 @@ def opened(plan: Plan, *, creates: bool = True) -> Iterator[Transport]:
 
     if creates:
         announce(plan)
-    transport = open_log(plan, creates=creates)
-    try:
-        with silence_noticed(plan):
-            yield transport
-    finally:
-        transport.close()
+    with closing(open_log(plan, creates=creates)) as transport, silence_noticed(plan):
+        yield transport
 
 
 @contextmanager
@@ -212,15 +208,12 @@ def existing_topic(transport: Transport, plan: Plan, topic: ExternalTopic) -> To
     from streamkit.transport.log_interface import NewTopic
 
     partitions = topic.partitions or (1 if address(plan).startswith("embedded") else None)
-    admin = transport.admin()
-    try:
+    with closing(transport.admin()) as admin:
         existing = admin.topics([topic.name])
         if topic.name not in existing and partitions:
             new = NewTopic(topic.name, partitions, topic.config, topic.replication_factor or -1)
             admin.create_topics([new])
             existing = admin.topics([topic.name])
-    finally:
-        admin.close()
     if topic.name not in existing:
         raise TopicError(
             f"topic {topic.name} does not exist at {address(plan)}; it is created where `partitions` is declared"

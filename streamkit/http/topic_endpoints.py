@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -77,12 +77,8 @@ def list_topics(service: Service, request: Request) -> Response:
 
 def list_partitions(service: Service, request: Request) -> Response:
     """Return the offsets of every partition."""
-    with reader(service):
-        offsets = PartitionOffsets(service)
-        try:
-            return json_response(offsets.now())
-        finally:
-            offsets.close()
+    with reader(service), closing(PartitionOffsets(service)) as offsets:
+        return json_response(offsets.now())
 
 
 def partition_changes(service: Service, request: Request) -> Response:
@@ -200,11 +196,8 @@ class Selection:
 
     def places(self, service: Service) -> list[TopicPartition]:
         """Return the partitions to read. Raises QueryError, StoreUnavailableError for a topic that does not exist."""
-        admin = service.application.transport.admin()
-        try:
+        with closing(service.application.transport.admin()) as admin:
             topics = admin.topics([self.topic])
-        finally:
-            admin.close()
         if self.topic not in topics:
             raise StoreUnavailableError(f"topic {self.topic} does not exist on the log")
         count = topics[self.topic].partitions
@@ -234,15 +227,12 @@ def read_page(service: Service, selection: Selection, limit: int, *, last: bool)
     with reader(service):
         record_filter = selection.filter(service)
         places = selection.places(service)
-        consumer = service.application.transport.consumer(None, read_committed=True, client_id="http")
-        try:
+        with closing(service.application.transport.consumer(None, read_committed=True, client_id="http")) as consumer:
             late = _Late(deadline)
             reading = Reading(consumer, record_filter, late)
             first = first_offsets(consumer, selection.span.start, places)
             ends = consumer.end_offsets(places)
             records = reading.last(limit, first, ends) if last else reading.first(limit, first, ends)
-        finally:
-            consumer.close()
     return {
         "topic": selection.topic,
         "records": [shown(record) for record in records],

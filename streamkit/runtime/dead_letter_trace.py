@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from streamkit.errors import DeserializationError, ProcessingError, TopicError, UsageError
@@ -30,11 +31,8 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
 
     Raises UsageError for text in any other form, TopicError if there is no such letter.
     """
-    admin = transport.admin()
-    try:
+    with closing(transport.admin()) as admin:
         counts = admin.partition_counts()
-    finally:
-        admin.close()
     named = PLACE_ON_LOG.fullmatch(place)
     if named is None and not (place.isascii() and place.isdigit()):
         raise UsageError(f"--dead-letter {place}: expected an offset, or TOPIC-PARTITION@OFFSET as replay shows it")
@@ -48,11 +46,8 @@ def find_letter(plan: Plan, transport: Transport, place: str) -> DeadLetter:
         if not topics:
             raise TopicError(f"{plan.file} writes no dead letters: name the place as TOPIC-PARTITION@OFFSET")
         places = [TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
-    consumer = transport.consumer(None, read_committed=True, client_id="explain")
-    try:
+    with closing(transport.consumer(None, read_committed=True, client_id="explain")) as consumer:
         letters = [letter for partition in places if (letter := _letter(consumer, partition, offset)) is not None]
-    finally:
-        consumer.close()
     if not letters:
         raise TopicError(f"there is no dead letter at {place}; `streamkit replay` lists the existing ones")
     if len(letters) > 1:
@@ -87,14 +82,10 @@ def state_now(plan: Plan, transport: Transport, source: TopicPartition) -> Remai
 
     For the stores of that task only its partition is read. For all other stores every partition is read, since the record may reach any of them.
     """
-    admin = transport.admin()
-    try:
+    with closing(transport.admin()) as admin:
         counts = admin.partition_counts()
-    finally:
-        admin.close()
     remains = Remains(logs=False)
-    consumer = transport.consumer(plan.application, read_committed=True, client_id="explain")
-    try:
+    with closing(transport.consumer(plan.application, read_committed=True, client_id="explain")) as consumer:
         for sub in plan.sub_topologies:
             is_own = source.topic in {plan.internal_name(topic) for topic in sub.source_topics}
             for topic in _changelogs(plan, sub):
@@ -110,8 +101,6 @@ def state_now(plan: Plan, transport: Transport, source: TopicPartition) -> Remai
                 remains.committed.update(
                     {TopicPartition(partition.topic, 0): offset for partition, offset in committed.items()}
                 )
-    finally:
-        consumer.close()
     return remains
 
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -262,15 +262,11 @@ def _note(files: _Files, path: str) -> None:
 
 
 def _create_topics(plan: Plan) -> None:
-    with opened(plan) as log:
-        admin = log.admin()
-        try:
-            existing = admin.topics([*plan.external_topics])
-            missing = [topic for name, topic in plan.external_topics.items() if name not in existing]
-            # A single broker can hold one replica only, whatever the file requests.
-            admin.create_topics([NewTopic(topic.name, topic.partitions or 1, topic.config) for topic in missing])
-        finally:
-            admin.close()
+    with opened(plan) as log, closing(log.admin()) as admin:
+        existing = admin.topics([*plan.external_topics])
+        missing = [topic for name, topic in plan.external_topics.items() if name not in existing]
+        # A single broker can hold one replica only, whatever the file requests.
+        admin.create_topics([NewTopic(topic.name, topic.partitions or 1, topic.config) for topic in missing])
 
 
 def development_folder(file: str, *, kafka: bool) -> Path:

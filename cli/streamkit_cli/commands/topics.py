@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,11 +50,8 @@ def topics(
     with opened(plan, creates=action is Action.create) as transport:
         if action is Action.create:
             prepare_topics(plan, transport)
-        admin = transport.admin()
-        try:
+        with closing(transport.admin()) as admin:
             existing = admin.topics()
-        finally:
-            admin.close()
     rows = _rows(plan, existing)
     if form is Format.json:
         print(json.dumps(rows, indent=2))

@@ -313,11 +313,8 @@ class Application(InstanceMetadataReader):
         return places
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        consumer = self.transport.consumer(None, client_id="leader")
-        try:
+        with closing(self.transport.consumer(None, client_id="leader")) as consumer:
             return consumer.end_offsets(partitions)
-        finally:
-            consumer.close()
 
     def _maintain(self) -> None:
         self._status.sample()

@@ -6,6 +6,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TypeAlias
 
 from streamkit.errors import StreamkitError, TopicError
@@ -42,11 +43,8 @@ class Replay:
         self._transport = transport
         self._group = f"{plan.application}-replay"
         self._again = again
-        admin = transport.admin()
-        try:
+        with closing(transport.admin()) as admin:
             self._partitions = admin.partition_counts()
-        finally:
-            admin.close()
         wanted = dead_letter_topics(plan) if topics is None else topics
         existing = [topic for topic in wanted if topic in self._partitions]
         if not existing:
@@ -69,21 +67,17 @@ class Replay:
 
     def dead_letters(self, wanted: Filter) -> Iterator[DeadLetter]:
         """Yield the dead letters that a filter selects, without writing."""
-        consumer = self._consumer()
-        try:
+        with closing(self._consumer()) as consumer:
             for letter, fresh in self._scan(consumer):
                 if fresh and wanted(letter):
                     yield letter
-        finally:
-            consumer.close()
 
     def newest(self) -> Iterator[DeadLetter]:
         """Yield the dead letters that were not written back, from the ends of the topics to their beginnings.
 
         In each step backwards, the dead letters are ordered by timestamp, the newest first.
         """
-        consumer = self._consumer()
-        try:
+        with closing(self._consumer()) as consumer:
             first, ends = self._open_ranges(consumer)
             step = FIRST_STEP
             while first:
@@ -94,8 +88,6 @@ class Replay:
                 step = BATCH if size * BATCH <= STEP_BYTES * step else max(1, STEP_BYTES * step // size)
                 ends = starts
                 first = {place: start for place, start in first.items() if start < ends[place]}
-        finally:
-            consumer.close()
 
     def execute(self, wanted: Filter, most: int | None = None) -> Iterator[DeadLetter]:
         """Write back at most `most` dead letters, and yield each afterwards.

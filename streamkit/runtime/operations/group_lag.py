@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic
 
@@ -181,13 +182,10 @@ def has_records(consumer: Consumer, starts: Mapping[TopicPartition, int], ends: 
 
 def group_lag(plan: Plan, transport: Transport) -> GroupLag:
     """Return the lag of the group that has the application's name, in records. Raises TransportError."""
-    reader = GroupReader(plan, transport, "lag", counts_records=True)
-    try:
+    with closing(GroupReader(plan, transport, "lag", counts_records=True)) as reader:
         counts = reader.admin.partition_counts()
         topics = {sub.id: source_topics(plan, sub, counts) for sub in plan.sub_topologies if not sub.is_global}
         return reader.read(topics, counts)
-    finally:
-        reader.close()
 
 
 def member_label(name: str) -> str:

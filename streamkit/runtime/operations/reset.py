@@ -147,11 +147,8 @@ def locked_state(plan: Plan, path: Path) -> Iterator[StateDirectory | None]:
     if not path.is_dir():
         yield None
         return
-    directory = StateDirectory(plan.config.state_dir, plan.application)
-    try:
+    with closing(StateDirectory(plan.config.state_dir, plan.application)) as directory:
         yield directory
-    finally:
-        directory.close()
 
 
 def _empty_group(admin: Admin, reset: Reset, force: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -605,13 +606,7 @@ def try_tasks(job: Job) -> None:
         tables = GlobalTables(uuid.uuid4().hex, nothing, job.partitions)
         work = StageWork(job.pickled, stage, job.layout, job.output_spec(stage), tables)
         loaded = load(work.plan)
-        stores = SpillingStores(loaded.plan, work.spill_bytes)
-        try:
+        with closing(SpillingStores(loaded.plan, work.spill_bytes)) as stores:
             for index in stage.subs:
-                task = new_task(loaded, work, index, 0, stores)
-                try:
+                with closing(new_task(loaded, work, index, 0, stores)) as task:
                     task.start({})
-                finally:
-                    task.close()
-        finally:
-            stores.close()

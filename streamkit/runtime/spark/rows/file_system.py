@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,11 +71,8 @@ class FileSystem:
 
     def first_bytes(self, path: str) -> bytes:
         """Return the first bytes of a file, which identify its format."""
-        stream = self._of(path).open(self._path(path))
-        try:
+        with closing(self._of(path).open(self._path(path))) as stream:
             return bytes(stream.readNBytes(_MAGIC_BYTES))
-        finally:
-            stream.close()
 
     def files(self, path: str) -> list[FileState]:
         """Return all files below a directory, or the file itself."""
@@ -125,11 +122,8 @@ class FileSystem:
 
     def write(self, path: str, text: str) -> None:
         """Write a file, or replace an existing one."""
-        stream = self._of(path).create(self._path(path), True)
-        try:
+        with closing(self._of(path).create(self._path(path), True)) as stream:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
 
     def publish(self, path: str, text: str, token: str) -> bool:
         """Write a file completely or not at all; return False if it exists. `token`: part of the name of a temporary file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,31 +59,25 @@ class Address:
     @contextmanager
     def opened(self) -> Iterator[Transport]:
         """Open the log, and close it at the end."""
-        transport = open_transport(self.servers, self.settings, self.state_dir, creates=self.creates)
-        try:
+        with closing(open_transport(self.servers, self.settings, self.state_dir, creates=self.creates)) as transport:
             yield transport
-        finally:
-            transport.close()
 
     @contextmanager
     def admin(self) -> Iterator[Admin]:
         """Open the log for administration."""
-        with self.opened() as transport:
-            admin = transport.admin()
-            try:
-                yield admin
-            finally:
-                admin.close()
+        with self.opened() as transport, closing(transport.admin()) as admin:
+            yield admin
 
     @contextmanager
     def consumer(self, group: str | None = None) -> Iterator[Consumer]:
         """Open the log for reading."""
-        with self.opened() as transport:
-            consumer = transport.consumer(group, read_committed=self.read_committed, client_id="streamkit-submit")
-            try:
-                yield consumer
-            finally:
-                consumer.close()
+        with (
+            self.opened() as transport,
+            closing(
+                transport.consumer(group, read_committed=self.read_committed, client_id="streamkit-submit")
+            ) as reader,
+        ):
+            yield reader
 
 
 @dataclass(frozen=True)

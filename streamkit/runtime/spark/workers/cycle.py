@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -48,15 +49,12 @@ def run_cycle(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     how far one task has got when another responds.
     """
     loaded = load(work.plan)
-    cycle = _Cycle(loaded, work)
-    try:
+    with closing(_Cycle(loaded, work)) as cycle:
         for batch in batches:
             for rows in _runs(batch):
                 cycle.process(rows)
                 yield from cycle.output()
         yield from cycle.finish()
-    finally:
-        cycle.close()
 
 
 class _Cycle:
