@@ -168,7 +168,7 @@ class _Status:
     def _stores(self) -> Metric:
         family = GaugeMetricFamily(f"{_STORE}num_keys", "Keys, windows or sessions of a store in memory")
         for attributes, keys in self._status.keys_in_memory():
-            family.add_sample(family.name, {name.replace("-", "_"): each for name, each in attributes.items()}, keys)
+            family.add_sample(family.name, {name.replace("-", "_"): value for name, value in attributes.items()}, keys)
         return family
 
     def _lag(self) -> Iterator[Metric]:

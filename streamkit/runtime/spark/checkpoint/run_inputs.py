@@ -190,7 +190,7 @@ def find_files(
 def _difference(past: InputFile, now: InputFile, place: Place) -> str:
     if now.size != past.size:
         return f"{past.size} {'bytes' if place.format in OF_SPARK else 'rows'} then, {now.size} now"
-    before, after = (datetime.fromtimestamp(each.time / 1000, UTC).isoformat() for each in (past, now))
+    before, after = (datetime.fromtimestamp(file.time / 1000, UTC).isoformat() for file in (past, now))
     return f"it was written at {before} then, and at {after} now"
 
 

@@ -270,9 +270,9 @@ def check_csv(spark: SparkSession, place: Place, paths: Sequence[str]) -> None:
     quoting, is_utf8 = _quoting(place), _encoding(place) in ("", "utf-8", "utf8")
     if quoting is None and not is_utf8:
         return
-    found = _texts(spark, place, paths, _is_wide(place)).mapInArrow(partial(states_of, quoting, is_utf8), _STATES_DDL)
+    checked = _texts(spark, place, paths, _is_wide(place)).mapInArrow(partial(states_of, quoting, is_utf8), _STATES_DDL)
     open_in: dict[str, tuple[int, int]] = {}
-    for name, block, if_closed, if_open, broken in sorted(found.collect(), key=lambda row: (row[FILE], row[BLOCK])):
+    for name, block, if_closed, if_open, broken in sorted(checked.collect(), key=lambda row: (row[FILE], row[BLOCK])):
         if broken is not None:
             raise TransportError(
                 f"{place_of_line(same_path(name), block, broken)}: the text is not UTF-8; options.encoding=NAME reads another "
@@ -305,7 +305,7 @@ def states_of(quoting: _Quoting | None, is_utf8: bool, batches: Iterable[pa.Reco
     import pyarrow as pa
 
     first: dict[tuple[str, int], int] = {}
-    found: dict[tuple[str, int], list[int | None]] = {}
+    by_block: dict[tuple[str, int], list[int | None]] = {}
     broken: dict[tuple[str, int], int] = {}
     for batch in batches:
         column = batch.column(0).cast("binary")
@@ -315,14 +315,14 @@ def states_of(quoting: _Quoting | None, is_utf8: bool, batches: Iterable[pa.Reco
         for text, block, number in zip(texts, zip(files, blocks, strict=True), numbers, strict=True):
             row = number - first.setdefault(block, number)
             # No quote is open at the beginning of a file.
-            states = found.setdefault(block, [_CLOSED, _BEFORE if block[1] else _CLOSED])
+            states = by_block.setdefault(block, [_CLOSED, _BEFORE if block[1] else _CLOSED])
             if has_broken and not _is_utf8(pa.array([text])):
                 broken.setdefault(block, row)
             if quoting is not None and quoting.quote in text:
                 for at, line in enumerate(quoting.split(text), row):
                     after = {state: quoting.after(line, at, state) for state in states}
                     states[:] = [after[state] for state in states]
-    rows = [(*block, *states, broken.get(block)) for block, states in found.items()]
+    rows = [(*block, *states, broken.get(block)) for block, states in by_block.items()]
     columns = zip(*rows, strict=True) if rows else ((),) * len(_STATES)
     kinds = (pa.string(), *(pa.int64(),) * (len(_STATES) - 1))
     yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, kinds)), _STATES)
