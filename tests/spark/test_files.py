@@ -223,6 +223,26 @@ def test_outputs_that_exist_or_replace_each_other(spark: Any, tmp_path: Path) ->
         )
 
 
+@pytest.mark.parametrize("kind", [JSON_LINES, PARQUET])
+def test_a_job_that_fails_replaces_nothing(kind: str, spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    out = tmp_path / "out"
+
+    def run(*records: dict) -> None:
+        inputs = {"numbers": (write_lines(tmp_path / "in.jsonl", records),)}
+        submit(load(path), JobOptions(inputs, {"copies": Place(str(out), kind)}, overwrite=True), spark)
+
+    run(RECORDS[0])
+    before = {each.name for each in out.iterdir()}
+    with pytest.raises(StreamkitError, match="timestamp is 'noon'"):
+        run({"timestamp": "noon"})
+    assert {each.name for each in out.iterdir()} == before
+    run(RECORDS[0])
+    assert {each.name for each in out.glob("part-*")}.isdisjoint(before)
+    assert {each.name for each in tmp_path.iterdir()} == {"topology.yaml", "in.jsonl", "out"}
+
+
 def test_a_line_that_is_wrong_has_its_number_in_a_file_of_several_blocks(spark: Any, tmp_path: Path) -> None:
     lines = ['{"key": "k", "value": {"n": 1}, "timestamp": 1}'] * 2000
     lines[1500] = "wrong"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -892,10 +894,10 @@ def write_files(
     frame: DataFrame, place: Place, plan: bytes, overwrite: bool, layout: OutputLayout | None = None
 ) -> None:
     """Write rows as files of records, which Spark commits together. layout: their columns; None: those of the log."""
-    mode = "overwrite" if overwrite else "error"
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
-        _write_text(lines, place.path, mode)
+        with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
+            _write_text(lines, path, mode)
         return
     if layout is None:
         rows = frame.select(*LOG_TYPES)
@@ -905,7 +907,29 @@ def write_files(
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
     options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
     shown = f"--output {place.path if layout is None else layout.place}"
-    arranged(rows, place, shown).mode(mode).options(**options).format(place.format).save(place.path)
+    writer = arranged(rows, place, shown).options(**options).format(place.format)
+    with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
+        writer.mode(mode).save(path)
+
+
+@contextmanager
+def _fresh(spark: SparkSession, path: str, overwrite: bool) -> Iterator[tuple[str, str]]:
+    """Yield the path at which a directory is written, and Spark's mode. One that exists is replaced at the end: Spark itself would
+    delete it first, and leave nothing if the job fails. Over Spark Connect it does.
+    """
+    files = FileSystem(spark) if overwrite and classic_context(spark) is not None else None
+    beside = files.beside(path, uuid.uuid4().hex[:8]) if files is not None and files.exists(path) else None
+    if files is None or beside is None:
+        yield path, "overwrite" if overwrite else "error"
+        return
+    try:
+        yield beside, "error"
+    except BaseException:
+        files.delete(beside)
+        raise
+    files.delete(path)
+    if not files.rename(beside, path):
+        raise TransportError(f"{path} was written by another job meanwhile; the files of this one are in {beside}")
 
 
 @mark_errors
