@@ -14,7 +14,7 @@ import pytest
 from kafka.errors import KafkaConnectionError, NotCoordinatorError
 
 from streamkit.errors import FencedError, TransportError
-from streamkit.record import TopicPartition
+from streamkit.record import TaskId, TopicPartition
 from streamkit.transport.kafka import KafkaTransport
 from streamkit.transport.kafka.messages import StreamsGroupDescribeRequest
 from streamkit.transport.kafka.streams_membership import StreamsMembership, description_message
@@ -193,13 +193,14 @@ class Members:
 
     def __init__(self, log: Log, group: str, topics: tuple[str, ...] = ("in",)):
         self.log, self.group, self.poll_ms = log, group, 60_000
+        self.offset_sums: dict[TaskId, int] = {}
         for topic in topics:
             log.create(f"{group}-{topic}", 4)
         names = tuple(f"{group}-{topic}" for topic in topics)
         self.topology = StreamsTopology(
             {0: SubTopologyTopics(names, (), (), (), ())},
             lambda task: [TopicPartition(name, task.partition) for name in names],
-            lambda data: StreamsInstance(data.decode(), self.poll_ms, threads=len(data)),
+            lambda data: StreamsInstance(data.decode(), self.poll_ms, threads=len(data), offset_sums=self.offset_sums),
             lambda assignment: b"",
         )
         self.opened: list[StreamsMembership] = []
@@ -377,6 +378,13 @@ def test_a_broker_that_asks_is_given_the_description_once(members: Members, capl
         f"group {members.group} has the description of its topology"
     ) == 1
     assert kept_description(second) == description_message(described_there).to_dict()
+
+
+def test_a_broker_before_4_4_which_refuses_offsets_is_told_none(kafka: Log) -> None:
+    with closing(Members(kafka, "older")) as members:
+        members.offset_sums = {TaskId(0, 0): 5}
+        members.join("a")
+        members.own(4)
 
 
 def test_a_group_refuses_another_topology(members: Members) -> None:

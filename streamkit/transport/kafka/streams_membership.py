@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 _COMMIT_VERSION = 9
 """The last version that names topics, not their ids, and the first that takes a member's epoch."""
+_WITH_OFFSETS = 1
+"""The first version of a heartbeat whose offsets coordinators read: those before 4.4 refuse them."""
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
 """Epochs of a member that joins, that leaves, and of a static one that will be back."""
 _TOPOLOGY_EPOCH = 0
@@ -544,6 +546,11 @@ class StreamsMembership(Membership):
 
         async def ask() -> ApiMessage:
             coordinators = await admin._find_coordinator_ids([self._group])
+            if (
+                isinstance(request, _Request)
+                and admin._manager.broker_version_data.api_version(request) < _WITH_OFFSETS
+            ):
+                request.task_offsets = request.task_end_offsets = None
             return await admin._manager.send(request, node_id=coordinators[self._group])
 
         return admin._manager.run(ask)
