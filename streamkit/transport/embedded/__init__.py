@@ -1,8 +1,8 @@
 """A log on disk without a broker: SQLite in one directory, for any number of threads and processes on one machine. Differences
 from Kafka: the records of a transaction are written when it commits, so open and aborted transactions are never read and the
 last stable offset is the end; records stay until delete_records or delete_topics, since retention and cleanup policy are stored
-but have no effect; a write is acknowledged before it is on disk (a power failure may lose the last writes, a killed process
-loses nothing).
+but have no effect; a write is acknowledged before it is on disk (a power failure may lose the last writes, a killed process loses nothing), unless it
+commits offsets or a transaction: then it is on disk, and all before it.
 """
 
 from __future__ import annotations

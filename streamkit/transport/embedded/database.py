@@ -178,10 +178,15 @@ def _check_number(execute: Execute, table: str, count: int) -> None:
 
 
 class Database:
-    """One connection of one thread to the log in a directory, which is created if it is missing."""
+    """One connection of one thread to the log in a directory, which is created if it is missing.
 
-    def __init__(self, directory: Path):
+    synced: whether each of its commits, and all before it, is on disk when it returns. Stores are committed after the log: without
+    this, a loss of power could leave them ahead of it.
+    """
+
+    def __init__(self, directory: Path, *, synced: bool = False):
         self.directory = directory
+        self._synced = synced
         self._changed_row: str | None = None
         """The row whose checksum is wrong: SQLite does not pass on the exceptions of functions."""
         with self._translated():
@@ -207,7 +212,7 @@ class Database:
             self._connection.create_function("intact", -1, self._intact, deterministic=True)
             _make_private(file)
             self._use_wal()
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if self._synced else 'NORMAL'}")
             self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
             self._connection.execute("PRAGMA trusted_schema = ON")
             if self._connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:

@@ -45,7 +45,7 @@ class EmbeddedConsumer(Consumer):
     """Reads stored batches; records decoded beyond a poll's limit are returned by the next poll."""
 
     def __init__(self, directory: Path, group: str | None):
-        self._database = Database(directory)
+        self._database = Database(directory, synced=group is not None)
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
         self._decoded: dict[TopicPartition, RecordBatch] = {}
@@ -175,7 +175,7 @@ class EmbeddedProducer(Producer):
     """Writes the rows of each send at once; rows of a transaction stay in memory until it commits."""
 
     def __init__(self, directory: Path, transactional_id: str | None):
-        self._database = Database(directory)
+        self._database = Database(directory, synced=transactional_id is not None)
         self._transactional_id = transactional_id
         self._epoch: int | None = None
         self._open: dict[TopicPartition, list[OutputTuple]] | None = None

@@ -220,7 +220,7 @@ class EmbeddedMembership(Membership):
         self._timeouts = Timeouts(*timeouts)
         self._database = Database(directory)
         # The committing thread may differ from the polling one, and only one thread at a time may use a connection.
-        self._commits = Database(directory)
+        self._commits = Database(directory, synced=True)
         self._lock = threading.Lock()
         self._subscription: tuple[Describe, frozenset[str]] | None = None
         self._generation = NO_GENERATION
