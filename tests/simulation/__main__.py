@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.simulation.history import MUTATION, Verdict, prepare, run_seed
-from tests.simulation.mutations import MUTATIONS
+from tests.simulation.embedded import EmbeddedHistory
+from tests.simulation.history import MUTATION, History, Verdict, prepare, run_seed
+from tests.simulation.mutations import MUTATIONS, of_embedded_log
 
 
-def _fork(seed: int) -> tuple[int, int, Path]:
+def _fork(seed: int, kind: type[History]) -> tuple[int, int, Path]:
     """Run a seed in a process of its own; return its id, a pipe with the verdict, and its folder."""
     folder = Path(mkdtemp(prefix=f"simulation-{seed}-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     reading, writing = os.pipe()
@@ -29,7 +30,7 @@ def _fork(seed: int) -> tuple[int, int, Path]:
         os.close(writing)
         return number, reading, folder
     try:
-        data = pickle.dumps(run_seed(seed, folder))
+        data = pickle.dumps(run_seed(seed, folder, kind))
         with open(writing, "wb") as pipe:
             pipe.write(data)
     except BaseException:
@@ -41,13 +42,13 @@ def _fork(seed: int) -> tuple[int, int, Path]:
         os._exit(0)
 
 
-def verdicts(seeds: Iterator[int], jobs: int) -> Iterator[Verdict]:
+def verdicts(seeds: Iterator[int], jobs: int, kind: type[History] = History) -> Iterator[Verdict]:
     """Run seeds in so many processes; return their verdicts as they come."""
     running: dict[int, tuple[int, Path, int, bytearray]] = {}
     with selectors.DefaultSelector() as selector:
         while True:
             while len(running) < jobs and (seed := next(seeds, None)) is not None:
-                number, reading, folder = _fork(seed)
+                number, reading, folder = _fork(seed, kind)
                 running[reading] = number, folder, seed, bytearray()
                 selector.register(reading, selectors.EVENT_READ)
             if not running:
@@ -67,10 +68,12 @@ def verdicts(seeds: Iterator[int], jobs: int) -> Iterator[Verdict]:
 
 
 def _mutate(options: argparse.Namespace) -> int:
-    """Say for each mistake which seed finds it first; return 1 if one is not found."""
+    """Say for each mistake in how many seeds it is found; return 1 if one is not found."""
     missed = 0
     for name in MUTATIONS:
         arguments = ["--seeds", str(options.seeds), "--first", str(options.first), "--jobs", str(options.jobs)]
+        if of_embedded_log(name):
+            arguments.append("--embedded")
         done = subprocess.run(
             [sys.executable, "-m", "tests.simulation", *arguments],
             env={**os.environ, MUTATION: name},
@@ -78,8 +81,9 @@ def _mutate(options: argparse.Namespace) -> int:
             text=True,
             check=False,
         )
+        lines = done.stdout.splitlines()
         found = (
-            done.stdout.splitlines()[0] if done.returncode == 1 and done.stdout else f"NOT FOUND {done.stderr[-300:]}"
+            f"{len(lines) - 1} of {options.seeds}, {lines[0]}" if len(lines) > 1 else f"NOT FOUND {done.stderr[-300:]}"
         )
         missed += done.returncode != 1
         print(f"{name}: {found}", flush=True)
@@ -94,23 +98,25 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="stop after so many minutes")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the whole history of one seed")
     parser.add_argument(
-        "--mutations", action="store_true", help="put each known mistake in, and run seeds until one finds it"
+        "--mutations", action="store_true", help="put each known mistake in, and count the seeds that find it"
     )
+    parser.add_argument("--stop", action="store_true", help="stop after the first seed that finds something")
+    parser.add_argument("--embedded", action="store_true", help="run on the embedded log, in place of a broker")
     options = parser.parse_args()
     if options.mutations:
         return _mutate(options)
     prepare()
+    kind = EmbeddedHistory if options.embedded else History
     if options.show is not None:
-        (found,) = verdicts(iter([options.show]), 1)
+        (found,) = verdicts(iter([options.show]), 1, kind)
         print(*found.lines, *found.wrong, sep="\n")
         return bool(found.wrong)
     began = time.monotonic()
     deadline = began + options.minutes * 60 if options.minutes else float("inf")
     seeds = (seed for seed in range(options.first, options.first + options.seeds) if time.monotonic() < deadline)
     failed, faults, count, virtual, records = [], Counter[str](), 0, 0.0, 0
-    seek = bool(os.environ.get(MUTATION))
-    for verdict in verdicts(seeds, options.jobs):
-        if failed and seek:
+    for verdict in verdicts(seeds, options.jobs, kind):
+        if failed and options.stop:
             break
         count, virtual, records = count + 1, virtual + verdict.seconds, records + verdict.records
         faults += verdict.faults

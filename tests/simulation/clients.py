@@ -67,7 +67,7 @@ class Network:
         self.slowness = 0.0
         """The chance that a request takes long."""
         self.end_loss = 0.0
-        """The chance that the answer to the end of a transaction is lost."""
+        """The chance that the end of a transaction is lost, or the answer to it."""
         self.members: dict[str, Owner] = {}
         """The process of each member of a group."""
         self.asked_by: Owner | None = None
@@ -420,9 +420,13 @@ class SimulatedProducer(Producer):
         name, epoch = str(self._id), self._epoch or 0
         if not self._sent:
             return
+        random, network = current().random, self._network
+        loses = random.random() < network.end_loss
         try:
-            self._network.request(lambda: self._network.broker.end_transaction(name, epoch, committed=committed))
-            if current().random.random() < self._network.end_loss:
+            if loses and random.random() < 0.5:
+                raise LostAnswerError
+            network.request(lambda: network.broker.end_transaction(name, epoch, committed=committed))
+            if loses:
                 raise LostAnswerError
         except LostAnswerError as error:
             self._uncertain = True

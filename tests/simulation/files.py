@@ -72,6 +72,10 @@ _rows: dict[str, dict[bytes, bytes]] = {}
 """Of all stores, by the text of their file."""
 
 
+def on_open(path: Path, rows: dict[bytes, bytes]) -> None:
+    """Called with each store that is opened; a history may take its place."""
+
+
 class MapInMemory(OverlayMap):
     """A store whose rows outlive the process that wrote them, as long as its directory is there."""
 
@@ -81,6 +85,7 @@ class MapInMemory(OverlayMap):
             path.write_text(str(len(_rows)), encoding="utf-8")
             _disk.keep(path)
         self._rows = _rows.setdefault(path.read_text(encoding="utf-8"), {})
+        on_open(path.parent, self._rows)
         return self._rows.get
 
     def _scan(self, low: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
@@ -106,9 +111,14 @@ class MapInMemory(OverlayMap):
         pass
 
 
-def committed_stores() -> Iterator[tuple[StoreOffsets, dict[bytes, bytes]]]:
-    """Yield the offsets and the values of each store that has offsets: actives, standbys, and those of processes that are gone."""
-    for rows in _rows.values():
+def all_stores() -> Iterable[dict[bytes, bytes]]:
+    """Return the rows of each store: actives, standbys, and those of processes that are gone."""
+    return _rows.values()
+
+
+def committed_stores(stores: Iterable[dict[bytes, bytes]]) -> Iterator[tuple[StoreOffsets, dict[bytes, bytes]]]:
+    """Yield the offsets and the values of each store that has offsets."""
+    for rows in stores:
         metadata, _ = _unpacked(rows.get(METADATA_KEY))
         if metadata is not None:
             values = {key: row[_TIMESTAMP_BYTES:] for key, row in rows.items() if key != METADATA_KEY}

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import accumulate
@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from typing import ClassVar
 
 from tests.simulation import scheduler as scheduling
 from tests.simulation.mutations import changes
@@ -38,14 +39,21 @@ with instrument(
     from streamkit.compile.compiler import compile_sub_topology
     from streamkit.compile.program import Program
     from streamkit.config import Config
+    from streamkit.errors import RetriableTransportError as RetriableTransportError
     from streamkit.errors import StreamkitError
     from streamkit.plan import load
     from streamkit.plan.model import Plan, SubTopology
-    from streamkit.record import TopicPartition
+    from streamkit.record import OutputTuple, TopicPartition
     from streamkit.runtime.execution import collecting
-    from streamkit.transport.log_interface import NewTopic
+    from streamkit.transport import embedded as embedded
+    from streamkit.transport.embedded import database as database
+    from streamkit.transport.embedded import embedded_clients as embedded_clients
+    from streamkit.transport.embedded import embedded_groups as embedded_groups
+    from streamkit.transport.log_interface import NewTopic, Transport
     from tests.simulation import clients, files
     from tests.simulation.broker import Broker, Entry
+    from tests.simulation.broker import Group as Group
+    from tests.simulation.broker import Partition as Partition
     from tests.simulation.clients import Network, SimulatedTransport
 
 HANDOVER = tuple(
@@ -59,6 +67,12 @@ HANDOVER = tuple(
     )
 )
 """The modules that pass tasks on from one owner to the next."""
+STEPS = (
+    "stream_thread._take_assignment", "stream_thread._process", "stream_thread.lose", "rebalance_listener._lose",
+    "rebalance_listener.poll", "task_manager.change_to", "task_manager._close", "committer._commit",
+    "committer._commit_transaction", "committer.restart", "kafka_membership._check_lost",
+)  # fmt: skip
+"""Their functions in which a thread can be when it should already have noticed that its tasks are lost."""
 PARTITIONS, KEYS, WORDS = 4, 12, 8
 FAULTS_S, HEAL_S = (3.0, 5.0, 5.0, 8.0, 20.0), 120.0
 """How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
@@ -122,7 +136,7 @@ class Process:
         self.thread: Thread | None = None
         self._history = history
         self._folder = history.folder / f"p{number}"
-        settings = {**SETTINGS, **history.settings, "state.dir": str(self._folder)}
+        settings = {**SETTINGS, **history.log_settings, **history.settings, "state.dir": str(self._folder)}
         self._plan = replace(_plan, config=Config("app", overrides=settings))
         self._starts = 0
 
@@ -137,7 +151,7 @@ class Process:
 
     def _run(self) -> None:
         try:
-            app = self.app = client.Application(self._plan, SimulatedTransport(self._history.network))
+            app = self.app = client.Application(self._plan, self._history.transport())
             app.run(stop=self.stop)  # type: ignore[arg-type]
         except BaseException as error:
             self.error = error
@@ -162,8 +176,6 @@ class Process:
 
 SETTINGS = {
     "processing.guarantee": "exactly_once_v2",
-    "bootstrap.servers": "simulated:1",
-    "producer.transaction.timeout.ms": int(clients.TRANSACTION_S * 1000),
     "session.timeout.ms": int(clients.SESSION_S * 1000),
     "max.poll.interval.ms": int(clients.LIMIT_S * 1000),
     "repartition.purge.interval.ms": 2000,
@@ -172,6 +184,11 @@ SETTINGS = {
 
 class History:
     """One seed."""
+
+    log_settings: ClassVar[dict[str, object]] = {
+        "bootstrap.servers": "simulated:1",
+        "producer.transaction.timeout.ms": int(clients.TRANSACTION_S * 1000),
+    }
 
     def __init__(self, seed: int, folder: Path):
         self.verdict = Verdict(seed)
@@ -205,6 +222,10 @@ class History:
         self._written_all = False
         self._over = False
         self._last: dict[str, int] = {}
+
+    def transport(self) -> Transport:
+        """Return the log as a process sees it."""
+        return SimulatedTransport(self.network)
 
     def run(self) -> Verdict:
         """Run it, and judge it."""
@@ -262,11 +283,11 @@ class History:
 
     def _write(self) -> None:
         draw = Random(f"input of {self.verdict.seed}")
-        while self.scheduler.now < self._faults_s:
+        while self.scheduler.now < self._writes_until():
             self.scheduler.sleep(draw.random() * 0.3)
             if self.broker.is_down:
                 continue
-            rows: list[tuple] = []
+            rows: list[OutputTuple] = []
             for _ in range(draw.randint(1, 12)):
                 key = f"k{draw.randrange(KEYS)}"
                 self._events[key] += 1
@@ -274,8 +295,21 @@ class History:
             line = [f"w{draw.randrange(WORDS)}" for _ in range(3)]
             self._words.update(line)
             rows.append(("lines", f"l{draw.random()}".encode(), " ".join(line).encode(), None, None, None))
-            self.broker.produce(rows)
+            self._produce(rows)
         self._written_all = True
+
+    def _writes_until(self) -> float:
+        return self._faults_s
+
+    def _produce(self, rows: list[OutputTuple]) -> None:
+        self.broker.produce(rows)
+
+    def _kinds(self) -> list[Callable[[], None]]:
+        """Return the faults, one drawn more often twice."""
+        return [
+            self._kill, self._lose_power, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove,
+            self._resize, self._resize,
+        ]  # fmt: skip
 
     def _strike(self) -> None:
         draw, scheduler = self._draw, self.scheduler
@@ -285,16 +319,15 @@ class History:
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
         self.broker.slow_markers = draw.choice((0.02, 0.02, 0.3))
         # Some mistakes need a thread to pause in one place while something happens elsewhere.
-        places = [number for number, name in enumerate(scheduling.sites) if name.startswith(HANDOVER)]
-        site = draw.choice((None, draw.choice(places)))
-        scheduling.pause_in(site)
-        self.note(f"threads pause in {'no function' if site is None else scheduling.sites[site]}")
+        sites = scheduling.sites
+        places = [number for number, name in enumerate(sites) if name.startswith(HANDOVER)]
+        steps = [number for number in places if sites[number].endswith(STEPS)]
+        paused = [draw.choice(draw.choice((places, steps))) for _ in range(draw.choice((0, 0, 1, 2)))]
+        scheduling.pause_in(paused)
+        self.note(f"threads pause in {' and '.join(sites[number] for number in paused) or 'no function'}")
         for process in self.processes:
             process.start()
-        kinds = [
-            self._kill, self._lose_power, self._stop, self._fence, self._leave, self._restart, self._cut, self._remove,
-            self._resize, self._resize,
-        ]  # fmt: skip
+        kinds = self._kinds()
         usual = draw.sample(kinds, draw.randint(1, len(kinds)))
         mean = draw.choice((0.8, 3.0, 8.0))
         # Some mistakes need two faults at nearly the same time, or one in the middle of a commit.
@@ -311,7 +344,7 @@ class History:
             self._start_again()
         self.network.loss = self.network.slowness = self.network.end_loss = scheduler.pauses = 0.0
         self.broker.slow_markers = 0.0
-        scheduling.pause_in(None)
+        scheduling.pause_in(())
         for process in self.processes:
             process.owner.stopped = process.owner.cut = False
         while not (self._written_all and self._complete()):
@@ -322,10 +355,13 @@ class History:
     def _start_again(self) -> None:
         for process in self.processes:
             if not process.alive:
-                if process.error is not None:
-                    kind = type(process.error).__name__
-                    self.verdict.wrong.append(f"{process.owner.name} ended: {kind}: {process.error}")
-                process.start()
+                self._start_one(process)
+
+    def _start_one(self, process: Process) -> None:
+        if process.error is not None:
+            kind = type(process.error).__name__
+            self.verdict.wrong.append(f"{process.owner.name} ended: {kind}: {process.error}")
+        process.start()
 
     def _process(self) -> Process:
         return self._struck or self._draw.choice(self.processes)
@@ -436,7 +472,11 @@ class History:
         )
         if leaving:
             self.broker.leaves_at = self.scheduler.now
-            self.scheduler.sleep(leaving)
+            before = leaving * self._draw.random()
+            self.scheduler.sleep(before)
+            # Whatever ends a transaction now does so while the one before may lack a marker.
+            self._draw.choice((self._fence, self._kill, self._remove, lambda: None))()
+            self.scheduler.sleep(leaving - before)
         self.broker.restart(seconds)
 
     # -- What came out --
@@ -507,12 +547,18 @@ class History:
             ]
 
     def _judge_stores(self) -> Iterator[str]:
+        return self._differing(files.all_stores())
+
+    def _differing(self, stores: Iterable[dict[bytes, bytes]]) -> Iterator[str]:
         """Yield the stores that differ from their changelogs up to the offset that they have, or are ahead of them."""
-        for offsets, values in files.committed_stores():
+        for offsets, values in files.committed_stores(stores):
             topic, number = offsets.owner.topic or "", offsets.owner.partition or 0
+            if topic not in self.broker.topics:
+                continue
             entries, position = self.broker.topics[topic][number].entries, offsets.positions.get(number, 0)
             if position > len(entries):
                 yield f"a store is at {position} of {topic}-{number}, which ends at {len(entries)}"
+                continue
             # An offset may be lower than what the store has, never higher: markers are not counted one by one.
             states = list(accumulate(entries, _applied, initial=dict[bytes, bytes]()))
             if values not in states[position:]:
@@ -562,8 +608,8 @@ def prepare() -> None:
     gc.freeze()
 
 
-def run_seed(seed: int, folder: Path) -> Verdict:
+def run_seed(seed: int, folder: Path, kind: type[History] = History) -> Verdict:
     """Run one history in this process, which is used up afterwards."""
     gc.disable()
     membership.Client = clients.GroupClient  # type: ignore[misc,assignment]
-    return History(seed, folder).run()
+    return kind(seed, folder).run()

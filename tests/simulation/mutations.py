@@ -14,6 +14,7 @@ class Mutation(NamedTuple):
 
 
 _LOCAL = "streamkit.runtime.local."
+_EMBEDDED = "streamkit.transport.embedded."
 MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     "lost tasks come back after a failed commit": Mutation(
         _LOCAL + "stream_thread",
@@ -30,8 +31,14 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
         "            self._keep_standbys()\n        self._close_active()",
         "            self._keep_standbys()",
     ),
-    "a member joins before lost tasks are closed": Mutation(
-        _LOCAL + "rebalance_listener", "if self._losing and not self._threads_settled():", "if False:"
+    # Each of the two keeps the member from joining.
+    "a member joins before lost tasks are closed": (
+        Mutation(_LOCAL + "rebalance_listener", "if self._losing and not self._threads_settled():", "if False:"),
+        Mutation(
+            _LOCAL + "rebalance_listener",
+            "self._coordinator.poll(join=self._threads_settled())",
+            "self._coordinator.poll()",
+        ),
     ),
     "lost tasks go on": Mutation(_LOCAL + "rebalance_listener", "            thread.lose()", "            pass"),
     "commits go on during a rebalance": Mutation(
@@ -116,10 +123,21 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     "markers are not waited for": Mutation(
         _LOCAL + "committer", "self._unsettled = not self._own.await_markers(self._unmarked)", "pass"
     ),
-    "stores are committed before the log": Mutation(
-        _LOCAL + "committer",
-        "        with self._gate.opened():\n            self._commit_to_log(offsets)",
-        "        for each in dirty:\n            each.note_positions(Counter(), marks=True)\n            each.checkpoint(enforce=True)\n        with self._gate.opened():\n            self._commit_to_log(offsets)",
+    "stores are committed before the log": (
+        Mutation(
+            _LOCAL + "committer",
+            "        with self._gate.opened():\n            self._commit_to_log(offsets)\n",
+            "        for each in dirty:\n"
+            "            each.note_positions(self._lost, marks=True)\n"
+            "        self._commit_stores([store for each in dirty for store in each.task.stores.values()])\n"
+            "        with self._gate.opened():\n            self._commit_to_log(offsets)\n",
+        ),
+        Mutation(
+            _LOCAL + "committer",
+            "        for each in dirty:\n            each.note_positions(lost, marks=marks)\n"
+            "        self._commit_stores([store for each in dirty for store in each.task.stores.values()])\n",
+            "",
+        ),
     ),
     "a task runs before its store is restored": Mutation(
         _LOCAL + "restore",
@@ -165,6 +183,15 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     "tasks of a fenced thread are not asked for": Mutation(
         _LOCAL + "rebalance_listener", "            self._coordinator.rejoin()", "            pass"
     ),
+    "positions are lost in one poll": Mutation(
+        _EMBEDDED + "embedded_clients",
+        "                if ready:\n                    # Their positions have advanced; the next poll begins with this partition "
+        "and raises its error.\n                    break\n",
+        "",
+    ),
+    "commits of the embedded log are not on disk": Mutation(
+        _EMBEDDED + "database", "'FULL' if self._synced else 'NORMAL'", "'NORMAL'"
+    ),
     "records of a poll are dropped": Mutation(
         _LOCAL + "stream_thread",
         "            for task, batch in arrived:\n                task.add(batch)",
@@ -177,3 +204,8 @@ def changes(name: str) -> tuple[Mutation, ...]:
     """Return the changes of a mistake; none for an unknown name."""
     found = MUTATIONS.get(name, ())
     return (found,) if isinstance(found, Mutation) else found
+
+
+def of_embedded_log(name: str) -> bool:
+    """Return whether only histories on the embedded log find a mistake."""
+    return any(change.module.startswith(_EMBEDDED) for change in changes(name))

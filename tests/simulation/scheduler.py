@@ -13,7 +13,7 @@ import importlib.machinery
 import sys
 import threading as real_threading
 import time as real_time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from heapq import heappop, heappush
@@ -63,6 +63,8 @@ class Scheduler:
     def __init__(self, seed: int):
         self.random = Random(seed)
         self.now = 0.0
+        self.booted = 0.0
+        """When the machine was started."""
         self.turns = 0
         self.threads: dict[Thread, None] = {}
         self.dead: list[Thread] = []
@@ -185,21 +187,21 @@ _left = 0
 sites: list[str] = []
 """The instrumented functions, by their number."""
 _SITE_PAUSE = 0.1
-_site: int | None = None
+_paused: Collection[int] = ()
 
 
-def pause_in(site: int | None) -> None:
-    """Let threads pause often in one function, by its number in `sites`."""
-    global _site
-    _site = site
+def pause_in(places: Collection[int]) -> None:
+    """Let threads pause often in some functions, by their numbers in `sites`."""
+    global _paused
+    _paused = places
 
 
 def statement(site: int = -1) -> None:
     """Count a statement of an instrumented function; after some, drawn at random, others run."""
     global _left
     _left -= 1
-    if _left < 0 or site == _site:
-        if site == _site and _scheduler.random.random() < _SITE_PAUSE:
+    if _left < 0 or site in _paused:
+        if site in _paused and _scheduler.random.random() < _SITE_PAUSE:
             _scheduler.pause()
         elif _left < 0:
             _scheduler.interrupt()
@@ -414,6 +416,7 @@ def _names() -> dict[str, ModuleType]:
     clock.__dict__.update(real_time.__dict__)
     clock.__dict__.update(
         monotonic=lambda: _scheduler.now,
+        clock_gettime=lambda clock: _scheduler.now - _scheduler.booted,
         perf_counter=lambda: _scheduler.now,
         monotonic_ns=lambda: int(_scheduler.now * 1e9),
         perf_counter_ns=lambda: int(_scheduler.now * 1e9),
@@ -479,6 +482,7 @@ def _is_shared(line: ast.stmt) -> bool:
 
 class _Loader(importlib.machinery.SourceFileLoader):
     mutations: Sequence[Mutation] = ()
+    interrupts = True
 
     def get_code(self, fullname: str) -> Any:
         text = Path(self.path).read_text(encoding="utf-8")
@@ -487,7 +491,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
                 continue
             assert text.count(change.text) == 1, f"the text of a mutation is not in {fullname} once: {change.text}"
             text = text.replace(change.text, change.instead)
-        return compile(_Interrupting(fullname).visit(ast.parse(text)), self.path, "exec")
+        tree = ast.parse(text)
+        return compile(_Interrupting(fullname).visit(tree) if self.interrupts else tree, self.path, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__statement__"] = statement
@@ -496,17 +501,18 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, packages: Sequence[str], mutations: Sequence[Mutation]):
-        self._packages = (*packages, *(change.module for change in mutations))
+        self._packages = tuple(packages)
         self._mutations = mutations
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if not name.startswith(self._packages):
+        interrupts = name.startswith(self._packages)
+        if not interrupts and all(change.module != name for change in self._mutations):
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path, target)
         if found is None or found.origin is None or found.submodule_search_locations is not None:
             return None
         loader = _Loader(name, found.origin)
-        loader.mutations = self._mutations
+        loader.mutations, loader.interrupts = self._mutations, interrupts
         return spec_from_file_location(name, found.origin, loader=loader)
 
 

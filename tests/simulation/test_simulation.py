@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 3
+SEEDS = 5
 
 
 def simulate(*options: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,14 +24,16 @@ def simulate(*options: object, **environment: str) -> subprocess.CompletedProces
     )
 
 
-def test_nothing_is_lost_or_doubled_whatever_the_order() -> None:
-    done = simulate("--seeds", SEEDS, "--jobs", 1)
+@pytest.mark.parametrize("log", ["", "--embedded"])
+def test_nothing_is_lost_or_doubled_whatever_the_order(log: str) -> None:
+    done = simulate("--seeds", SEEDS, "--jobs", 1, *filter(None, [log]))
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout.startswith(f"{SEEDS} histories of ")
 
 
-def test_a_seed_is_always_the_same_history() -> None:
-    first, second = (simulate("--show", 3) for _ in range(2))
+@pytest.mark.parametrize("log", ["", "--embedded"])
+def test_a_seed_is_always_the_same_history(log: str) -> None:
+    first, second = (simulate("--show", 3, *filter(None, [log])) for _ in range(2))
     assert first.stdout == second.stdout
     assert " fault: " in first.stdout
 
@@ -41,7 +43,7 @@ def test_a_seed_is_always_the_same_history() -> None:
     ["offsets without the member's generation", "a store is not restored", "output that is not sent before the commit"],
 )
 def test_a_mistake_is_found(mistake: str) -> None:
-    done = simulate("--seeds", 10, "--jobs", 1, SIMULATION_MUTATION=mistake)
+    done = simulate("--seeds", 10, "--stop", "--jobs", 1, SIMULATION_MUTATION=mistake)
     assert done.returncode == 1, done.stdout
     assert "wrong, such as" in done.stdout
 
