@@ -25,8 +25,8 @@ def java_hash(text: str) -> int:
 def hash_order(names: Iterable[str], copied: bool = True, capacity: int | None = None) -> list[str]:
     """Return names in the order in which a Java HashSet of them iterates.
 
-    copied: the set was made from a collection of known size (`new HashSet<>(collection)`), else by adding one by one,
-    to a set of the default capacity or the one given (`new HashSet<>(capacity)`).
+    `copied`: the set is a copy of a collection (`new HashSet<>(collection)`). Otherwise names are added one by one to a set of
+    the default capacity or of `capacity` (`new HashSet<>(capacity)`).
 
     >>> hash_order(["t3", "t1", "t2", "alpha", "beta"])
     ['alpha', 't1', 't2', 'beta', 't3']
@@ -59,7 +59,7 @@ def bucket_count(size: int, capacity: int = 16) -> int:
 
 
 def map_hash(entries: Mapping[str, int] | Mapping[str, str]) -> int:
-    """Return Map.hashCode() of a map from text to text, or to anything by its hash code, as an unsigned 32-bit number."""
+    """Return Map.hashCode() as an unsigned 32-bit number. The values are text, or the hash codes of other values."""
     codes = ((java_hash(key), value if isinstance(value, int) else java_hash(value)) for key, value in entries.items())
     return sum(key ^ (value & MASK) for key, value in codes) & MASK
 

@@ -1,4 +1,4 @@
-"""Counters, added to once per batch or less often (Kafka Streams' metric names, without its sensors), and dropped records."""
+"""Counters that are updated at most once per batch (with the names of Kafka Streams' metrics), and counts of dropped records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LINES = {
     DropReason.EXPIRED: ("expired ", "older than the store keeps rows"),
     DropReason.STALE: ("superseded ", "the row has a newer version"),
 }
-"""By reason: the kind of the records, and the reason beside the topic, in a line of the log."""
+"""The parts of a log line by reason: the kind of the records, and the reason as it follows the topic."""
 _TOPIC = re.compile(r"topic (\S+), partition [0-9]+, offset")
 
 
@@ -71,7 +71,7 @@ class DropWarnings:
     def __init__(self, log: logging.Logger):
         self._log = log
         self._waiting: dict[tuple[str, str], tuple[int, str]] = {}
-        """Records that were not logged so far, and the last message, by task and reason."""
+        """The number of records that are not logged yet, and the last message, by task and reason."""
         self._logged: dict[tuple[str, str], int] = {}
         """The time (ms, monotonic) of the last line, by task and reason."""
 
@@ -89,13 +89,13 @@ class DropWarnings:
             self._logged[key] = now
 
     def close(self, now: int) -> None:
-        """Log all that was not logged so far."""
+        """Log all records that are not logged yet."""
         self._logged.clear()
         self.write(now)
 
 
 def dropped_line(reason: str, dropped: int, message: str, when: str = "") -> str:
-    """Return the line about records that were dropped for a reason. message: that of the last one (DroppedCount)."""
+    """Return the log line for records that were dropped for a reason. `message`: the message of the last record (DroppedCount)."""
     kind, detail = _LINES.get(cast(DropReason, reason), ("", reason))
     topic = _TOPIC.search(message)
     place = f"topic {topic[1]}, " if topic is not None and not detail.startswith("topic ") else ""
@@ -103,7 +103,7 @@ def dropped_line(reason: str, dropped: int, message: str, when: str = "") -> str
 
 
 class _Entry:
-    """The count of one reason. The message is made at the end of a round, since most are replaced before."""
+    """The count of one reason. Its message is formatted only at the end of a round, because later records replace most messages."""
 
     __slots__ = ("at", "dead_letters", "dropped", "message")
 
@@ -120,7 +120,7 @@ class DroppedRecords:
         self._entries: dict[str, _Entry] = {}
 
     def add(self, reason: str, message: Callable[[], str] | str, *, dropped: int = 1, dead_letters: int = 0) -> None:
-        """Count records of a reason; `message`: the message about the last one, or the function that returns it."""
+        """Count records of a reason; `message`: the message of the last one, or a function that returns it."""
         entry = self._entries.get(reason)
         if entry is None:
             entry = self._entries[reason] = _Entry()
@@ -130,7 +130,7 @@ class DroppedRecords:
         entry.at = time()
 
     def settle(self) -> None:
-        """Make the messages, so that none keeps its error: the frames of its traceback have all columns of a batch."""
+        """Format the messages, to release their errors: the traceback of an error keeps all columns of a batch in memory."""
         for entry in self._entries.values():
             if not isinstance(entry.message, str):
                 entry.message = entry.message()

@@ -1,1 +1,1 @@
-"""The command line: one module a command, each thin over the library."""
+"""The command line: one module per command, each a thin layer over the library."""

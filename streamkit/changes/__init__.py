@@ -1,1 +1,1 @@
-"""What changes between two versions of an application, and what each change does to its state."""
+"""The changes between two versions of an application, and the effect of each on its state."""

@@ -1,4 +1,4 @@
-"""Code actions: the remedies that messages name."""
+"""Code actions that apply the remedies named in messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GRACE = re.compile(r"(\w+) has no 'grace'")
 _FLOW = re.compile(r"(?:[&!]\S*\s+)*\{")
 """The beginning of a mapping in brackets, with its anchor and its tag."""
 _LENGTHS = (*KINDS, "within", "after", "before")
-"""The options whose length a grace may have."""
+"""The options that have a duration, which is proposed as the grace."""
 
 Fix = tuple[str, lsp.TextEdit, bool]
 """A title, its edit, and whether it is the preferred one."""
@@ -34,7 +34,7 @@ Roots = Callable[[], Node | None]
 
 
 def quick_fixes(uri: str, text: Text, problems: list[lsp.Diagnostic]) -> list[lsp.CodeAction]:
-    """Return the remedies of the given problems of a file."""
+    """Return the code actions for some problems of a file."""
     root = lru_cache(maxsize=1)(lambda: yaml_root(text))
     return [
         lsp.CodeAction(
@@ -74,7 +74,7 @@ def _fixes(text: Text, problem: lsp.Diagnostic, root: Roots) -> Iterator[Fix]:
 
 
 def _replacement(text: Text, at: lsp.Range, wrong: str, right: str) -> lsp.TextEdit | None:
-    """Return the edit of a wrong word, if it is the one at the place of the problem."""
+    """Return the edit that replaces a wrong word; None if the word is not at the position of the problem."""
     start = text.offset(at.start)
     begin = text.text.find(wrong, start, start + len(wrong) + 2)
     return None if begin < 0 else lsp.TextEdit(text.span(begin, begin + len(wrong)), right)
@@ -84,7 +84,7 @@ def _replacement(text: Text, at: lsp.Range, wrong: str, right: str) -> lsp.TextE
 
 
 def _entry(text: Text, topic: str, root: Node | None) -> lsp.TextEdit | None:
-    """Return the edit that adds a topic to `topics`, or the section before `pipelines`."""
+    """Return the edit that adds a topic to `topics`; without that section, it adds the section before `pipelines`."""
     sections = (
         {key.value: (key, value) for key, value in root.value} if root is not None and root.kind == "mapping" else {}
     )
@@ -101,7 +101,7 @@ def _entry(text: Text, topic: str, root: Node | None) -> lsp.TextEdit | None:
 
 
 def _added(text: Text, mapping: Node, entry: str) -> lsp.TextEdit:
-    """Return the edit that adds an entry to a mapping: in brackets at its end, else before the first entry."""
+    """Return the edit that adds an entry: at the end of a mapping in brackets, otherwise before the first entry."""
     start = mapping.value[0][0].start if mapping.value else mapping.end
     bracket = _FLOW.match(text.text, mapping.start, start)
     if bracket is not None:
@@ -116,7 +116,7 @@ def _inserted(text: Text, offset: int, written: str) -> lsp.TextEdit:
 
 
 def _graces(text: Text, root: Node | None, step: str, offset: int) -> Iterator[Fix]:
-    """Yield a grace as long as the windows of a step, and none."""
+    """Yield two fixes for a step without `grace`: a grace as long as its windows, and a grace of 0."""
     options = next((value for key, value in _pairs(root) if key.start == offset and key.value == step), None)
     if options is None or options.kind != "mapping" or not options.value:
         return
@@ -149,7 +149,7 @@ def _value_at(root: Node | None, offset: int) -> Node | None:
 
 
 def _quoted_row(text: Text, number: int) -> lsp.TextEdit | None:
-    """Return the edit that puts the value of a row in quotes; None for a value in brackets or of several rows."""
+    """Return the edit that puts the value of a row in quotes; None if the value is in brackets or spans several rows."""
     row = text.line(number)
     start = value_column(row)
     value = row[start:].rstrip()

@@ -1,4 +1,4 @@
-"""Semantic tokens: the words within expressions, which editors would show as the text of a scalar."""
+"""Semantic tokens: the words within expressions, which editors would otherwise show as plain YAML scalars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def semantic_tokens(project: Project, uri: str, text: Text) -> lsp.SemanticToken
 
 
 def _encoded(text: Text, words: list[Word]) -> list[int]:
-    """Return words as the protocol has them: each begins relative to the one before."""
+    """Encode words for the protocol, which gives the position of each word relative to the previous one."""
     data, line, character = list[int](), 0, 0
     for word in sorted(set(words)):
         start, end = text.at(word.start), text.at(word.end)

@@ -42,7 +42,7 @@ class Argument:
 
 
 class PythonObject:
-    """An object that a topology in Python passes itself, such as a lambda; pickled by value for the workers of Spark."""
+    """An object that a topology in Python passes directly, such as a lambda. Spark's workers receive it pickled by value."""
 
     __slots__ = ("value",)
 
@@ -50,12 +50,12 @@ class PythonObject:
         self.value = value
 
     def __reduce__(self) -> tuple[Callable[[bytes], PythonObject], tuple[bytes]]:
-        # Pickle alone has no functions without a module to import them from.
+        # pickle alone can't serialize functions that no module defines.
         try:
             import cloudpickle
         except ImportError:
             raise ConfigError(
-                f"functions without a module reach Spark's workers by cloudpickle: {install_command('spark')}"
+                f"sending functions that no module defines to Spark's workers needs cloudpickle: {install_command('spark')}"
             ) from None
         try:
             return _unpickled, (cloudpickle.dumps(self.value),)
@@ -73,8 +73,8 @@ def _unpickled(data: bytes) -> PythonObject:
 class CallableRef(Protocol):
     """A topology's reference to a Python object: `module:attribute`, searched in `folder` first.
 
-    A reference may also have a `position`, its place in the file, and a `target`: the PythonObject itself, for which nothing is
-    searched.
+    A reference may also have a `position`, its place in the file, and a `target`, the PythonObject itself, which is then used without
+    a search.
     """
 
     @property
@@ -95,7 +95,7 @@ class CallableRef(Protocol):
 
 
 def load_callable(ref: CallableRef) -> Callable[..., Value]:
-    """Return the callable (function or class) of a reference; with arguments, a `functools.partial` of both.
+    """Return the function or class that a reference names; with arguments, a `functools.partial` that binds them.
 
     Raises TopologyError (StreamkitError if the reference has no position), which names the module, attribute or argument
     and the nearest valid name.
@@ -160,7 +160,7 @@ def _is_beside(folder: str, name: str) -> bool:
 
 
 def module_exists(folder: str, name: str) -> bool:
-    """Return whether a module is beside the file or on the Python path; imports nothing, not even the packages around it."""
+    """Return whether a module is beside the file or on the Python path, without importing it or the packages around it."""
     parts = name.split(".")
     if _is_beside(folder, name):
         path = os.path.join(folder, *parts)
@@ -251,7 +251,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters of a function, or those with which a class makes an object (without `self`)."""
+    """The parameters of a function, or of a class's constructor (without `self`)."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -266,8 +266,8 @@ class Signature:
 class Usage:
     """How a construct of the language calls a function: its positional arguments, and whether the context may be one of them.
 
-    passed None: not known here, so only keyword arguments are checked. makes: a class is instantiated with keyword
-    arguments only, unlike a function.
+    `passed` is None if it is unknown, so that only keyword arguments are checked. `makes`: a class, unlike a function, is called with
+    keyword arguments only.
     """
 
     passed: tuple[str, ...] | None = None
@@ -284,7 +284,7 @@ class Misfit(StreamkitError):
 
 
 def bound(function: Callable[..., Value], arguments: Mapping[str, Value]) -> Callable[..., Value]:
-    """Return a callable with its arguments by name. Raises Misfit."""
+    """Bind arguments by name to a callable. Raises Misfit."""
     signature = signature_of(function)
     if signature is None:
         return partial(function, **arguments)
@@ -295,14 +295,14 @@ def bound(function: Callable[..., Value], arguments: Mapping[str, Value]) -> Cal
 
 
 def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) -> Iterator[Misfit]:
-    """Yield what is wrong with the arguments of a call."""
+    """Yield the mistakes in the arguments of a call."""
     positional = signature.of_kind(POSITIONAL)
     passed = () if signature.is_class else usage.passed
     taken = [] if passed is None else positional[: len(passed)]
     name = signature.name
     if passed is not None and len(taken) < len(passed) and not signature.of_kind(ANY_POSITIONAL):
         takes = ", ".join(parameter.name for parameter in positional) or "nothing"
-        yield Misfit(f"{name} takes {takes}, and gets {_count(passed)}: {', '.join(passed)}")
+        yield Misfit(f"{name} takes {takes}, but gets {_count(passed)}: {', '.join(passed)}")
     rest = positional[len(taken) :]
     if usage.context and not signature.is_class and rest and rest[0].name not in arguments:
         rest = rest[1:]
@@ -315,7 +315,7 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
             if mistake:
                 yield Misfit(f"{argument!r} of {name} must be {mistake}", argument)
         elif any(parameter.name == argument for parameter in taken):
-            yield Misfit(f"{argument!r} of {name} is what the step passes; it can't be set by 'with'", argument)
+            yield Misfit(f"{argument!r} of {name} is passed by the step; it can't be set by 'with'", argument)
         elif not signature.of_kind(ANY_KEYWORD):
             takes = f"it takes: {', '.join(known)}" if known else "it takes none"
             yield Misfit(f"{name} has no argument {argument!r}{did_you_mean(argument, known, takes)}", argument)
@@ -325,7 +325,7 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
 
 
 def converted(value: Value, annotation: str) -> Value:
-    """Return an argument in the type of its parameter: for a timedelta, the text of a duration is converted.
+    """Convert an argument to the type of its parameter: the text of a duration becomes a timedelta.
 
     >>> converted("10m", "timedelta | None")
     datetime.timedelta(seconds=600)
@@ -336,7 +336,7 @@ def converted(value: Value, annotation: str) -> Value:
 
 
 def _mistake(value: Value, annotation: str) -> str:
-    """Return what was expected of an argument, and what it is; empty if it fits, or if its type is not checked."""
+    """Describe the expected and the actual value of an argument; empty if it fits, or if its type is not checked."""
     choices = _alternatives(annotation)
     if not choices or (value is None and "None" in choices):
         return ""
@@ -356,7 +356,7 @@ def _mistake(value: Value, annotation: str) -> str:
 
 
 def _alternatives(annotation: str) -> list[str]:
-    """Return the types of an annotation by their last names.
+    """Return the names of the types in an annotation, without their modules and type arguments.
 
     >>> _alternatives("datetime.timedelta | None"), _alternatives("list[str]")
     (['timedelta', 'None'], ['list'])
@@ -369,7 +369,7 @@ def _count(passed: Sequence[str]) -> str:
     return f"{len(passed)} argument{'s' if len(passed) != 1 else ''}"
 
 
-# -- Of objects ----------------------------------------------------------------------------------------------------
+# -- Signatures of objects -----------------------------------------------------------------------------------------
 
 
 def signature_of(function: Callable[..., Value]) -> Signature | None:
@@ -394,7 +394,7 @@ def _annotation(parameter: inspect.Parameter) -> str:
     return annotation.__name__ if type(annotation) is type else str(annotation)
 
 
-# -- Of source -----------------------------------------------------------------------------------------------------
+# -- Signatures from source ----------------------------------------------------------------------------------------
 
 
 def source_signature(folder: str, module: str, attribute: str) -> Signature | None:
@@ -427,7 +427,7 @@ def source_signature(folder: str, module: str, attribute: str) -> Signature | No
 
 
 def coroutine_in_source(folder: str, module: str, attribute: str, method: str) -> str | None:
-    """Return the name of a function with `async`, or of such a method of a class, in a module beside the file; else None."""
+    """Return the name of a function, or of a class's method, in a module beside the file if it is async; otherwise None."""
     tree = _tree(folder, module)
     for node in tree.body if tree is not None else ():
         if isinstance(node, ast.AsyncFunctionDef) and node.name == attribute:
@@ -455,7 +455,7 @@ def methods_called(folder: str, module: str, attribute: str) -> frozenset[str]:
 
 
 def place_in_source(folder: str, module: str, attribute: str) -> Position | None:
-    """Return the place of a function or a class in a module beside the file; the beginning of a module that does not define it."""
+    """Return the position of a function or class in a module beside the file; if it is not defined there, the module's first line."""
     for file, tree in _sources(folder, module):
         node: ast.AST = tree
         for name in attribute.split("."):

@@ -1,4 +1,4 @@
-"""The operators, functions and methods with charges to a budget, their first argument; `_x_k_NAME` in generated code."""
+"""Operators, functions and methods that charge their work to a budget, their first argument. Generated code calls them `_x_k_NAME`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BIG = 1 << 63
 _SMALL = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
 _HOLDS = frozenset((list, tuple, dict, set, frozenset))
-"""Containers of members that are there already."""
+"""Containers whose members already exist."""
 _BITS = 8
-"""Bits of a long integer that one step works on."""
+"""Bits of a long integer that one step processes."""
 
 
 # -- Operators --
@@ -117,7 +117,7 @@ def contains(budget: Budget, item: Value, items: Operand) -> bool:
 
 
 _BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.items()))
-"""Types that find members by hash; a view of values visits all."""
+"""Types that look up members by hash; a view of values visits each of them."""
 
 
 def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
@@ -143,7 +143,7 @@ def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Val
     size = budget.size(value)
     if size > MAX_BYTES:
         raise size_error(f"text made by {what}", size)
-    # The digits of an integer take the square of their number.
+    # The time to print an integer grows with the square of its digits.
     budget.spend(1 + size // (SLOT // 2))
     return helpers.bounded(write(value), f"text made by {what}")
 
@@ -282,7 +282,7 @@ def make_enumerate(budget: Budget, *arguments: Operand, **named: Operand) -> Val
 
 
 _PIECE, _MATCHED = 40, 200
-"""Steps of a piece of a text that is cut at a plain text, and of one that RE2 finds, in addition to those by length."""
+"""Steps charged for each piece of a split text, in addition to the steps by length: split at a plain text, and by RE2."""
 
 
 def re_match(budget: Budget, pattern: Operand, subject: Operand) -> bool:
@@ -311,7 +311,7 @@ def header(budget: Budget, headers: Operand, name: Operand) -> str | None:
 # -- Methods --
 
 _PRODUCTS = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
-"""Methods whose time may be the product of the lengths of text and argument."""
+"""Methods whose time may grow with the product of the lengths of the text and the argument."""
 _HASHING = frozenset(
     ["union", "difference", "intersection", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "fromkeys"]
 )

@@ -74,7 +74,7 @@ def windowed_key(key: Key, start: Value, end: Value) -> WindowedKey:
     """Return a key with a window."""
     low, high = need_integer(start, "windowed_key"), need_integer(end, "windowed_key")
     if not 0 <= low <= high:
-        raise ValueError("windowed_key() takes a start from 0 and an end that is no earlier")
+        raise ValueError("windowed_key() takes a start of at least 0, and an end that is not before it")
     return WindowedKey(key, low, high)
 
 
@@ -84,7 +84,7 @@ _FIELDS_AND_KEYS = (
         ("value", "path", "default"),
         get,
         "The part of a value at a path such as `a.b.0.c`: fields of objects and indices of lists, from 0. If a part is absent "
-        "or null, the result is `default`, which is None unless given. For names with dots, the path is a list.",
+        "or null, the result is `default`, which is None if omitted. If a name contains dots, write the path as a list.",
         (
             ("get({'a': {'b': [1, 2]}}, 'a.b.1')", "2"),
             ("get({'a': None}, 'a.b.c', 0)", "0"),
@@ -105,7 +105,7 @@ _FIELDS_AND_KEYS = (
 )
 
 
-# Hashes and names made of hashes.
+# Hashes, and UUIDs computed from names.
 
 _NAMESPACES = ("dns", "url", "oid", "x500")
 
@@ -133,7 +133,7 @@ def xxhash64(value: Value, seed: Value = 0) -> int:
 
 
 def uuid5(namespace: Value, name: Value) -> str:
-    """Return the UUID of version 5 of a name."""
+    """Return the version 5 UUID of a name."""
     from uuid import uuid5 as computed
 
     return str(computed(_namespace(namespace), need_text(name, "uuid5")))
@@ -167,7 +167,7 @@ _HASHES = (
         "murmur2",
         ("value",),
         murmur2,
-        "The hash of a key's bytes (or text) by which Kafka's clients choose its partition, a signed number of 32 bits.",
+        "The hash of a key's bytes (or text), from which Kafka's clients choose its partition: a signed 32-bit integer.",
         (("murmur2('21')", "-973932308"),),
         kind="int",
         type=INTEGER,
@@ -176,7 +176,7 @@ _HASHES = (
         "xxhash64",
         ("value", "seed"),
         xxhash64,
-        "XXH64 of bytes or text, a signed number of 64 bits.",
+        "The XXH64 hash of bytes or text: a signed 64-bit integer.",
         (("xxhash64('tea')", "4741855839676419641"),),
         optional=1,
         kind="int",
@@ -186,7 +186,7 @@ _HASHES = (
         "uuid5",
         ("namespace", "name"),
         uuid5,
-        "The UUID of a name (version 5): the same for the same name. `namespace` is `dns`, `url`, `oid`, `x500` or a UUID.",
+        "The version 5 UUID of a name; it depends only on the arguments. `namespace` is `dns`, `url`, `oid`, `x500` or a UUID.",
         (("uuid5('dns', 'example.org')", "'aad03681-8b63-5304-89e0-8ca8f49461b5'"),),
         kind="str",
         type=TEXT,
@@ -196,7 +196,7 @@ _HASHES = (
 )
 
 
-# Rounding and writing numbers.
+# Rounding and formatting numbers.
 
 _MODES = {
     "half_even": ROUND_HALF_EVEN,
@@ -208,7 +208,7 @@ _MODES = {
     "floor": ROUND_FLOOR,
 }
 _MOST = 100
-"""Decimals at most."""
+"""The maximum number of decimals."""
 # Integers of 4,096 bits have 1,234 digits.
 _CONTEXT = Context(prec=2000)
 
@@ -225,13 +225,13 @@ def _rounded(number: Value, decimals: Operand, mode: Operand, name: str) -> Deci
 
 
 def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> int | float:
-    """Return a number rounded to so many decimals by a mode; a whole number stays one."""
+    """Return a rounded number; an int stays an int."""
     rounded = _rounded(number, decimals, mode, "round_to")
     return int(rounded) if type(number) is int else float(rounded)
 
 
 def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mode: Value = "half_even") -> str:
-    """Return a number as text with so many decimals and `group` between thousands."""
+    """Return a number as text, rounded to `decimals`, with `group` between thousands."""
     _GROUP(group)
     if decimals.__class__ is int and decimals < 0:
         raise ValueError("format_number() takes 0 or more decimals")
@@ -241,12 +241,12 @@ def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mod
 
 def _check_decimals(value: Value) -> None:
     if type(value) is not int or not -_MOST <= value <= _MOST:
-        raise ValueError(f"decimals are a whole number from -{_MOST} to {_MOST}")
+        raise ValueError(f"decimals must be a whole number from -{_MOST} to {_MOST}")
 
 
 def _check_group(value: Value) -> None:
     if not isinstance(value, str) or len(value) > 1:
-        raise ValueError("what stands between thousands is one character, or empty text")
+        raise ValueError("the separator of thousands must be one character, or empty text")
 
 
 _DECIMALS, _GROUP, _MODE = _check_decimals, _check_group, one_of_words(*_MODES)
@@ -256,9 +256,9 @@ _NUMBERS = (
         "round_to",
         ("number", "decimals", "mode"),
         round_to,
-        "The number rounded to a number of decimals, by default 0; negative ones round to tens, hundreds, …. The mode is "
-        "`half_even` (as `round`), `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. It works on the decimal digits "
-        "that a number shows, so that 2.675 rounds half up to 2.68. Whole numbers stay whole.",
+        "The number rounded to `decimals` places, by default 0; a negative number rounds to tens, hundreds, …. The mode is "
+        "`half_even` (as `round`), `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. Rounding uses the decimal digits "
+        "as printed, so that 2.675 rounds half up to 2.68. A whole number stays whole.",
         (
             ("round_to(2.675, 2, 'half_up')", "2.68"),
             ("round_to(1250, -2)", "1200"),
@@ -273,12 +273,12 @@ _NUMBERS = (
         "format_number",
         ("number", "decimals", "group", "mode"),
         format_number,
-        "The number as text with so many decimals, `group` between thousands, rounded by `mode`.",
+        "The number as text, rounded to `decimals` places by `mode`, with `group` between thousands.",
         (("format_number(1234567.891, 2, ',')", "'1,234,567.89'"), ("format_number(5, 2)", "'5.00'")),
         optional=3,
         kind="str",
         type=TEXT,
-        # The digits of the largest integer with a mark between thousands, and the decimals.
+        # The digits of the largest integer with separators of thousands, and the decimals.
         constant=2_000.0,
         checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
     ),
@@ -288,11 +288,11 @@ _NUMBERS = (
 # Regular expressions (RE2): search, groups, substitution.
 
 _MATCH = 400
-"""Steps of one match and its replacement, in addition to those by length: several microseconds."""
+"""Steps charged for each match and its replacement, in addition to the steps by length: several microseconds."""
 _PART = 40
-"""Steps of one part of a replacement, text or a group, at each match."""
+"""Steps charged at each match for each part of the replacement; a part is text or a group."""
 _TEMPLATE = 3
-"""Steps of one character of a replacement, which is cut into its parts at each call."""
+"""Steps charged for each character of a replacement, because each call splits it into parts."""
 _UNBOUNDED = float("inf")
 
 
@@ -357,7 +357,7 @@ def _template(replacement: str, groups: int) -> list[str | int]:
             parts.append("\\" + next(escaped, ""))
         elif piece[0] in "0123456789":
             if int(piece[0]) > groups:
-                raise ValueError(f"re_sub(): the replacement names group {piece[0]}, and the pattern has {groups}")
+                raise ValueError(f"re_sub(): the replacement names group {piece[0]}, but the pattern has {groups}")
             parts += [int(piece[0]), piece[1:]]
         else:
             raise ValueError(
@@ -386,7 +386,7 @@ _PATTERNS = (
         "re_groups",
         ("pattern", "text"),
         re_groups,
-        "The groups of the first match as a list, None for one that takes no part; None without a match.",
+        "The groups of the first match as a list, with None for each group that did not match; None if there is no match.",
         (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
         type=ListOf(TEXT),
         # Groups may be nested.
@@ -398,7 +398,7 @@ _PATTERNS = (
         "re_sub",
         ("pattern", "replacement", "text"),
         re_sub,
-        "The text with all matches replaced; in the replacement `\\1` to `\\9` are groups, `\\0` is the match, `\\\\` a backslash.",
+        "The text with all matches replaced. In the replacement, `\\1` to `\\9` are groups, `\\0` is the match, `\\\\` a backslash.",
         ((r"re_sub('([a-z])([0-9])', '\\2\\1', 'a1 b2')", "'1a 2b'"),),
         kind="str",
         type=TEXT,
@@ -412,7 +412,7 @@ _PATTERNS = (
 # JSON, base64 and URLs.
 
 _CONTAINER, _ESCAPE = 64, 128
-"""Bytes of an empty list or object, and of a part of a text between two `%` while it is decoded."""
+"""Memory in bytes: of an empty list or object, and of each part of a text between two `%` during decoding."""
 
 
 def from_json(text: Value) -> Value:
@@ -455,7 +455,7 @@ def base64_decode(text: Value) -> bytes:
 
 
 def url_encode(text: Value) -> str:
-    """Return text as it appears in a URL."""
+    """Return percent-encoded text."""
     data = bytes_of(text, "url_encode")
     if len(data) * 3 > MAX_BYTES:
         raise size_error("text made by url_encode()", len(data) * 3)
@@ -463,10 +463,10 @@ def url_encode(text: Value) -> str:
 
 
 def url_decode(text: Operand) -> str:
-    """Return the text of a part of a URL."""
+    """Decode percent-encoded text."""
     size = need_text(text, "url_decode").count("%") * _ESCAPE
     if size > MAX_TOTAL:
-        raise size_error("what url_decode() makes of a text", size)
+        raise size_error("text made by url_decode()", size)
     return unquote(text)
 
 
@@ -504,7 +504,7 @@ _TEXTS = (
         "base64_decode",
         ("text",),
         base64_decode,
-        "The bytes of a base64 text, of the alphabet with `+/` or `-_`, with or without `=` at the end.",
+        "The bytes of a base64 text in the standard (`+/`) or the URL-safe (`-_`) alphabet, with or without `=` at the end.",
         (("base64_decode('dGVh')", "b'tea'"), ("base64_decode('_w').hex()", "'ff'")),
         kind="bytes",
         type=BYTES,
@@ -514,7 +514,7 @@ _TEXTS = (
         "url_encode",
         ("text",),
         url_encode,
-        "The text with every character but letters, digits and `_.-~` as `%XX` of its UTF-8.",
+        "The text percent-encoded: every character except letters, digits and `_.-~` becomes the `%XX` of its UTF-8 bytes.",
         (("url_encode('a b/c')", "'a%20b%2Fc'"),),
         kind="str",
         type=TEXT,

@@ -37,7 +37,7 @@ class EventSource(Protocol):
     """The origin of a stream's events, used by one thread at a time."""
 
     def read(self) -> list[Event]:
-        """Return new events, within a second; none if there are none. Raises StreamkitError."""
+        """Return the new events within a second; empty if there are none. Raises StreamkitError."""
 
     def close(self) -> None:
         """Release the resources of the source."""
@@ -94,7 +94,7 @@ class EventStream(StreamingResponse):
     """
 
     def __init__(self, source: EventSource, streams: Streams):
-        """Raises StoreUnavailableError if too many streams are open; the source is closed then."""
+        """Close the source and raise StoreUnavailableError if too many streams are open."""
         try:
             streams.enter()
         except StreamkitError:

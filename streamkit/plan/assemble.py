@@ -62,7 +62,7 @@ class BuiltStep:
 class Assembler:
     """The plan while it is built; operators use it as their `Context`.
 
-    Where a method returns `Upstream | None`, None is a result that a problem has prevented; steps that need it add no further problem.
+    A method that returns `Upstream | None` returns None if a problem prevented the result; steps that need it report nothing more.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Assembler:
         self._types = TypeBook()
 
     def build(self) -> None:
-        """Build every pipeline in file order; `problems` holds the problems found."""
+        """Build every pipeline in file order, and collect `problems`."""
         for name in self.model.pipelines:
             self._pipeline(name)
 
@@ -408,7 +408,7 @@ class TypeBook:
     def __init__(self) -> None:
         self._types: dict[int, tuple[Upstream, Types]] = {}
         self._upstreams: list[Types] = []
-        """Of each step that is being built, the types of its upstream."""
+        """For each step that is being built, the types of its upstream."""
         self._references: list[list[Types]] = []
         """For each step that is being built, the types of the upstreams that it refers to."""
 
@@ -485,7 +485,7 @@ def misfit(side: str, type_: Type, serde: Serde) -> str | None:
     >>> from streamkit.expressions.types import INTEGER
     >>> from streamkit.serdes.formats.primitives import StringSerde
     >>> misfit("value", INTEGER, StringSerde())
-    'takes text as its value (serde string), and gets a whole number; make it text: str(value)'
+    'takes text as its value (serde string), but gets a whole number; make it text: str(value)'
     """
     choices = type_.choices if isinstance(type_, OneOf) else (type_,)
     if type_ is NOTHING or any(_may_take(serde, choice) for choice in choices):
@@ -497,7 +497,7 @@ def misfit(side: str, type_: Type, serde: Serde) -> str | None:
         cure = "; give the topic a windowed key serde, or take the key out: to_stream: {key: key.key}"
     elif kind == "string":
         cure = f"; make it text: str({side})"
-    return f"takes {takes} as its {side} (serde {kind}), and gets {type_.word}{cure}"
+    return f"takes {takes} as its {side} (serde {kind}), but gets {type_.word}{cure}"
 
 
 def _may_take(serde: Serde, type_: Type) -> bool:

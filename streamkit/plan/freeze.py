@@ -193,15 +193,15 @@ class _Binder:
         self.registry = registry
 
     def key(self, serde: Serde, topic: str | None) -> Serde:
-        """Return a serde of keys as it is used for a topic by its name on the log."""
+        """Return a key serde bound to a topic, which has its name on the log."""
         return serde.bind(Binding(self.registry, topic, True))
 
     def value(self, serde: Serde, topic: str | None) -> Serde:
-        """Return a serde of values as it is used for a topic by its name on the log."""
+        """Return a value serde bound to a topic, which has its name on the log."""
         return serde.bind(Binding(self.registry, topic, False))
 
     def pair(self, serdes: tuple[Serde, Serde], topic: str | None) -> tuple[Serde, Serde]:
-        """Return the serdes of keys and values as they are used for a topic by its name on the log."""
+        """Return a key serde and a value serde bound to a topic, which has its name on the log."""
         return self.key(serdes[0], topic), self.value(serdes[1], topic)
 
     def external(self, topic: ExternalTopic) -> ExternalTopic:
@@ -209,7 +209,7 @@ class _Binder:
         return dataclasses.replace(topic, key_serde=key, value_serde=value)
 
     def store(self, store: StoreDef) -> StoreDef:
-        # Java also names a changelog for a store that has none.
+        # Java derives a changelog name even for a store without a changelog.
         topic = self.plan.changelog_name(store.name) or f"{self.plan.application}-{store.name}-changelog"
         key, value = self.pair((store.key_serde, store.value_serde), topic)
         options = {
@@ -252,7 +252,7 @@ class _Binder:
         return dataclasses.replace(
             join,
             key_serde=self.key(join.key_serde, response),
-            # The hash of a left row has a topic name that no topic has (SubscriptionSendProcessorSupplier).
+            # Java serializes a left row for its hash under a topic name that does not exist (SubscriptionSendProcessorSupplier).
             value_serde=self.value(join.value_serde, f"{request}-vh"),
             foreign_key_serde=self.key(join.foreign_key_serde, request),
             foreign_value_serde=self.value(join.foreign_value_serde, response),
@@ -308,7 +308,7 @@ def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozens
 
 
 def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterable[frozenset[str]]) -> list[Problem]:
-    """Return the groups whose declared numbers of partitions differ: of fixed repartitions, and of topics of the file."""
+    """Report groups whose partition counts differ, as declared by repartition steps and by topics of the file."""
     problems = []
     declared = {entry.topic: entry.partitions for entry in model.topics.values() if entry.partitions is not None}
     for group in groups:
@@ -334,7 +334,7 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
 
 
 def _place(topology: Topology, group: frozenset[str]) -> Position:
-    """Return the position of the last source of a group, which is that of the step that requires the group."""
+    """Return the position of the last source of a group; the step that requires the group has the same one."""
     position = NOWHERE
     for node in topology.nodes.values():
         if not group.isdisjoint(node.topics):

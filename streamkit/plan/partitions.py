@@ -22,16 +22,16 @@ SAME_NUMBER = "write the same `partitions` in their steps, or in one of them onl
 
 @dataclass(frozen=True)
 class Layout:
-    """The tasks and internal topics of a Plan on the topics that exist."""
+    """The tasks and internal topics of a Plan, derived from the topics that exist."""
 
     partitions: Mapping[str, int]
-    """Counts by topic name on the log: the external ones that it reads, and all repartition topics."""
+    """Partition counts by topic name on the log, for the external topics that the Plan reads and all repartition topics."""
     sources: Mapping[int, tuple[str, ...]]
-    """The topics that each sub-topology reads, by their names on the log; topics that match a pattern included."""
+    """The topics that each sub-topology reads, by their names on the log, including topics that match a pattern."""
     tasks: tuple[TaskId, ...]
     """Ascending."""
     repartitions: tuple[NewTopic, ...]
-    """As they have to exist, by their names on the log; so `changelogs`."""
+    """The repartition topics that must exist, with their names on the log."""
     changelogs: tuple[NewTopic, ...]
 
     def inputs(self, task: TaskId) -> tuple[TopicPartition, ...]:
@@ -40,26 +40,26 @@ class Layout:
 
 
 def task_count(topics: Iterable[str], counts: Mapping[str, int]) -> int:
-    """Return how many tasks read these topics: as many as the widest of them has partitions (PartitionGrouper)."""
+    """Return the number of tasks that read these topics, which is the highest of their partition counts (PartitionGrouper)."""
     return max((counts[topic] for topic in topics), default=0)
 
 
 def tasks_of(sources: Mapping[int, Iterable[str]], counts: Mapping[str, int]) -> tuple[TaskId, ...]:
-    """Return the tasks of sub-topologies, ascending. sources: the topics that each reads, by their names on the log."""
+    """Return the tasks of sub-topologies, ascending. `sources`: the topics that each one reads, by their names on the log."""
     return tuple(
         TaskId(index, partition) for index, topics in sources.items() for partition in range(task_count(topics, counts))
     )
 
 
 def task_inputs(topics: Iterable[str], partition: int, counts: Mapping[str, int]) -> tuple[TopicPartition, ...]:
-    """Return a task's input partitions: its own number of every source topic that has it."""
+    """Return a task's input partitions: the partition with its number in every source topic that has one."""
     return tuple(TopicPartition(topic, partition) for topic in topics if partition < counts[topic])
 
 
 def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
-    """Return the tasks and internal topics for topics with these counts.
+    """Return the tasks and internal topics for topics with these partition counts.
 
-    counts: external topics by physical name; other topics too, which patterns may match. Raises InvalidTopologyError.
+    `counts`: external topics by their names on the log, and further topics that patterns may match. Raises InvalidTopologyError.
     """
     sources = {sub.id: source_topics(plan, sub, counts) for sub in plan.sub_topologies if not sub.is_global}
     partitions: dict[str, int | None] = {}
@@ -168,7 +168,7 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], en
             names, most, step = missing_partitions(external)
             raise InvalidTopologyError(
                 f"Invalid topology: Topics not co-partitioned: [{java_map(external)}]; {step}, or copy {names} to a topic "
-                f"with {most} partitions: more partitions for a topic that has records would part those of a key"
+                f"with {most} partitions: adding partitions to a topic with records would separate the records of a key"
             )
         wanted = next(iter(external.values()))
     else:
@@ -200,13 +200,13 @@ def _check_read_only(plan: Plan, tasks: tuple[TaskId, ...], partitions: Mapping[
             available = partitions[store.source_topic]
             if available < count:
                 raise InvalidTopologyError(
-                    f"Invalid topology: store {name} is kept from topic {store.source_topic}, which has {available} "
+                    f"Invalid topology: store {name} is restored from topic {store.source_topic}, which has {available} "
                     f"partitions, but the steps that use it read topics with {count}"
                 )
 
 
 def missing_partitions(counts: Mapping[str, int]) -> tuple[str, int, str]:
-    """Return the topics that have fewer partitions than others, as text, the highest number, and the step that makes up for it."""
+    """Return the topics with too few partitions as text, the highest partition count, and the step that would repartition them."""
     most = max(counts.values())
     fewer = [topic for topic, count in sorted(counts.items()) if count < most]
     whose = "its" if len(fewer) == 1 else "their"
@@ -215,7 +215,7 @@ def missing_partitions(counts: Mapping[str, int]) -> tuple[str, int, str]:
 
 
 def number_of_step(count: int) -> str:
-    """Return what to change if a step names another number of partitions than its topics have."""
+    """Return the remedy for a step whose number of partitions differs from that of its topics."""
     return f"write `partitions: {count}` in the step repartition, or leave it out"
 
 
@@ -242,8 +242,8 @@ def _changelogs(plan: Plan, tasks: tuple[TaskId, ...]) -> tuple[NewTopic, ...]:
 
 # The order in which the leader of a Kafka Streams group processes sub-topologies and co-partition groups.
 #
-# Sizes of repartition topics depend on it if input topics differ in size: Java keeps both in hash
-# sets, and each derived size is an input for the next (RepartitionTopics). The order follows from names, so every process has the same.
+# If input topics have different partition counts, the counts of repartition topics depend on this order: Java keeps sub-topologies and
+# groups in hash sets, and derives each count from earlier ones (RepartitionTopics). All processes compute the same order from the names.
 
 _FALSE = 1237  # Boolean.hashCode
 
@@ -251,7 +251,7 @@ _FALSE = 1237  # Boolean.hashCode
 def sub_topology_order(plan: Plan, sources: Mapping[int, tuple[str, ...]]) -> list[int]:
     """Return the ids of sub-topologies in the order of a HashSet of InternalTopologyBuilder.TopicsInfo.
 
-    sources: the topics that each reads, by their names on the log; those without topics are left out.
+    `sources`: the topics that each one reads, by their names on the log. Sub-topologies without topics are omitted.
     """
     read = {sub.id: sources[sub.id] for sub in plan.sub_topologies if sources.get(sub.id)}
     codes = [_topics_hash(plan, id_, read[id_.id]) for id_ in plan.sub_topologies if id_.id in read]
@@ -290,10 +290,10 @@ def _set_hash(topics: Iterable[str]) -> int:
 
 
 def joined_groups(sources: Sequence[Mapping[str, Sequence[str]]]) -> list[set[str]]:
-    """Return the topics that need equal sizes, in the order in which they are made equal (copartitionGroups).
+    """Return the groups of topics that need equal partition counts, in the order in which Java enforces them (copartitionGroups).
 
-    sources: of each call of the DSL the topics by source node. A call joins the first group that shares a topic with
-    it. Two groups that a third call overlaps are not joined, so a topic may be in both: the later one decides.
+    `sources`: the topics by source node, for each call of the DSL. A call joins the first group that shares a topic with
+    it. Two groups are not joined if a later call overlaps both, so a topic may be in two groups: the later one decides.
     """
     groups: dict[str, set[str]] = {}
     for members in sources:

@@ -1,6 +1,6 @@
-"""Topologies in Python: the calls of a user's code are recorded, and become the nodes that a file in YAML has.
+"""Topologies in Python: records the calls of a user's code, and turns them into the nodes that a YAML file would have.
 
-Everything after that is shared with files: the checks, the messages with their places, the plan and its names.
+Topologies in Python and in YAML share everything after that: checks, messages with positions, the plan and its names.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ def call(
     batch: int | None = None,
     as_: str | None = None,
 ) -> PythonCall:
-    """Return a callable for the place of an expression: `module:object` or the object, with arguments by name.
+    """Return a callable that can replace an expression. `name`: `module:object`, or the object; `with_`: further arguments by name.
 
-    It gets what a file's `call` gets, such as key and value. batch: lists of up to so many of them; as_: arrow, pandas or numpy.
+    The step passes it the same arguments as a file's `call`, such as key and value. `batch`: the maximum number of records in a call,
+    which passes lists; `as_`: arrow, pandas or numpy, for columns in place of lists.
     """
     return PythonCall(name, with_ or {}, batch, as_)
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch with its ends: `then` gets the branch's stream and adds steps to it.
+    """A branch; `then` is called with the branch's stream and adds steps and ends to it.
 
-    chained: whether these are created with the branch itself, as with `Branched.withConsumer`.
+    `chained`: whether these steps are created with the branch itself, as with `Branched.withConsumer`.
     """
 
     predicate: object
@@ -69,10 +70,10 @@ class Branch:
 
 @dataclass(eq=False)
 class Call:
-    """A recorded call. name: of the step, or of the kind of source or end; parent: the stream that has the method, None for a source.
+    """A recorded call. `name`: the step, or the kind of source or end; `parent`: the stream whose method was called, None for a source.
 
-    options: by name without the underscores of keywords; positional: their number without names. branches: the calls of
-    chained branches, by name.
+    `options`: the named arguments, without the underscore of names such as `from_`; `positional`: the arguments without names.
+    `branches`: the calls of chained branches, by name.
     """
 
     name: str
@@ -123,7 +124,7 @@ class RecordedStream:
 def record_branches(
     stream: RecordedStream, call: Call, stream_class: type[RecordedStream]
 ) -> dict[str, RecordedStream]:
-    """Return the streams of a branch step by name, after the calls that its branches have themselves."""
+    """Record the calls of the `then` of each branch; return the streams that result, by branch."""
     when = call.options.get("when", call.positional[0] if call.positional else {})
     named = list(when.items()) if isinstance(when, Mapping) else []
     if isinstance(when, Sequence) and not isinstance(when, str):
@@ -151,8 +152,8 @@ def record_branches(
 class NodeWriter:
     """Turns the values of calls into nodes.
 
-    name_of: returns the name of a stream's pipeline, None for one of another topology. parameters: the names whose `${NAME}` in a
-    text is an argument; any other `${` is a part of the text.
+    `name_of` returns the name of a stream's pipeline, or None if the stream belongs to another topology. `parameters`: in a text,
+    `${NAME}` of these names is an argument; any other `${` is literal.
     """
 
     def __init__(
@@ -167,12 +168,12 @@ class NodeWriter:
         self._escaped = partial(re.compile(rf"\$\{{(?!({names})\}})" if names else r"\$\{").sub, "$${")
 
     def report(self, place: Place, message: str) -> Node:
-        """Add a problem and return a node for the value, about which nothing else is reported."""
+        """Add a problem, and return a node that replaces the value and causes no further problems."""
         self.problems.append(Problem(place.source.at(place.start), message))
         return self.scalar("None", place.beginning)
 
     def scalar(self, text: str, place: Place, plain: bool = False) -> Node:
-        """Return a scalar: a text, or with `plain` what it stands for in YAML."""
+        """Return a scalar: a text, or with `plain` the value of the text in YAML."""
         mark = place.quote
         end = place.end if mark is not None else place.start
         node = Node("scalar", text, place.start, end, place.source)
@@ -281,7 +282,7 @@ class NodeWriter:
 
 
 def _argument(place: Place, number: int, name: str) -> Place:
-    """Return the place of an argument of a call that is written at a place."""
+    """Return the place of an argument of the call at a place."""
     argument = inner(place, number)
     return argument if argument.tree is not None else inner(place, name)
 
@@ -291,8 +292,8 @@ def passed_names(
 ) -> tuple[str, ...] | str:
     """Return the names that an expression passes to a function, or the mistake in the function's parameters.
 
-    Parameters that are called like the record's parts get these; a function with one other parameter gets the value, and one with
-    as many as `arguments` gets these in their order.
+    If all parameters are named like parts of the record, the function gets those parts. Otherwise a function with one parameter gets
+    the value, and a function with as many parameters as `arguments` gets these in order.
 
     >>> passed_names(lambda value, timestamp: 0, ("key", "value", "timestamp"), ("key", "value"))
     ('value', 'timestamp')
@@ -365,7 +366,7 @@ def _stores_of(call: Call, kinds: Mapping[str, fields.Kind]) -> dict[str, object
 
 
 def positional_field(operator: StepDeclaration) -> fields.Field | None:
-    """Return the field of a step that may be given without its name: the main one, or the first that is required."""
+    """Return the field of a step that a call may pass without a name: the main field, or the first required one."""
     main = next((field for field in operator.fields if field.name == operator.main), None)
     return main or next((field for field in operator.fields if field.required), None)
 
@@ -384,7 +385,7 @@ class StepWriter(NodeWriter):
         whole = call.place.start
         body = self.mapping(entries, whole) if entries else self.scalar("null", whole, plain=True)
         if operator is None and call.positional and not entries:
-            # The argument of a macro without a name is that of its only parameter.
+            # A macro's unnamed argument belongs to its only parameter.
             body = self.value(call.positional[0], call.place.argument("0"), fields.Expr())
         key = self.scalar(call.name, whole)
         return Node("mapping", [(key, body)], whole.start, whole.start, whole.source)
@@ -410,7 +411,7 @@ class StepWriter(NodeWriter):
 
     @staticmethod
     def _is_direct_call(call: Call, operator: StepDeclaration) -> bool:
-        """Return whether a function is called with what the step passes, as `call` is, and not in an expression."""
+        """Return whether the step calls a function directly, as with `call`, and not in an expression."""
         first = positional_field(operator)
         function = call.positional[0] if call.positional else call.options.get(operator.main or "")
         is_batched = any(option in call.options for option in ("batch", "with", "as"))
@@ -420,7 +421,7 @@ class StepWriter(NodeWriter):
         for before, call in zip([None, *calls], calls, strict=False):
             if (call.parent is None or call.parent._call is not before) or (before is not None and before.is_end):
                 self.report(
-                    call.place.start, "A chained branch is one line of steps with one end; build others after it"
+                    call.place.start, "A chained branch is one chain of steps with one end; build others after it"
                 )
                 return
         for number, (key, body) in enumerate(self._named(when)):
@@ -438,7 +439,7 @@ class StepWriter(NodeWriter):
             yield from (("", body) for body in when.value)
 
     def ends(self, calls: Sequence[Call]) -> dict[str, Node]:
-        """Return `steps`, `to` and `for_each` of calls that follow each other."""
+        """Return `steps`, `to` and `for_each` for consecutive calls."""
         steps = [self.step(call) for call in calls if not call.is_end]
         ends: dict[str, Node] = {}
         if steps:

@@ -208,9 +208,9 @@ def test_skip_moves_the_group_past_exactly_one_record(failing: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "code", "words"),
     [
-        ("in-0@3", 1, "in-put-0@3 is not the next record of the group, which goes on at in-put-0@2"),
+        ("in-0@3", 1, "in-put-0@3 is not the next record of the group, which continues at in-put-0@2"),
         ("in-0@9", 1, "there is no record in-put-0@9: the partition ends at offset 4"),
-        ("in-0@1", 1, "in-put-0@1 is behind the group, which goes on at offset 2"),
+        ("in-0@1", 1, "in-put-0@1 is behind the group, which continues at offset 2"),
         ("in-7@2", 2, "topic in-put has 1 partitions, counted from 0"),
         ("inn-0@2", 2, "the application's group does not read topic inn; it reads in-put"),
         ("in@2", 2, "expected TOPIC-PARTITION@OFFSET"),

@@ -91,8 +91,8 @@ MISTAKES = {
     "re_search('[', value)": "not an RE2 pattern",
     "re_sub('(?<=a)b', '', value)": "not an RE2 pattern",
     "round_to(value, 2, 'half')": "'half' is none of half_even",
-    "round_to(value, 101)": "decimals are a whole number from -100 to 100",
-    "format_number(value, 2, ', ')": "what stands between thousands is one character",
+    "round_to(value, 101)": "decimals must be a whole number from -100 to 100",
+    "format_number(value, 2, ', ')": "the separator of thousands must be one character",
     "uuid5('tcp', value)": "uuid5() takes a namespace of dns, url, oid, x500, or a UUID, not 'tcp'",
     "sha265(value)": "unknown function 'sha265'; did you mean 'sha256'?",
 }
@@ -115,12 +115,12 @@ FAILURES: dict[str, tuple[Any, type[Exception], str]] = {
     "from_json(value)": ("{", SerdeError, "not JSON"),
     "to_json(value)": ({1, 2}, SerdeError, "can't hold a set"),
     "base64_decode(value)": ("a!", ValueError, "not base64"),
-    "re_sub('(a)', value, 'a')": ("\\2", ValueError, "names group 2, and the pattern has 1"),
+    "re_sub('(a)', value, 'a')": ("\\2", ValueError, "names group 2, but the pattern has 1"),
     "re_search(value, 'a')": ("(", ValueError, "not an RE2 pattern"),
     "round_to(value)": (float("inf"), ValueError, "finite"),
     "format_number(value, -1)": (5, ValueError, "0 or more decimals"),
     "get(value, 5)": ({}, TypeError, "takes a path"),
-    "windowed_key('a', value, 5)": (6, ValueError, "no earlier"),
+    "windowed_key('a', value, 5)": (6, ValueError, "not before it"),
     "murmur2(value)": ([1], TypeError, "text or bytes"),
 }
 

@@ -26,14 +26,14 @@ pipelines:
   p:
 """
 COUNT = "group_by_key, {window: {tumbling: 10s}}, count: c, to_stream"
-TAKES_TEXT = "topic text takes text as its value (serde string), and gets"
+TAKES_TEXT = "topic text takes text as its value (serde string), but gets"
 WRONG = [
-    ("stream: text", "", "numbers", "topic numbers takes a whole number as its value (serde long), and gets text"),
+    ("stream: text", "", "numbers", "topic numbers takes a whole number as its value (serde long), but gets text"),
     ("stream: numbers", "", "text", f"{TAKES_TEXT} a whole number; make it text: str(value)"),
     ("stream: text", "map_values: len(value)", "text", f"{TAKES_TEXT} a whole number; make it text: str(value)"),
     ("stream: text", "map_values: value > 'a'", "text", f"{TAKES_TEXT} a boolean; make it text: str(value)"),
     ("stream: objects", "map_values: '{\"a\": value}'", "text", f"{TAKES_TEXT} the object; make it text: str(value)"),
-    ("stream: text", "", "flags", "topic flags takes a boolean as its value (serde boolean), and gets text"),
+    ("stream: text", "", "flags", "topic flags takes a boolean as its value (serde boolean), but gets text"),
     (
         "stream: objects",
         "group_by_key, {aggregate: {initial: 0, add: aggregate + value.a, value_serde: boolean}}, to_stream",
@@ -44,26 +44,26 @@ WRONG = [
         "stream: raw",
         "filter: key > 'a'",
         "doubles",
-        "topic doubles takes a number as its value (serde double), and gets bytes",
+        "topic doubles takes a number as its value (serde double), but gets bytes",
     ),
     (
         "stream: text",
         "map_values: 'f\"{key}\"'",
         "raw",
-        "topic raw takes bytes as its value (serde bytes), and gets text",
+        "topic raw takes bytes as its value (serde bytes), but gets text",
     ),
     (
         "stream: text",
         COUNT,
         "numbers",
-        "topic numbers takes text as its key (serde string), and gets a windowed key; give the topic a windowed key serde, "
+        "topic numbers takes text as its key (serde string), but gets a windowed key; give the topic a windowed key serde, "
         "or take the key out: to_stream: {key: key.key}",
     ),
     (
         "stream: numbers",
         "",
         "windows",
-        "topic windows takes a windowed key as its key (serde windowed), and gets text",
+        "topic windows takes a windowed key as its key (serde windowed), but gets text",
     ),
     ("stream: text", "map_values: key.cents", "objects", "text has no field 'cents'"),
 ]

@@ -59,7 +59,7 @@ def test_external_topics_of_a_group_must_agree(tmp_path: Path) -> None:
         lay_out(plan, {"a": 1, "b": 2})
     assert str(caught.value) == (
         "Invalid topology: Topics not co-partitioned: [{a=1, b=2}]; put `repartition: {partitions: 2}` before the step where its "
-        "records come in, or copy a to a topic with 2 partitions: more partitions for a topic that has records would part those of a key"
+        "records come in, or copy a to a topic with 2 partitions: adding partitions to a topic with records would separate the records of a key"
     )
 
 

@@ -103,7 +103,9 @@ def test_what_a_global_stores_processor_can_not_ask_for(tmp_path: Path, body: st
 def test_a_read_only_store_needs_a_partition_for_every_task_that_reads_it(tmp_path: Path) -> None:
     plan = load(folder_of(tmp_path, TOPOLOGY.replace("partitions: 1}", "}")), env={"DIR": str(tmp_path)})
     assert lay_out(plan, {"rates": 2, "prices": 3, "words": 3}).tasks == ((1, 0), (1, 1), (1, 2))
-    with pytest.raises(InvalidTopologyError, match="store prices is kept from topic prices, which has 2 partitions"):
+    with pytest.raises(
+        InvalidTopologyError, match="store prices is restored from topic prices, which has 2 partitions"
+    ):
         lay_out(plan, {"rates": 2, "prices": 2, "words": 3})
 
 

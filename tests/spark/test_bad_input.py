@@ -70,7 +70,7 @@ def test_lines_that_are_no_records(line: str, words: list[str], spark: Any, tmp_
 
 def test_columns_that_are_missing(spark: Any, tmp_path: Path) -> None:
     spark.createDataFrame([(1, "x")], "value bigint, other string").write.parquet(str(tmp_path / "in"))
-    with pytest.raises(TransportError, match=r"nothing says what the timestamp of a record is.*,timestamp=COLUMN"):
+    with pytest.raises(TransportError, match=r"there is no column timestamp for .*,timestamp=COLUMN"):
         run(spark, topology(tmp_path), Place(str(tmp_path / "in"), PARQUET), tmp_path)
 
 

@@ -67,7 +67,7 @@ def test_a_null_in_a_timestamp(spark: Any, plan: Plan, tmp_path: Path) -> None:
         submit(plan, JobOptions(inputs, out, overwrite=True), spark)
 
     try:
-        words = "timestamp=ts: a row has null, and so no place in the order; where=ts is not null leaves such rows out"
+        words = "timestamp=ts: a row has null, and so no place in the order; where=ts is not null omits such rows"
         fails(lambda: run("changing_inputs,format=table"), f"changing_inputs: {words}")
     finally:
         spark.sql("drop table changing_inputs")

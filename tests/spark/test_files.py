@@ -92,7 +92,7 @@ def test_bytes_of_the_log(truth: dict, spark: Any, tmp_path: Path) -> None:
     frame.selectExpr("key", "value", "timestamp", "partition + 1 partition", "offset").write.parquet(
         str(tmp_path / "wrong")
     )
-    with pytest.raises(StreamkitError, match="topic numbers: partition is 3, and the topic has 3"):
+    with pytest.raises(StreamkitError, match="topic numbers: partition is 3, but the topic has 3"):
         sums(spark, Place(str(tmp_path / "wrong"), PARQUET), tmp_path / "second")
 
 

@@ -82,7 +82,7 @@ class Ref:
     """A reference: either `pipeline` (and perhaps `branch`), or an inline source of `kind` on `topics`.
 
     kind: "pipeline", "stream", "table", "global_table", "global_store", "read_only_store". topics: the names of entries
-    in the file; pattern: a regex; call, source_name: for the last two kinds, the processor that writes to the store, and the
+    in the file; pattern: a regex. For the last two kinds, `call` is the processor that writes to the store, and `source_name` the
     name of its source.
     """
 
@@ -143,7 +143,7 @@ class ForEachSpec:
 
 @frozen
 class Step:
-    """A step of a pipeline as written in the file; it is checked without its context.
+    """A step of a pipeline as written in the file, checked on its own, without the steps around it.
 
     `options`: the parsed values of the given fields, by name; `positions`: their positions in the file.
     """

@@ -1,4 +1,4 @@
-"""Calls functions over batches of records (`batch`), given as lists or as columns of numpy, pandas or Arrow."""
+"""Calls functions over batches of records (`batch`), which receive lists, or columns of numpy, pandas or Arrow."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BatchContext(ProcessorContext):
 
 
 class BatchFunction(UserCode):
-    """A function of lists, or a class whose objects are called with lists."""
+    """A function that takes lists, or a class whose objects are called with lists."""
 
     method = "__call__"
     parameters: ClassVar[tuple[str, ...]] = ("keys", "values")
@@ -73,7 +73,7 @@ class BatchFunction(UserCode):
 
 
 class BatchProcess(BatchFunction):
-    """A processor of lists of records: a class with `process(self, records)`, or a function of a list.
+    """A processor of lists of records: a class with `process(self, records)`, or a function that takes a list.
 
     Columns, if any, are passed after the records. While the function runs, the context is the last record's.
     """
@@ -231,7 +231,7 @@ def _fields(values: list[Operand]) -> dict[str, list[Value]] | None:
         try:
             return {name: [value[name] for value in values] for name in names}
         except KeyError:
-            pass  # objects with as many, but different, fields
+            pass  # equally many fields, but different ones
     if not any(isinstance(value, dict) for value in values):
         return None
     if not all(value is None or isinstance(value, dict) for value in values):

@@ -71,7 +71,7 @@ def _connect(sub_topology: SubTopology) -> dict[str, _Described]:
 
 
 def _add_size(node: _Described, delta: int) -> None:
-    """Add `delta` once for every path upward; counted by node, since paths may be exponentially many."""
+    """Add `delta` once for every path upward. Counts paths by node, because their number may be exponential."""
     counts = {node: 1}
     while counts:
         lowest = max(counts, key=lambda node: node.rank)
@@ -305,7 +305,7 @@ def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 class _Ids(dict[str, str]):
-    """Short identifiers by name, made on first use."""
+    """Short identifiers by name, created on first use."""
 
     def __init__(self, prefix: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Memory of a process that runs tasks: garbage collection of cycles, and memory that is returned to the system."""
+"""Memory of a process that runs tasks: garbage collection of cycles, and the return of memory to the system."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def collect_rarely() -> None:
 
 
 def few_arenas() -> None:
-    """Limit the C library's allocator to two arenas (mallopt, glibc only); MALLOC_ARENA_MAX has precedence.
+    """Limit the C library's allocator to two arenas (mallopt, glibc only); MALLOC_ARENA_MAX takes precedence.
 
     The default is eight per core. The client library's threads allocate memory that other threads free, so every arena keeps
     free memory that the others can't use.
@@ -42,7 +42,7 @@ def few_arenas() -> None:
 def keep_memory() -> None:
     """Make the C library keep freed memory, up to 128 MB, instead of returning it after each batch (mallopt, glibc only).
 
-    The memory of a batch is freed with it; without this call the next batch would cause a page fault for each page.
+    Each batch frees its memory at its end. Without this call, the next batch would cause a page fault for each page.
 
     >>> keep_memory()
     """

@@ -1,4 +1,4 @@
-"""States of threads and of the client with their transitions (KafkaStreams.State), and what threads measure: counters, stages."""
+"""The states of threads and clients with their transitions (KafkaStreams.State), and the counters and stage times of threads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from streamkit.runtime.local.local_task import LocalTask
 from streamkit.user_metrics import MetricValue
 
 MICROS = 1000
-"""Stages are measured in microseconds, of which a millisecond has so many."""
+"""Microseconds in a millisecond; stages are measured in microseconds."""
 FETCH, QUEUE, PROCESS, SEND, COMMIT, MARKERS = STAGES = ("fetch", "queue", "process", "send", "commit", "markers")
-"""From a record's timestamp until the thread has it; until its processing begins, as other tasks and commits come first; until
-its batch's results are with the producer; until brokers have acknowledged them, as far as the thread has looked. Then what stops
-the thread meanwhile: a commit, and the wait for the markers of the transaction before.
+"""The stages of a record, in order, and the pauses of its thread. A record's timestamp begins `fetch`, which ends when the thread has
+the record; `queue` ends when its processing begins, after other tasks and commits; `process` ends when the producer has the results of
+its batch; `send` ends when the thread sees that brokers have acknowledged them. `commit` is the duration of a commit, and `markers` the
+wait for the markers of the previous transaction.
 """
 
 
@@ -34,7 +35,7 @@ class StageFigures:
 
     stage: str
     count: int
-    """Records; commits in the last two stages."""
+    """The number of records; in the last two stages, of commits."""
     p50: float
     p99: float
     max: float
@@ -47,13 +48,13 @@ class StageTimes:
         self._clock = clock
         self._samples = Samples()
         self._arrivals: WeakKeyDictionary[Task, deque[tuple[int, float]]] = WeakKeyDictionary()
-        """The records of each task's queues, in the order of their polls: their number, and when they were polled."""
+        """The queued records of each task, by poll: their number, and the time of the poll."""
         self._sent: deque[tuple[int, int, float]] = deque()
-        """Calls whose rows are not known to be acknowledged: the rows sent up to then, those of the call, and its time."""
+        """Unacknowledged calls of `sent`: the rows sent in total after the call, the rows of the call, and its time."""
         self._rows = 0
 
     def add(self, stage: str, seconds: float, count: int = 1) -> None:
-        """Add the duration of a stage for so many records."""
+        """Add the duration of a stage for `count` records."""
         self._samples.at(stage, self._clock()).add([int(seconds * 1000 * MICROS)], count)
 
     def polled(self, tasks: Iterable[tuple[Task, RecordBatch]]) -> None:
@@ -171,7 +172,7 @@ def client_state(threads: list[ThreadState], global_ready: bool) -> ClientState:
 
 PUBLISH_SECONDS = 0.25
 _IDLE_VIEW_SECONDS = 2.0
-"""Without work only the positions of tasks change, by markers of transactions: their views cost most of an idle thread's time."""
+"""The interval of views without work, which take most of an idle thread's time. Only positions change then, past transaction markers."""
 _WORK = (
     "task-created-total",
     "task-closed-total",
@@ -203,7 +204,7 @@ class TaskView:
     latency: tuple[NodeLatency, ...]
     """The end-to-end latencies at sources and terminal nodes."""
     process_seconds: float
-    """The time of processing, measured by batch."""
+    """The processing time, measured by batch."""
     metrics: tuple[MetricValue, ...] = ()
     """The times of the user's code, and of the steps that call it."""
 
@@ -216,9 +217,9 @@ class ThreadView:
     rejected: tuple[DroppedCount, ...] = ()
     """Records that the log rejected and the thread dropped, by topic."""
     totals: Mapping[str, float] = field(default_factory=dict)
-    """By Kafka Streams' names of metrics, such as `poll-total`; `poll-seconds` and the like if Kafka Streams has a ratio."""
+    """Totals by the name of the metric in Kafka Streams, such as `poll-total`. A ratio there is a total of seconds, as in `poll-seconds`."""
     stages: tuple[NodeLatency, ...] = ()
-    """How long the stages of its records took (microseconds)."""
+    """The durations of its stages (microseconds)."""
 
 
 class ThreadCounters:

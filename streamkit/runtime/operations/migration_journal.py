@@ -30,8 +30,8 @@ _POLL_MS = 200
 class Entry:
     """The progress of one copy.
 
-    Offsets are the ends of partitions; those of a source that is read up to the offsets of a group are these. `form`: the
-    rows and partitions of the target. target_id None: the target has not been created. An id is empty if topics have no ids.
+    Ends are the end offsets of partitions, or the group's offsets if the source is read only up to those. `form`: the rows and
+    partitions of the target. `target_id` is None until the target is created. An id is empty if topics have no ids.
     """
 
     done: bool
@@ -44,7 +44,7 @@ class Entry:
 
 
 class Journal:
-    """The entries of an application by target; the last entry of a target is in force."""
+    """The entries of an application by target; the last entry of a target counts."""
 
     def __init__(self, plan: Plan, transport: Transport, admin: Admin):
         self.topic = journal_topic(plan.application)
@@ -76,7 +76,7 @@ def journal_topic(application: str) -> str:
 
 
 def read_entries(application: str, existing: Collection[str], transport: Transport) -> dict[str, Entry]:
-    """Return the entries of an application by target. existing: the topics on the log. Raises TransportError."""
+    """Return the entries of an application by target. `existing`: the topics on the log. Raises TransportError."""
     topic = journal_topic(application)
     return dict(_read(transport, topic)) if topic in existing else {}
 
@@ -126,10 +126,10 @@ def read_up_to(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> Iterat
 def merge_up_to(
     consumer: Consumer, ends: Mapping[TopicPartition, int], rows_of: Callable[[RecordBatch], Sequence[OutputTuple]]
 ) -> Iterator[tuple[int, OutputTuple]]:
-    """Yield the row of each record before these offsets, with the highest timestamp so far of its partition, in that order.
+    """Yield each record before these offsets as its partition's highest timestamp so far, and its row, ordered by that timestamp.
 
-    Records of a partition keep their order. Where partitions become one, no record is older, compared with those before it,
-    than it was in its own partition. `rows_of` returns one row for each record of a batch. Raises TransportError.
+    Records of a partition keep their order. If partitions are merged into one, no record becomes later, relative to stream time, than
+    it was in its own partition. `rows_of` returns one row for each record of a batch. Raises TransportError.
     """
     begins = consumer.beginning_offsets(list(ends))
     places = sorted(place for place, end in ends.items() if begins[place] < end)

@@ -143,7 +143,7 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
 
 @contextmanager
 def locked_state(plan: Plan, path: Path) -> Iterator[StateDirectory | None]:
-    """Lock the state directory, if there is one, so that no process that has not joined the group yet can run meanwhile."""
+    """Lock the state directory, if there is one, so that no process on this machine can start meanwhile."""
     if not path.is_dir():
         yield None
         return
@@ -190,7 +190,7 @@ def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: i
     where = f"{place.topic}-{place.partition}"
     if offset < start:
         raise TopicError(
-            f"{where}@{offset} is behind the group, which goes on at offset {start}; there is nothing to skip"
+            f"{where}@{offset} is behind the group, which continues at offset {start}; there is nothing to skip"
         )
     if offset >= end:
         raise TopicError(f"there is no record {where}@{offset}: the partition ends at offset {end}")
@@ -199,13 +199,11 @@ def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: i
     if offsets is None:
         raise TopicError(f"the records from {where}@{start} to {where}@{offset} could not be read")
     if offset not in offsets:
-        raise TopicError(
-            f"there is no record {where}@{offset}: a marker of a transaction, or nothing, is at this offset"
-        )
+        raise TopicError(f"there is no record {where}@{offset}: this offset is empty, or has a transaction marker")
     if len(offsets) > 1:
         raise TopicError(
-            f"{where}@{offset} is not the next record of the group, which goes on at {where}@{offsets[0]}: to skip it now would"
-            " lose the records between. To commit up to the record that fails, run the application once with"
+            f"{where}@{offset} is not the next record of the group, which continues at {where}@{offsets[0]}: skipping it now would"
+            " lose the records between them. To commit up to the record that fails, run the application once with"
             " --set max.poll.records=1 --set commit.interval.ms=0"
         )
 
@@ -214,7 +212,7 @@ def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: i
 
 
 def _roles(plan: Plan, choice: Choice, counts: dict[str, int]) -> dict[str, str]:
-    """Return the topics whose offsets change: topics that are read get the target, topics also written their end offsets."""
+    """Return the roles of the topics whose offsets change: inputs move to the target, topics that are also written to their ends."""
     internal = {plan.internal_name(name) for name in plan.internal_topics}
     read = [
         topic
@@ -288,7 +286,7 @@ def _offsets(
 
 
 def _physical(plan: Plan, target: Target) -> Target:
-    """Return a target whose file may also name topics by their entries."""
+    """Return a target whose offsets name topics by their names on the log; its file may also use the names of entries."""
     names = {topic.entry: topic.name for topic in plan.external_topics.values()}
     offsets = {TopicPartition(names.get(p.topic, p.topic), p.partition): n for p, n in target.offsets.items()}
     return Target(target.kind, target.number, offsets)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _OLDEST_SPARK = (4, 1)
 _OLDEST_JAVA = 17
 _CONNECT_SECONDS = 5.0
-# With no appender at all Spark would take its own configuration instead.
+# Without any appender, Spark would use its own configuration.
 _QUIET = """rootLogger.level = off
 rootLogger.appenderRef.nowhere.ref = nowhere
 appender.nowhere.type = Null
@@ -44,14 +44,14 @@ _USUAL = {
     "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
-"""The values of settings that a query needs: an object of which it reads some fields only is null as in a file, and a quoted name is
-itself."""
+"""The values that queries depend on: with the first, an object is null only if it is null in the file, even if a query reads few of its
+fields; with the second, a quoted name is not a pattern."""
 _COMPLETE = {
     **{f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")},
     "spark.sql.parquet.respectSummaryFiles": "false",
 }
-"""Settings that no user overrides. Delta takes the first two from the session alone, and would leave out files that it can't read. With
-the last one Spark would leave out columns that a file `_metadata` does not list."""
+"""Settings that users can't override. Delta reads the first two only from the session, and if they were true, it would skip files that it
+can't read. If the last one were true, Spark would omit columns that a file `_metadata` does not list."""
 _REFUSED = {
     "spark.sql.timestampType": (
         "TIMESTAMP_NTZ",
@@ -62,7 +62,7 @@ _REFUSED = {
         "it cuts off microseconds; TIMESTAMP_MICROS and INT96 keep them",
     ),
 }
-"""Values of settings under which results would be other ones, and why."""
+"""Values of settings that would change results, with the reason."""
 _ZONE = "spark.sql.session.timeZone"
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
@@ -70,7 +70,7 @@ _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where and how a job runs."""
+    """The master that runs a job, with its settings and files."""
 
     master: str | None = None
     """local[N], spark://…, k8s://…, yarn, sc://…; None: the master of spark-submit or of the environment."""
@@ -79,11 +79,11 @@ class Cluster:
     archives: Sequence[str] = ()
     verbose: bool = False
     files: Sequence[str] = ()
-    """Data files that modules find beside them on workers."""
+    """Data files that workers store beside the Python modules."""
 
 
 def open_session(cluster: Cluster, name: str) -> SparkSession:
-    """Return a session. Raises ConfigError for a missing or too old Spark or Java, UnreachableError for the master."""
+    """Return a session. Raises ConfigError if Spark or Java is missing or too old, UnreachableError if the master does not answer."""
     master = cluster.master or os.environ.get("MASTER")
     _check_spark()
     remote = bool(master) and str(master).startswith("sc://")
@@ -129,7 +129,7 @@ def _set_zone_of_jvm(context: SparkContext) -> None:
 
 
 def check_meaning(spark: SparkSession) -> None:
-    """Raise ConfigError for a setting of a session under which results would be other ones."""
+    """Raise ConfigError for a setting of a session that would change results."""
     for name, (wrong, why) in _REFUSED.items():
         if (spark.conf.get(name, None) or "").upper() == wrong:
             raise ConfigError(f"{name}={wrong}: {why}")
@@ -138,8 +138,8 @@ def check_meaning(spark: SparkSession) -> None:
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
     settings: dict[str, str] = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # With a limit in bytes Spark computes the size of a batch after each row, which for the column of headers takes
-        # time in proportion to the batch: more than all other work of the job.
+        # With a limit in bytes, Spark computes the size of the batch after each row. For the column of headers, this takes time
+        # proportional to the batch, and more than all other work of the job.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         # Spark sorts the rows of a task by the folders that they belong to, unless it may write several at a time.
         "spark.sql.maxConcurrentOutputFileWriters": "32",
@@ -242,9 +242,9 @@ def _check_master(master: str | None) -> None:
 
 @contextmanager
 def translated(place: str = "") -> Iterator[None]:
-    """Turn an exception of Spark into a StreamkitError of one line: the error of the worker if one raised it.
+    """Turn an exception of Spark into a StreamkitError of one line, or into the StreamkitError that a worker raised.
 
-    place: what is read meanwhile, which Spark's messages about columns and types do not name.
+    `place`: the input that the block reads, because Spark's messages about columns and types do not name it.
     """
     try:
         yield
@@ -261,10 +261,10 @@ def translated(place: str = "") -> Iterator[None]:
 
 @contextmanager
 def without_error_log() -> Iterator[None]:
-    """Keep PySpark from logging an exception of its analysis with its stack, if the exception is an answer."""
+    """Keep PySpark from logging analysis exceptions that the block expects, with their stack traces."""
     from pyspark.logger import PySparkLogger
 
-    # The first look-up makes the logger, and PySpark calls it with arguments that only one of its own kind takes.
+    # PySpark calls this logger with arguments that only a PySparkLogger accepts, so this look-up, which may create it, must be PySpark's.
     log = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:
@@ -274,7 +274,7 @@ def without_error_log() -> Iterator[None]:
 
 
 def _own_error(error: Exception) -> StreamkitError | None:
-    # First, because a query raises its marked failures in the same way.
+    # Looks for the mark first, because a query raises marked failures as USER_RAISED_EXCEPTION too.
     match = _FAILURE.search(str(error))
     if match is None:
         raised = re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: P0001)?$", str(error), re.MULTILINE)
@@ -292,13 +292,13 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return the line of Spark's exception that names the cause, and what helps."""
+    """Return the line of Spark's exception that names the cause, with a remedy where one is known."""
     text = str(error)
     if match := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
         return f"{match[1]} exists; --overwrite replaces it"
     if match := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
-        return f"{match[1]} was deleted while the job read it; nothing of this run counts"
-    # Spark names the file alone, and what it met there only as the cause.
+        return f"{match[1]} was deleted while the job read it; this run was discarded"
+    # Spark's message names only the file; the error is in the cause.
     if match := re.search(
         r"NO_HINT\] Encountered error while reading file (\S+?)\. .*?^Caused by: [\w.$]+: ([^\n]+)",
         text,
@@ -330,7 +330,7 @@ def reason(error: Exception) -> str:
         return f"s3a:// is in a package: add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
     if match := re.search(r'No FileSystem for scheme "(s3n?)"', text):
         return f"Spark does not know {match[1]}://; write s3a://"
-    # Spark 4.3 names the class otherwise than 4.1 and 4.2 do.
+    # Spark 4.3 words this message differently from 4.1 and 4.2.
     if match := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
         return f"the class {match[1]} is in a package: {package_of(match[2])}"
     if "ArrowException: Unknown error: Wrapping" in text:
@@ -370,7 +370,7 @@ def _columns(schema: str) -> dict[str, str]:
 
 
 def package_of(name: str) -> str | None:
-    """Return how a job gets the package of a format that fits the PySpark that is installed."""
+    """Return the remedy for a missing format: the settings that add its package for the installed version of PySpark."""
     import pyspark
 
     version = ".".join(pyspark.__version__.split(".")[:2])
@@ -397,7 +397,7 @@ def package_of(name: str) -> str | None:
 
 
 def hadoop_version() -> str:
-    """Return the version of Hadoop in the PySpark that is installed, which its packages must have too."""
+    """Return the version of Hadoop in the installed PySpark; packages of Hadoop must have the same version."""
     import pyspark
 
     jars = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
@@ -405,7 +405,7 @@ def hadoop_version() -> str:
 
 
 def changed_meaning(spark: SparkSession) -> str | None:
-    """Return a setting of a session, as NAME=VALUE, under which the text of a query may mean something else; None if it has none."""
+    """Return a session setting, as NAME=VALUE, that may change the meaning of a query; None if there is none."""
     values = {name: spark.conf.get(name, usual) for name, usual in _USUAL.items()}
     return next(
         (f"{name}={value}" for name, value in values.items() if (value or "").lower() != _USUAL[name].lower()), None
@@ -437,5 +437,5 @@ def share(spark: SparkSession, data: bytes) -> Shared:
 
 
 def classic_context(spark: SparkSession) -> SparkContext | None:
-    """Return the SparkContext of a session; None for one of Spark Connect, which has none."""
+    """Return the SparkContext of a session; None with Spark Connect."""
     return None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext

@@ -58,7 +58,7 @@ class JsonSchema(Schema):
         self.type = _Types(schema).of(schema, self.name or "the object")
 
     def encode(self, value: Value) -> bytes:
-        # The size first: validation visits shared parts each time.
+        # The size is checked first, because validation visits a shared part once for each reference.
         data = to_text(value)
         self._check(value)
         return data
@@ -97,7 +97,7 @@ class _Types:
         self.known: dict[str, Type] = {}
 
     def of(self, schema: Json, name: str) -> Type:
-        """Return the type of a part of the schema; `name` is that of its object in messages."""
+        """Return the type of a part of the schema; `name` is the name of its object in messages."""
         if not isinstance(schema, dict) or any(word in schema for word in _OPEN):
             return ANY
         if "$ref" in schema:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _BLOCK_CACHE_BYTES = 64 * 1024 * 1024
 """Shared by all stores of the process."""
 _WRITE_BUFFER_BYTES = 4 * 1024 * 1024
-"""The size for each store, which has two while a full one is written to a file. 16 MB is not faster, and takes hours to fill."""
+"""For each store, which has two buffers while it writes a full one to a file. 16 MB is no faster, and takes hours to fill."""
 _LOADING_BUFFER_BYTES = 16 * 1024 * 1024
 _OPEN_FILES = 1000
 _BLOOM_BITS = 10
@@ -37,7 +37,7 @@ class RocksMap(OverlayMap):
     def _open_with(self, options: Options) -> Callable[[bytes], bytes | None]:
         from rocksdict import Rdict
 
-        # Without `column_families` rocksdict reads the options of rows from its files: old ones, without the shared cache.
+        # Without `column_families`, rocksdict takes the options of rows from its files: old ones, without the shared cache.
         self._db = Rdict(str(self._path), options, column_families={_ROWS: options})
         get: Callable[[bytes], bytes | None] = self._db.get
         return get
@@ -86,8 +86,8 @@ class RocksMap(OverlayMap):
 def _rows(
     place: RdictIter, step: Callable[[], None], options: ReadOptions, stop: bytes | None
 ) -> Generator[tuple[bytes, bytes], None, None]:
-    # rocksdict passes RocksDB a pointer to the bytes of the bound, and keeps no reference to options or bound: the
-    # parameters of this generator do.
+    # rocksdict passes RocksDB a pointer to the bytes of the bound, but keeps no reference to the options or the bound. The
+    # parameters of this generator keep both alive.
     yield b"", b""
     valid, key, value = place.valid, place.key, place.value
     while valid():
@@ -116,7 +116,7 @@ def _options() -> Options:
 def _loading(options: Options) -> Options:
     """Set a buffer that another thread sorts when it is full; inserting each row in order is most of the cost of a write.
 
-    A read sorts the buffer first, so that this is for loading only. The write-ahead log is as usual.
+    Only loading uses it, because each read sorts the buffer first. The write-ahead log stays on.
     """
     from rocksdict import MemtableFactory
 

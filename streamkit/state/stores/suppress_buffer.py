@@ -28,16 +28,17 @@ from streamkit.state.stores.changelogged import Log, MapStore, no_log
 
 VERSION: Headers = [("v", b"\x03")]
 _MAX_STALE = 1_000
-"""How many entries of deleted keys may stay in the queue before it is built again."""
+"""The number of entries of deleted keys that may stay in the queue before it is rebuilt."""
 
 
 _PRIOR, _OLD = "vh.prior", "vh.old"
-"""Headers of changelog records with what stands before a value in the buffer, for the values that are not the record's."""
+"""Headers of a changelog record with the timestamp and headers of the prior and the old value; those of the new value are the
+record's own."""
 _NO_PREFIX = headed_value(b"", -1, None)
 
 
 def _logged(value: BufferValue) -> tuple[BufferValue, Headers]:
-    """Return a value with headers as the changelog has it, and the headers of its record."""
+    """Convert a value with headers to its form in the changelog: the value, and the headers of its record."""
     headers = list(VERSION)
     if value.prior is not None and value.prior != value.old:
         headers.append((_PRIOR, split_headed_value(value.prior)[0]))
@@ -48,7 +49,7 @@ def _logged(value: BufferValue) -> tuple[BufferValue, Headers]:
 
 
 def _headed(value: BufferValue, headers: Headers) -> BufferValue:
-    """Return a value of a changelog record as the buffer has it; a record without headers for it was written without the format."""
+    """Convert a value of a changelog record to its form in the buffer. Records written without the headers format lack these headers."""
     prefixes, context = dict(headers), value.context
 
     def part(data: bytes | None, name: str) -> bytes | None:
@@ -77,12 +78,12 @@ class Eviction(NamedTuple):
 
 
 class SuppressBuffer(Store):
-    """Updates by (buffer time, key bytes), always in memory; `commit` logs the keys that changed since the last.
+    """Updates by (buffer time, key bytes), always in memory; `flush` logs the keys that changed since the last flush.
 
     Changelog records carry the header v=03 and no timestamp of their own: the producer assigns one.
-    `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records. With `headers` the
-    values here have timestamp and headers before them, which the changelog has as headers of its records: those of the new
-    value are the record's, those of the old one are of the update that it replaces.
+    `size` is in bytes as Java counts them (8 + key + values + 20 + topic + headers), `count` in records. With `headers`, each
+    value in the buffer has a prefix of its timestamp and headers, which the changelog stores as headers of its record. The prefix of
+    the new value belongs to its record, that of the old value to the update that the record replaces.
     """
 
     @classmethod
@@ -104,7 +105,7 @@ class SuppressBuffer(Store):
         self._queue: list[tuple[int, bytes]] = []
         self._dirty: dict[bytes, None] = {}
         self._buckets = bucket_count(0)
-        """Those of Java's set of these keys, which stays as large as it has been."""
+        """The number of buckets of Java's set of dirty keys, which never shrinks."""
         self._log: Log = context.log if definition.logging else no_log
         self._keeps_headers = definition.keeps_headers
         self.topic = context.topic
@@ -127,7 +128,7 @@ class SuppressBuffer(Store):
         return self._queue[0][0] if self._queue else MAX_LONG
 
     def put(self, time: int, key: bytes, new: Value, old: Value, context: ProcessorRecordContext) -> None:
-        """Buffer an update. It replaces the key's previous one, and keeps its time. Raises SerdeError."""
+        """Buffer an update. It replaces the key's previous update, but keeps that update's time. Raises SerdeError."""
         old_data = None if old is None else self._encode(old)
         new_data = None if new is None else self._encode(new)
         before = self._entries.get(key)
@@ -184,9 +185,9 @@ class SuppressBuffer(Store):
         self._dirty[key] = None
 
     def evict_until(self, time: int) -> Iterator[Eviction]:
-        """Remove, one by one, all updates with a buffer time <= `time`, those put meanwhile included.
+        """Remove, one by one, all updates with a buffer time <= `time`, including those that are put meanwhile.
 
-        An update is removed after the caller has processed it, as in Java: joins further down see the value before it.
+        An update is removed after the caller has processed it, as in Java, so that downstream joins see the value before it.
         """
         while self.min_time <= time:
             entry = self.first()
@@ -206,7 +207,7 @@ class SuppressBuffer(Store):
         return key in self._entries
 
     def prior_time(self, key: bytes) -> int:
-        """Return the timestamp of the value that `prior` returns; -1 if it is not known, as always without `headers`."""
+        """Return the timestamp of the value that `prior` returns; -1 if it is unknown, which it always is without `headers`."""
         prior = self._entries[key][1].prior
         return -1 if prior is None or not self._keeps_headers else timestamp_of_prefix(split_headed_value(prior)[0])
 
@@ -234,7 +235,7 @@ class SuppressBuffer(Store):
             yield self.key_serde.decode(key), self._value(value.new)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record. Raises StateError for a format that 2.4 and later did not write."""
+        """Apply one changelog record. Raises StateError for a format that Kafka Streams 2.4 and later do not write."""
         if value is None:
             entry = self._entries.pop(key, None)
             if entry is not None:
@@ -270,7 +271,7 @@ _TIME_FIRST = b"\x00"
 class JoinGraceBuffer(MapStore):
     """Records by (timestamp, key, arrival); keys are 0 + timestamp8 + key + sequence4, in map and changelog.
 
-    Values are those of `BufferValue` with nothing prior or old. The producer assigns the timestamps of the changelog.
+    Values are encoded as `BufferValue` without a prior or an old value. The producer assigns the timestamps of changelog records.
     """
 
     around: ClassVar[tuple[int, int]] = (9, 4)
@@ -296,7 +297,7 @@ class JoinGraceBuffer(MapStore):
         self._decode = definition.value_serde.decode
 
     def put(self, key: bytes, value: Value, context: ProcessorRecordContext) -> bool:
-        """Buffer a record (value not None) until its grace is over; False if it is over already: join it at once.
+        """Buffer a record (value not None) until its grace is over. Return False if it is over already, so that the join is due now.
 
         Raises SerdeError.
         """

@@ -1,7 +1,7 @@
 """Consumer groups on the embedded log: groups in the database, and membership in a group.
 
 A group is `joining` (every member resends its subscription), then `assigning` (its leader decides), then `stable`. Each
-change of the members makes it `joining` again. The functions of groups run inside the caller's transaction.
+change of its membership makes it `joining` again. The functions for groups run inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class EmbeddedMembership(Membership):
         return Generation(self._group, self._generation, self._member_id)
 
     def _next_state(self) -> Rebalance | None:
-        """Join and decide if that is due; return the assignment of a new generation."""
+        """Join if necessary, decide as the leader, and return the assignment of a new generation."""
         with self._database.read() as execute:
             group = load(execute, self._group)
             joined = self._joined(execute)

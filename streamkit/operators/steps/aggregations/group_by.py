@@ -146,7 +146,8 @@ def group_changes(
 ) -> list[tuple[Key, Value, Value]]:
     """Return (key, new, old) for each group that a row's change affects; a pair without key or value affects no group.
 
-    Within one group, there is one change, under the old key; otherwise the old group comes first (KTableRepartitionMap).
+    If the group stays the same, there is one change, under the old key. Otherwise the old group's change comes first
+    (KTableRepartitionMap).
     `same` returns whether two keys are equal.
     """
     new = after if after is not None and after[0] is not None and after[1] is not None else None

@@ -1,1 +1,1 @@
-"""Steps that make, end or suppress tables."""
+"""Steps that turn streams into tables and tables into streams, or suppress the updates of tables."""

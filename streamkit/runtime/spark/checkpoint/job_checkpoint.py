@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_DELTA = 1.0
 """Maximum ratio of delta rows to base rows of a store; beyond it, a run writes a new base."""
 MAX_PIECES = 50
-"""A run writes a new base of a store and partition that has this many pieces."""
+"""The number of pieces of a store and partition at which a run writes a new base."""
 _MANIFESTS, _STATE = "manifests", "state"
 _KEPT_MANIFESTS = 5
 _UNPUBLISHED = r"_[0-9a-f]{8}-(\d{6})\.json"
@@ -117,7 +117,7 @@ class Checkpoint:
             now = partitions.get(topic, count)
             if now != count:
                 raise StateError(
-                    f"--checkpoint {self.folder}: topic {topic} has {now} partitions, and had {count} in earlier runs; "
+                    f"--checkpoint {self.folder}: topic {topic} has {now} partitions, but had {count} in earlier runs; "
                     "state is kept by partition: use a new directory"
                 )
 
@@ -211,7 +211,7 @@ class Checkpoint:
             rows.mapInArrow(unpack_state, STATE_DDL)
             .write.mode("error")
             .partitionBy("store", "kind", "partition", "part")
-            # Each key occurs once.
+            # A dictionary would save nothing, because each key occurs once.
             .option("parquet.enable.dictionary", "false")
         )
         # Each row has about 4 MB here, regardless of the state of the previous run.
@@ -268,7 +268,7 @@ class Checkpoint:
             return []
 
     def _left(self, folder: str, pattern: str, manifest: Manifest) -> list[str]:
-        """Return names that committed runs have written. A run that is not committed may be writing other names."""
+        """Return names that committed runs have written; a run in progress may be writing others."""
         matches = ((name, re.fullmatch(pattern, name)) for name in self.files.names(join(self.folder, folder)))
         return [name for name, match in matches if match is not None and int(match[1]) <= manifest.run]
 

@@ -13,8 +13,8 @@ from streamkit.serdes.plain import Document, Json
 
 VERSION = 7
 _OLDEST = 2
-"""The oldest supported version; its state files are not numbered. Manifests have a checksum since version 4, and state files since
-version 5. Before version 6 outputs have the columns of the log; before version 7 no output is a table."""
+"""The oldest supported version; it does not number state files. Version 4 added the checksum of manifests, version 5 the checksums of
+state files, version 6 outputs with decoded columns, and version 7 outputs in tables."""
 _CHECKED = 4
 _CHECKSUM = "checksum"
 
@@ -30,7 +30,7 @@ class InputFile(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownInput:
-    """How runs read an input. A field is None if an older release, which did not store it, wrote the manifest."""
+    """How runs read an input. A field is None if the manifest is from an older release, which did not store it."""
 
     settings: Mapping[str, str] | None = None
     """The settings of `--input` as text, and its format."""
@@ -48,9 +48,9 @@ class StateFile(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows of one store and partition: the folder of the run that wrote them, their number, their size in bytes, and their files.
+    """Rows of one store and partition that one run wrote: its folder, the number of rows, their size in bytes, and their files.
 
-    Pieces of versions before 5 do not name their files.
+    Before version 5, pieces do not name their files.
     """
 
     folder: str
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
 
 class WrittenFile(NamedTuple):
-    """A file that a run has written. name: its path in the folder of the run."""
+    """A file that a run has written. `name`: its path in the folder of the run."""
 
     name: str
     size: int
@@ -82,10 +82,10 @@ class RunOutput:
 
 @dataclass(frozen=True)
 class TableRows:
-    """How an output is written to its table. keys: the columns that identify a row; since: the first run that wrote to it.
+    """How an output is written to its table. `keys`: the columns that identify a row; `since`: the first run that wrote to it.
 
-    snapshot: the id of an Iceberg table's snapshot before the last run was committed; 0 if it had none; None for other formats, for
-    tables that are merged, and in older manifests.
+    `snapshot`: the id of the Iceberg snapshot before the last run was committed, or 0 if the table had none. It is None for other
+    formats, for merged tables, and in older manifests.
     """
 
     keys: tuple[str, ...]
@@ -108,7 +108,7 @@ class Output:
     table: TableRows | None = None
     """None for files. For a table, `runs` has only the last run, and its `staged` is the folder in the checkpoint where its rows wait."""
     folders: tuple[str, ...] | None = None
-    """The `partition_by` of files; None if an older release, which did not store it, wrote the manifest, and for tables."""
+    """The `partition_by` of files; None for tables, and in manifests of older releases, which did not store it."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Manifest:
     """The state of a job after a run."""
 
     run: int
-    """Counts from 1; 0 before the first run."""
+    """The number of the run, from 1; 0 before the first run."""
     application: str
     topology: Json
     """The form of the topology (changes.form.to_json)."""
@@ -135,9 +135,9 @@ class Manifest:
     state: Mapping[str, Mapping[str, tuple[Piece, ...]]] = field(default_factory=dict)
     """The rows of stores, by store and partition: a base and its deltas, in order."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    """By topic."""
+    """The outputs, by topic."""
     id: str = ""
-    """The id of the checkpoint, which the commits of tables contain. Versions before 7 have none."""
+    """The id of the checkpoint, which commits to tables contain. Versions before 7 have none."""
 
     def to_text(self) -> str:
         """Return the manifest as JSON, with a checksum of everything else."""
@@ -212,13 +212,13 @@ def damaged(place: str, reason: str) -> StateError:
     """Return the error for a manifest that can't be read, with a remedy."""
     run = place.rpartition("/")[2].removesuffix(".json")
     return StateError(
-        f"{place}: the manifest is damaged ({reason}); delete it, and the folder run={run} of each output in files: the "
+        f"{place}: the manifest is damaged ({reason}); delete it, and the folder run={run} of each output in files. The "
         f"next run repeats the work of run {int(run)}"
     )
 
 
 def _inputs(data: Document) -> dict[str, dict[str, KnownInput]]:
-    """Return how inputs were read. Older manifests have only column types, or nothing."""
+    """Return the known inputs by topic and place. Older manifests have only the types of columns, or no inputs."""
     if "inputs" not in data:
         columns = data.get("columns", {})
         return {

@@ -1,4 +1,4 @@
-"""Topics in files: JSON Lines and Parquet as rows of records, and rows of records as files."""
+"""Topics in files and tables: reads their rows as records, and writes records as files."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ _FILE_OF_ICEBERG = "_file"
 _OF_ROWS = {"mode": "FAILFAST", "columnNameOfCorruptRecord": "_streamkit_corrupt_record"}
 """A row that does not fit fails. Spark's own column for such rows would hide a field of the same name, `_corrupt_record`."""
 _OPTIONS = {
-    # Rows with more or fewer columns fail, and so do files with other ones; line breaks in quotes belong to their value.
+    # Rows with too many or too few columns fail, and so do files with different columns. Quoted values may contain line breaks.
     "csv": {
         **_OF_ROWS,
         "header": "true",
         "enforceSchema": "false",
-        # As RFC 4180 has it: two quotes for one.
+        # RFC 4180: a quote in a value is doubled.
         "escape": '"',
         "unescapedQuoteHandling": "RAISE_ERROR",
         "columnPruning": "false",
@@ -106,37 +106,37 @@ _OPTIONS = {
     JSON_LINES: _OF_ROWS,
     # Text as it is: Spark would cut off blanks, and read 007 as 7.
     "xml": {**_OF_ROWS, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
-    # Otherwise the columns of one file, any one, are those of all.
+    # Otherwise Spark would take the columns of all files from an arbitrary one.
     PARQUET: {"mergeSchema": "true"},
     "orc": {"mergeSchema": "true"},
     # Hadoop's avro.mapred.ignore.inputs.without.extension would leave out files without the suffix.
     AVRO: {"ignoreExtension": "true"},
 }
 _OF_TABLES = {**_OF_ROWS, "columnPruning": "false"}
-"""For tables of CSV and JSON in a catalog, where a row that does not fit would have nulls."""
+"""Options for CSV and JSON tables in a catalog, where a malformed row would otherwise be read as nulls."""
 _CASE = "spark.sql.caseSensitive"
 _AVRO_SCHEMAS = ("avroschema", "avroschemaurl")
-"""Options that give the columns to read, in lower case."""
+"""Options that determine the columns to read, in lower case."""
 _CHOOSING = ("pathglobfilter", "modifiedbefore", "modifiedafter")
 _LISTING = (*_CHOOSING, "recursivefilelookup", "timezone", "basepath")
 """Options that choose files, in lower case."""
 _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
-"""The columns of Spark's format `binaryFile`; the columns that folders give follow them."""
+"""The columns of Spark's format `binaryFile`; the columns from folders NAME=VALUE follow them."""
 _WITH_HISTORY = {"_delta_log": DELTA, ".hoodie": "hudi"}
 """The folders that tell tables whose own folders have the files of all versions."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
-"""Added to a number that orders rows, which makes a place behind those of all files of it."""
+"""Added to a number that orders rows, so that the resulting place is higher than the places in files."""
 _REPLACED = {"partitionOverwriteMode": "static"}
-"""All that a directory has, whatever the session would keep of it."""
+"""An overwrite replaces the whole directory, whatever the session's setting."""
 _WRITTEN = {
     "csv": {
         "header": "true",
         "escape": '"',
-        # Spark would cut blanks off at both ends.
+        # Spark would strip blanks at both ends.
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
-        # Spark would cut off what is finer than a millisecond.
+        # Spark would truncate times to milliseconds.
         "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
@@ -152,14 +152,14 @@ _PLACED = {
 """The columns of rows that Spark has encoded; the others are constant (arrow_rows.with_all_columns)."""
 _PLACED_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _PLACED.items())
 _BLOCK_BITS = 41
-"""The bits for the place of a block in its file: files have up to 2 TB."""
+"""The bits for the position of a block in its file: files may have up to 2 TB."""
 FILES, OFFSETS, NUMBERS, TIMES_OF_ROWS = "their place in files", "offset", "whole numbers", "times"
-"""What orders the rows of an input."""
+"""The kinds of order of an input's rows."""
 
 
 @dataclass(frozen=True)
 class OpenedInput:
-    """The rows of an input: lines, or the columns of its parts; with their positions."""
+    """The rows of an input with their positions. A row has a line of text, or the columns of a record's parts."""
 
     place: Place
     frame: DataFrame
@@ -168,22 +168,22 @@ class OpenedInput:
     source: DataFrame
     """All rows and columns, as Spark reads them."""
     number: int
-    """Of the input among those of its topic."""
+    """The number of the input among the inputs of its topic."""
     by: RowOrder | None = None
-    """What orders its rows, if that is neither their place in files nor an offset."""
+    """The column that orders its rows; None if their place in files or an offset does."""
 
 
 @dataclass(frozen=True)
 class FileReading:
-    """How the rows of a file become records of a topic; sent to the workers."""
+    """How workers turn the rows of a file into records of a topic."""
 
     plan: bytes
     topic: str
     names: tuple[str, ...]
-    """The names of the topic that records may have: its name on the log and that of its entry in the topology."""
+    """The names that records may use for the topic: its name on the log, and the name of its entry."""
     partitions: int
     files: Mapping[str, int]
-    """The index of each file in the order of their names."""
+    """The index of each file when they are sorted by name."""
     timed: bool
     """Whether the topic has a timestamp expression."""
     of_lines: bool = True
@@ -195,8 +195,8 @@ def open_files(
 ) -> OpenedInput:
     """Return the records of a place. Raises TransportError.
 
-    chosen: only these files of it; base: the directory in which folders are columns of partitions; number: of the input
-    among those of its topic.
+    `chosen`: read only these files; `base`: the directory whose folders NAME=VALUE are columns; `number`: the number of the input
+    among the inputs of its topic.
     """
     is_table = place.format not in OF_SPARK
     with translated(place.path):
@@ -209,12 +209,12 @@ def open_files(
 
 
 def narrowed(opened: OpenedInput, condition: Column) -> OpenedInput:
-    """Return an input with only the rows of its source for which a condition is true, which Spark takes to the scan."""
+    """Return an input with only the rows of its source for which a condition is true. Spark pushes the condition down to the scan."""
     return _rows_of(opened.source.where(condition), opened.place, opened.number)
 
 
 def of_file(opened: OpenedInput, name: str) -> OpenedInput:
-    """Return the rows of one file of an input, of those that `same_path` names. Spark opens no other one."""
+    """Return the rows of one file of an input, named as by `same_path`. Spark opens no other file."""
     from pyspark.sql import functions as sf
 
     path = sf.regexp_replace(_column("_metadata.file_path"), "^file:/+", "/")
@@ -225,7 +225,7 @@ def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
     if place.has_lines:
         frame = source.select("value", *position_columns("_metadata.file_block_start"))
         return OpenedInput(place, frame, FILES, source, number)
-    # First, so that Spark takes the condition to the scan: it passes none through columns that count rows.
+    # Filters first, because Spark does not push conditions down through columns that count rows.
     frame, order = filtered(source, place), order_of(place, source.columns)
     if order is None:
         kind = OFFSETS if place.columns.offset is not None or "offset" in frame.columns else FILES
@@ -237,7 +237,7 @@ def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
 
 
 def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
-    """Return rows with hidden columns for their file and place in it, or their offset. Raises TransportError without either."""
+    """Return rows with hidden columns for their file and their place in it, or for their offset. Raises TransportError without either."""
     hidden = _hidden_columns(frame) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
         return frame.select("*", *position_columns("_metadata.row_index"), _column("_metadata.row_index").alias(INDEX))
@@ -253,7 +253,7 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
 
 
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
-    """Return the rows of a place. Spark leaves out none that it can't read: a session may have other defaults."""
+    """Return the rows of a place. Spark fails on rows that it can't read, even if the session's defaults would skip them."""
     if place.format == TABLE:
         return spark.read.options(**_OF_TABLES | dict(place.options)).table(place.path)
     reader = spark.read if base is None else spark.read.option("basePath", base)
@@ -263,7 +263,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         return reader.text(paths)
     if place.format == JSON_LINES:
         has_long_numbers = check_json(spark, place, paths)
-        # A session without case would infer one of two names that differ in case, and read the other one as nothing.
+        # Of two names that differ only in case, a case-insensitive session would infer one, and lose the values of the other.
         with changed_settings(spark, {_CASE: "true"}):
             frame = reader.json(paths)
         check_names(place, frame)
@@ -277,7 +277,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         return frame
     if place.format == "csv":
         check_csv(spark, place, paths)
-    # Some formats take no list, and a name of a table in place of a path.
+    # Some formats accept no list, and the name of a table in place of a path.
     frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
     if place.format == "csv" and place.infers_types:
         check_numbers(place, frame, lambda schema: reader.schema(schema).csv(paths))
@@ -289,7 +289,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
 
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
-    """Raise TransportError for a column of files that their folders NAME=VALUE also give, whose values Spark would take."""
+    """Raise TransportError for a column that is in files and in the names of their folders, whose values Spark would use."""
     relation = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
     if relation is not None and relation.getClass().getSimpleName() == "LogicalRelation":
         shared = relation.relation().overlappedPartCols().keys().mkString("\n").splitlines()
@@ -301,12 +301,12 @@ def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, path
         name = min(shared)
         raise TransportError(
             f"{place.path}: column {name} is in the files, and in the names of their folders {name}=VALUE, which Spark would read "
-            "instead; options.recursiveFileLookup=true reads the column of the files, and does not look at the folders' names"
+            "instead; options.recursiveFileLookup=true reads the column of the files, and ignores the folders' names"
         )
 
 
 def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -> None:
-    """Raise TransportError for Avro files with different columns: Spark would read those of one file from all of them."""
+    """Raise TransportError for Avro files with different columns: from all files, Spark would read the columns of one of them."""
     if any(name.lower() in _AVRO_SCHEMAS for name in place.options):
         return
     reader = spark.read.format(AVRO)
@@ -316,20 +316,20 @@ def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -
         if schema != schemas[0]:
             ((name, kind), *_) = sorted(set(schema) ^ set(schemas[0]))
             raise TransportError(
-                f"{place.path}: {same_path(file)} has other columns than {same_path(files[0])}, such as {name} ({kind}), and Spark "
+                f"{place.path}: {same_path(file)} has other columns than {same_path(files[0])}, such as {name} ({kind}), but Spark "
                 "would read the columns of one file: read them as two inputs, or give options.avroSchema=SCHEMA with all columns"
             )
 
 
 def files_of_table(spark: SparkSession, place: Place) -> dict[str, tuple[int, int]]:
-    """Return the files of a table with the numbers of their rows and their times (ms; 0 if Spark does not tell them).
+    """Return the files of a table with their row counts and modification times (ms; 0 if Spark does not report them).
 
     Raises UsageError for a source without files.
     """
     from pyspark.sql import functions as sf
 
     frame = _opened(spark, place, [place.path], None)
-    # A file may be replaced by another one with as many rows, except in Iceberg, which names no time.
+    # Times detect a file that was replaced by one with equally many rows. Iceberg has no times, but never replaces files.
     time = _column("_metadata.file_modification_time") if "file_modification_time" in _hidden_columns(frame) else None
     times = sf.lit(0) if time is None else sf.unix_millis(time)
     files = frame.select(_file_of_row(frame, place).alias("file"), times.alias("time")).groupBy("file")
@@ -338,7 +338,7 @@ def files_of_table(spark: SparkSession, place: Place) -> dict[str, tuple[int, in
 
 
 def _file_of_row(frame: DataFrame, place: Place) -> Column:
-    """Return the hidden column that has the file of a row. Raises UsageError."""
+    """Return the hidden column with the file of a row. Raises UsageError if there is none."""
     from pyspark.errors import AnalysisException
 
     if "file_path" in _hidden_columns(frame):
@@ -348,21 +348,21 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
             (name,) = frame.select(_FILE_OF_ICEBERG).schema.names
     except AnalysisException as error:
         raise UsageError(
-            f"{place.path}: --checkpoint needs rows that stay in the file where they are, and a source of the format "
-            f"{place.format} does not tell its files"
+            f"{place.path}: --checkpoint needs rows that stay in the same file, but a source of the format {place.format} "
+            "does not report the files of its rows"
         ) from error
     return _column(name)
 
 
 def files_of_place(spark: SparkSession, place: Place) -> list[str]:
-    """Return the files that Spark finds at a place, of a format OF_SPARK, without a look at their contents. Raises TransportError."""
+    """Return the files that Spark finds at a place of a format OF_SPARK, without reading them. Raises TransportError."""
     frame = _listed(spark, place)
     _check_all_read(spark, place, frame)
     return list(frame.inputFiles())
 
 
 def _listed(spark: SparkSession, place: Place) -> DataFrame:
-    """Return the files at a place with the columns that folders give them."""
+    """Return the files at a place, with the columns from the names of their folders."""
     chosen = {name: value for name, value in place.options.items() if name.lower() in _LISTING}
     return spark.read.options(**IN_UTC | chosen).format("binaryFile").load(place.path)
 
@@ -389,13 +389,13 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
         )
     if left:
         raise TransportError(
-            f"{place.path}: Spark does not read {left[0]}: of a directory it reads the files in it, and folders NAME=VALUE; "
+            f"{place.path}: Spark does not read {left[0]}: it reads only the files of a directory, and its folders NAME=VALUE; "
             f"write a pattern such as {place.path.rstrip('/')}/*"
         )
     name = place.path.rstrip("/").rpartition("/")[2]
     if not read and name.startswith(("_", ".")):
-        raise TransportError(f"{place.path}: Spark passes over names that begin with {name[0]}; give it another name")
-    # With such columns Spark takes files from folders of their depth, and lists the others without reading them.
+        raise TransportError(f"{place.path}: Spark skips names that begin with {name[0]}; give it another name")
+    # If folders have columns, Spark lists files beside these folders, but does not read them.
     deepest = max((name.count("/") for name in read), default=0)
     beside = sorted(same_path(name) for name in read if name.count("/") < deepest)
     if beside and len(_listed(spark, place).columns) > len(listed.columns):
@@ -406,7 +406,7 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
 
 
 def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, RowOrder]:
-    """Return rows with the place that a column gives them, and that column. Raises TransportError for one without order."""
+    """Return rows ordered by a column, and that column. Raises TransportError if its type has no order."""
     from pyspark.sql import functions as sf
 
     position = row_order(frame, place, order, setting)
@@ -414,7 +414,7 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
         sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
             sf.concat(position.number.cast("string"), sf.lit(" is too large")),
-            sf.lit(f"a row has null, and so no place in the order; where={order} is not null leaves such rows out"),
+            sf.lit(f"a row has null, and so no place in the order; where={order} is not null omits such rows"),
         ),
     )
     fits = sf.when(sf.abs(position.number) < _ORDERED, position.number)
@@ -429,7 +429,7 @@ def _column(name: str) -> Column:
 
 
 def _hidden_columns(frame: DataFrame) -> frozenset[str]:
-    """Return the names of the hidden columns that Spark gives for the file of a row; none if rows have no file."""
+    """Return the names of Spark's hidden columns for the file of a row; empty if rows have no file."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -442,9 +442,10 @@ def _hidden_columns(frame: DataFrame) -> frozenset[str]:
 
 
 def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Column]:
-    """Return the columns of a position that is a number alone; rows with the same one are ordered by what they contain.
+    """Return the columns of a position that is only a number; rows with the same number are ordered by a hash of their contents.
 
-    So a task that Spark repeats takes them in the same order. number: of the input, by which the same row of two differs.
+    A task that Spark repeats therefore reads them in the same order. `number`: the number of the input, which is hashed too, to order
+    equal rows of two inputs.
     """
     from pyspark.sql import functions as sf
 
@@ -454,7 +455,7 @@ def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Colum
 
 
 def count_partitions(frame: DataFrame, place: Place) -> int:
-    """Return the highest partition that a record of a place names, plus 1; 1 if none names one."""
+    """Return the number of partitions of a place: the highest partition of a record plus 1, or 1 if no record has one."""
     from pyspark.sql import functions as sf
 
     if place.has_lines:
@@ -470,7 +471,7 @@ def count_partitions(frame: DataFrame, place: Place) -> int:
 def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: bool = False) -> DataFrame:
     """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing.
 
-    whole: also the fields of values that no step uses, since the records themselves are shown.
+    `whole`: also read the fields that no step uses, because the records themselves are shown.
     """
     if place.has_lines:
         return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
@@ -478,8 +479,8 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: b
     missing = [name for name in needed if name not in frame.columns]
     if missing:
         raise TransportError(
-            f"{place.path}: nothing says what the {missing[0]} of a record is: it has no column {missing[0]}; "
-            f"{place.path},{missing[0]}=COLUMN names another one{', * all of them' if missing[0] == 'value' else ''}"
+            f"{place.path}: there is no column {missing[0]} for the {missing[0]} of a record; name another column with "
+            f"{place.path},{missing[0]}=COLUMN{', or all of them with *' if missing[0] == 'value' else ''}"
         )
     if _is_raw(dict(frame.dtypes)):
         return _raw_frame(frame, reading)
@@ -487,7 +488,7 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: b
         _check_headers(frame, place)
     plan = load(reading.plan).plan
     serdes = dict(zip(("key", "value"), RecordJson(plan).reading(reading.topic), strict=True))
-    # The types of all columns must fit, those that no step uses too.
+    # The types of all columns must fit, including columns that no step uses.
     for name in frame.columns:
         if name in serdes:
             plain_part(frame, place, name, serdes[name])
@@ -511,7 +512,7 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: b
 
 
 def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> DataFrame | None:
-    """Return records as Spark encodes them, with their positions; None if they have parts that only Python reads."""
+    """Return records encoded by Spark, with their positions; None if they have parts that only Python can encode."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import StructType
 
@@ -521,7 +522,7 @@ def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> Dat
     if frame.schema["timestamp"].dataType.simpleString() == "string":
         return None
     if "key" in parts and isinstance(frame.schema["key"].dataType, StructType):
-        # The bytes of a key choose its partition, and the text of an object differs between Spark and Python.
+        # The bytes of a key determine its partition, but Spark and Python write objects as different text.
         return None
     value = encoded_part(frame, place, "value", serdes["value"])
     key = encoded_part(frame, place, "key", serdes["key"]) if "key" in parts else sf.lit(None).cast("binary")
@@ -546,7 +547,7 @@ def _check_headers(frame: DataFrame, place: Place) -> None:
 
 
 def _whole(name: str) -> Column:
-    """Return a column of text as whole numbers; a text that is none fails, whatever the session does in casts."""
+    """Convert a column of text to whole numbers; other text fails, whatever the session's rule for casts."""
     from pyspark.sql import functions as sf
 
     column = sf.col(name)
@@ -556,7 +557,7 @@ def _whole(name: str) -> Column:
 
 
 def _is_raw(columns: Mapping[str, str]) -> bool:
-    """Return whether columns are those of the log, so that Spark makes rows of them without Python."""
+    """Return whether columns are those of the log, which Spark turns into rows without Python."""
     needed = {"key": "binary", "value": "binary", "timestamp": "bigint", "partition": "int", "offset": "bigint"}
     return (
         needed.items() <= columns.items() and columns.get("headers", arrow_rows.HEADERS_DDL) == arrow_rows.HEADERS_DDL
@@ -573,9 +574,9 @@ def _raw_frame(frame: DataFrame, reading: FileReading) -> DataFrame:
         valid = sf.when(column.between(0, highest), column)
         return valid.otherwise(sf.raise_error(refusal).cast(kind)).alias(name)
 
-    unplaced = "which is none; without the column rows count as they stand in their file"
+    unplaced = "which is not an offset; without this column, the place of a row in its file is its offset"
     return frame.select(
-        checked("partition", "int", reading.partitions - 1, f"and the topic has {reading.partitions}"),
+        checked("partition", "int", reading.partitions - 1, f"but the topic has {reading.partitions}"),
         "key",
         "value",
         sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
@@ -614,7 +615,7 @@ def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Itera
 
 @mark_errors
 def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of columns: bytes as they are, other types by the topic's serde."""
+    """Yield records from columns: bytes stay as they are, and the topic's serde encodes other types."""
     fields = _Fields(reading)
     for batch in batches:
         if not len(batch):
@@ -633,7 +634,7 @@ def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Ite
 
 @mark_errors
 def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield records that Spark has encoded, with their partitions and places. has_index: whether blocks are indices of rows."""
+    """Yield records that Spark has encoded, with their partitions and places. `has_index`: whether blocks are indices of rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -643,7 +644,7 @@ def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.Re
     for batch in batches:
         if not len(batch):
             continue
-        # Spark's setting useLargeVarTypes makes other columns of them.
+        # With Spark's setting useLargeVarTypes, these columns have a larger type.
         keys, values = (batch.column(name).cast(pa.binary()) for name in ("key", "value"))
         for part, column in (("key", keys), ("value", values)):
             _check_bytes(reading.topic, part, column)
@@ -688,7 +689,7 @@ class _Fields:
         self._before: tuple[tuple[str, int] | None, int] = (None, 0)
 
     def is_of_topic(self, topic: Json) -> bool:
-        """Return whether a record is of the topic that is read. Raises SerdeError for a topic that the topology does not have."""
+        """Return whether a record belongs to the topic being read. Raises SerdeError for a topic that the topology does not have."""
         if topic not in self._reading.names:
             check_topic(self._plan, topic, self._topics)
         return topic in self._reading.names
@@ -721,10 +722,7 @@ class _Fields:
         )
 
     def columns(self, parts: Mapping[str, Sequence[Json]], places: Sequence[tuple[int, int]]) -> arrow_rows.RowColumns:
-        """Return the columns of rows for the parts of their records. Raises SerdeError.
-
-        As `row` does record by record, which takes twice as long.
-        """
+        """Return the columns of rows for the parts of their records, in half the time that `row` would take. Raises SerdeError."""
         none: list[None] = [None] * len(places)
         sources, offsets = zip(*places, strict=True)
         if "offset" in parts:
@@ -747,7 +745,7 @@ class _Fields:
         )
 
     def batch(self, columns: arrow_rows.RowColumns) -> pa.RecordBatch:
-        """Return the columns of rows as an Arrow batch; the partitioner gives the partitions of those that name none."""
+        """Return the columns of rows as an Arrow batch; the partitioner chooses the partitions of rows without one."""
         import pyarrow as pa
 
         topics, named, keys, values, times, headers, order, sources, offsets = columns
@@ -764,15 +762,15 @@ class _Fields:
         return arrow_rows.to_batch((topics, partitions, keys, values, times, headers, order, sources, offsets))
 
     def places(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:
-        """Return the place of the file, or of a block in it, and the place there, of each row of a batch.
+        """Return two numbers for each row of a batch: the place of its file, or of a block in the file, and the row's place in that.
 
-        A file has one place in all formats, as inputs of several formats are read in their order.
+        The place of a file does not depend on its format, because a topic may have inputs of several formats.
         """
         files = self._reading.files
         names = arrow_rows.values_of(batch.column(FILE))
         blocks = arrow_rows.values_of(batch.column(BLOCK))
         numbers = arrow_rows.values_of(batch.column(ROW))
-        # Lines have at least one byte, so that the places of a block are smaller than those of the next block.
+        # Lines have at least one byte, so that the places in a block are smaller than those in the next block.
         is_place = self._reading.of_lines or INDEX in batch.schema.names
         self._before = self._last, self._first_row
         places = []
@@ -790,7 +788,7 @@ class _Fields:
         return places
 
     def index_places(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of rows whose blocks are their indices in their files, as `places` does row by row."""
+        """Return what `places` returns, but as arrays, for rows whose blocks are their indices in their files."""
         import numpy as np
 
         names = batch.column(FILE).dictionary_encode()
@@ -798,7 +796,7 @@ class _Fields:
         return np.array(starts, dtype=np.int64)[names.indices.to_numpy()], batch.column(BLOCK).to_numpy()
 
     def line_of(self, batch: pa.RecordBatch, at: int) -> str:
-        """Return file and line of a row of the last batch that `places` got."""
+        """Return the file and line of a row of the batch last passed to `places`."""
         names, blocks, rows = (arrow_rows.values_of(batch.column(name)) for name in (FILE, BLOCK, ROW))
         last, first = self._before
         for name, block, row in zip(names[: at + 1], blocks, rows, strict=False):
@@ -811,12 +809,12 @@ class _Fields:
             return None
         partition = _integer(number, "partition")
         if not 0 <= partition < self._reading.partitions:
-            raise SerdeError(f"partition is {number}, and the topic has {self._reading.partitions}")
+            raise SerdeError(f"partition is {number}, but the topic has {self._reading.partitions}")
         return partition
 
 
 def topics_of(plan: Plan) -> set[str]:
-    """Return the names that records may have for the topics of a plan: those on the log and those of the entries."""
+    """Return the names that records may use for the topics of a plan: the names on the log, and the names of entries."""
     return plan.topic_names() | {topic.entry for topic in plan.external_topics.values()}
 
 
@@ -836,7 +834,7 @@ def _refuse_field(record: Mapping[str, Json]) -> NoReturn:
 
 
 def _instant(time: object) -> int:
-    """Return the milliseconds of a number or a time as text, of a file that has no types. Raises SerdeError."""
+    """Return the milliseconds of a time that is text, because its file has no types. Raises SerdeError."""
     if isinstance(time, str):
         if re.fullmatch("-?[0-9]+", time):
             return int(time)
@@ -854,7 +852,7 @@ def _integer(number: object, what: str) -> int:
 
 def _headers(value: Json) -> Headers | None:
     if not isinstance(value, list):
-        raise SerdeError("headers are a list of objects with name and value, or of pairs")
+        raise SerdeError("headers must be a list of objects with name and value, or of pairs")
     if isinstance(value[0], Mapping):
         # A column of structs: name (or key) and value.
         headers = [(header.get("name", header.get("key")), header.get("value")) for header in value]
@@ -880,7 +878,7 @@ def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
 
 def _short(line: bytes) -> str:
     text = line[:_EXCERPT_CHARACTERS].decode(errors="replace")
-    # A terminal would act on the bytes of a file that is not text.
+    # A terminal would interpret the control characters of a binary file.
     shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
@@ -893,7 +891,7 @@ def _short(line: bytes) -> str:
 def write_files(
     frame: DataFrame, place: Place, plan: bytes, overwrite: bool, layout: OutputLayout | None = None
 ) -> None:
-    """Write rows as files of records, which Spark commits together. layout: their columns; None: those of the log."""
+    """Write rows as files of records, which Spark commits together. `layout`: their columns; None for the columns of the log."""
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
         with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
@@ -901,7 +899,7 @@ def write_files(
         return
     if layout is None:
         rows = frame.select(*LOG_TYPES)
-    elif frame.columns == list(layout.types):  # a query made them
+    elif frame.columns == list(layout.types):  # the result of a query has its final columns
         rows = frame
     else:
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
@@ -946,7 +944,7 @@ def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
 def _write_text(frame: DataFrame, path: str, mode: str) -> None:
     """Write a frame of lines to files `part-….jsonl` of a directory, and `_SUCCESS` at the end.
 
-    Spark's own suffix for text is .txt. It stays with Spark Connect, which gives no access to the file system.
+    Spark writes text to .txt files, which are renamed. With Spark Connect they keep this suffix, because it gives no access to files.
     """
     context = classic_context(frame.sparkSession)
     if context is None:

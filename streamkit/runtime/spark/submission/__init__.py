@@ -1,1 +1,1 @@
-"""From a request to a job: options, session, progress."""
+"""Submits jobs to Spark: their options, session and progress."""

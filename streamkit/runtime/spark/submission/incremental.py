@@ -1,4 +1,4 @@
-"""Runs the next part of an incremental job: what is new in its inputs, from the state of earlier runs."""
+"""Runs the next part of an incremental job: processes the new input, starting from the state of earlier runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run while it is not committed; token: distinguishes it from another one of the same number."""
+    """A run that is not committed yet. `token` distinguishes it from other attempts with the same number."""
 
     checkpoint: Checkpoint
     before: Manifest
@@ -70,7 +70,7 @@ class _Run:
 
 
 def submit_next(plan: Plan, options: JobOptions, spark: SparkSession, report: Report = lambda line: None) -> None:
-    """Run what is new since the last run of the checkpoint, and commit it. Raises StreamkitError of many kinds, each one line."""
+    """Process the input that is new since the last run of the checkpoint, and commit the run. Raises StreamkitError."""
     check_options(options)
     check(plan, options)
     with translated(), named(spark, WorkName.of(plan.application, "checkpoint", "look")):
@@ -92,7 +92,7 @@ def check_options(options: JobOptions) -> None:
         "--write-state": (options.write_state, "writes the state of one run over all history"),
         "--compare": (bool(options.compare), "compares the result of one run over all history"),
         "--overwrite": (options.overwrite, "would delete what earlier runs wrote"),
-        "--parallelism": (options.parallelism > 1, "cuts partitions, by which the state is kept"),
+        "--parallelism": (options.parallelism > 1, "splits partitions, but state is stored by partition"),
     }
     for name, (is_given, reason) in reasons.items():
         if is_given:
@@ -133,14 +133,16 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     if not any(files.new for files in inputs_found.values()) and not prepared.has_records():
         report(f"nothing is new since run {before.run}" if before.run else "there is no input yet")
         if options.accept_input_changes:
-            report(f"no run was made that could keep changed inputs; give {ACCEPT} again with the next new records")
+            report(
+                f"the changed inputs were not stored, because nothing ran; give {ACCEPT} again with the next new records"
+            )
         run_outputs.clean(checkpoint.files, before)
         checkpoint.clean(before)
         return
     with checkpoint.limited_batches(before):
         after = _execute(prepared, spark, run, _Inputs(spark, prepared, opened, inputs_found, run), report)
     for topic, files in inputs_found.items():
-        # A file that grew while the run read it may be read in part: nothing of the run counts then.
+        # Raises if a file changed while the run read it: the run may have read only part of the file, so it must not count.
         find_files(checkpoint.files, spark, topic, options.inputs[topic], (*files.read, *files.new), run.number)
     after = replace(
         after,
@@ -160,7 +162,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
 
 
 def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs, report: Report) -> Manifest:
-    """Write outputs and state if they do not count yet; return the manifest with them."""
+    """Write outputs and state, which count once the returned manifest is published."""
     job, checkpoint = prepared.job, run.checkpoint
     outputs = job.build(spark, inputs)
     places = {topic: place for topic, place in job.options.outputs.items() if place is not None}
@@ -183,7 +185,7 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
         for partition in [int(task.partition("_")[2])]
         for store, (kind, rows, size) in memory.pop("state").items()
     ]
-    # Records for the log go last: what follows can hardly fail, so that a next run seldom repeats them.
+    # Records for the log are written last: the steps after them hardly ever fail, so that later runs seldom repeat them.
     in_order = dict(sorted(outputs.items(), key=lambda output: output[0] not in staged))
     write_outputs(spark, prepared, in_order, report, staged)
     for line in job.dropped():
@@ -208,7 +210,7 @@ def _execute(prepared: Prepared, spark: SparkSession, run: _Run, inputs: _Inputs
 def _in_files(
     checkpoint: Checkpoint, place: Place, before: Output | None, run: int, staged: Place, layout: OutputLayout | None
 ) -> Output:
-    """Return what the manifest of a run has on an output in files."""
+    """Return the entry of an output in files for the manifest of a run."""
     runs, columns = ((), {}) if before is None else (before.runs, before.columns)
     written = run_outputs.written(checkpoint.files, run, staged)
     types = {} if layout is None else {**columns, **layout.types}
@@ -239,13 +241,11 @@ class _Inputs(JobInputs):
 
 
 def _check_inputs(before: Manifest, options: JobOptions) -> None:
-    """Raise UsageError if a topic is read from elsewhere than in earlier runs."""
+    """Raise UsageError if earlier runs read a topic from another place."""
     if not before.run:
         return
     if options.range.start != Range().start:
-        raise UsageError(
-            f"--from {options.range.start}: the checkpoint has the offsets up to which run {before.run} read"
-        )
+        raise UsageError(f"--from {options.range.start}: this run starts at the offsets where run {before.run} ended")
     for topic in options.inputs:
         if topic not in before.files:
             raise UsageError(f"--input {topic}: earlier runs read this topic from the log")
@@ -255,7 +255,7 @@ def _check_inputs(before: Manifest, options: JobOptions) -> None:
 
 
 def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> dict[str, KnownInputs]:
-    """Return how earlier runs read the inputs. Raises UsageError for one that this run would read in another way."""
+    """Return how earlier runs read the inputs. Raises UsageError if this run would read one differently."""
     known_inputs = {
         topic: KnownInputs.of(files, topic, before.run, before.inputs.get(topic, {}), options.accept_input_changes)
         for topic in options.inputs
@@ -268,7 +268,7 @@ def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> d
 def _open(
     plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, files_found: Mapping[str, FoundFiles]
 ) -> dict[str, list[OpenedInput]]:
-    """Return the rows of new files; of global tables those of all files, which each run reads completely."""
+    """Return the rows of new files. Each run reads all files of a global table."""
     whole = set(global_topics(plan))
     opened = {
         topic: open_some(
@@ -329,7 +329,7 @@ def _topic_ids(before: Manifest, prepared: Prepared) -> dict[str, str]:
     for topic, now in ids.items():
         if before.topic_ids.get(topic, now) != now:
             raise TransportError(
-                f"{topic}: the topic was deleted and created again since run {before.run} read it, so that its offsets are those "
-                "of other records; begin with a new checkpoint and a new output"
+                f"{topic}: the topic was deleted and created again since run {before.run} read it, so its offsets now belong to "
+                "other records; begin with a new checkpoint and a new output"
             )
     return {**before.topic_ids, **ids}

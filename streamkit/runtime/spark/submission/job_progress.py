@@ -32,11 +32,11 @@ class Snapshot:
     read: int
     """The amount that all stages have read so far."""
     stage_seconds: float
-    """Since the first of the stages that run now began."""
+    """Seconds since the first running stage began."""
     unit: str = "records"
 
     def text(self, seconds: float) -> str:
-        """Return one line."""
+        """Return the progress as one line; `seconds`: the time since the job began."""
         rate = f", {self.read / seconds:,.0f}/s" if self.read and seconds > 0 else ""
         left = self.stage_seconds / self.done * (self.tasks - self.done) if self.done else 0
         remaining = f", about {left:.0f} s left of this stage" if left >= 1 else ""
@@ -88,7 +88,7 @@ class ContextProgress:
         try:
             stage = store.lastStageAttempt(index)
         except Py4JJavaError:
-            return 0  # a stage that another job left out
+            return 0  # Spark skipped this stage of another job
         records: int = stage.inputRecords() + stage.shuffleReadRecords()
         if stage.status().toString() == "COMPLETE":
             self._complete[index] = records
@@ -96,7 +96,7 @@ class ContextProgress:
 
 
 class ConnectProgress:
-    """Keeps what a server of Spark Connect reports while it runs a query: numbers of stages instead of names, bytes instead of records."""
+    """Keeps the last report of a Spark Connect server on its query. Reports have numbers of stages, not names, and bytes, not records."""
 
     def __init__(self) -> None:
         self._current: StageInfo | None = None

@@ -30,14 +30,14 @@ _LIST: Schema = {"type": "array", "items": SQL, "minItems": 1}
 _FIELDS: Schema = {"type": "object", "additionalProperties": SQL, "minProperties": 1}
 _PARTS: Schema = {"anyOf": [SQL, _LIST, _FIELDS]}
 _INPUT: dict[str, Schema] = {
-    "format": {**TEXT, "description": "json, parquet, table, csv, orc, avro, delta, iceberg or another of Spark."},
+    "format": {**TEXT, "description": "json, parquet, table, csv, orc, avro, delta, iceberg or another Spark format."},
     "order": {**SQL, "description": "The column or expression that orders the rows: whole numbers, times or dates."},
     "key": {**_PARTS, "description": "A column or expression, a list of columns, or expressions by field; * for all."},
     "value": {
         **_PARTS,
         "description": "A column or expression, a list of columns, or expressions by field; * for all.",
     },
-    "timestamp": {**SQL, "description": "A time, a date, milliseconds, or text of these."},
+    "timestamp": {**SQL, "description": "A time, a date or milliseconds, also as text."},
     "headers": {"anyOf": [SQL, _FIELDS], "description": "A column of headers, or expressions by name."},
     "partition": {**SQL, "description": "Whole numbers from 0."},
     "offset": {**SQL, "description": "Whole numbers that order the rows of a partition."},
@@ -46,7 +46,7 @@ _INPUT: dict[str, Schema] = {
 _OUTPUT: dict[str, Schema] = {
     "format": {
         **TEXT,
-        "description": "json, parquet, orc, csv or another of Spark; table, iceberg or delta for a table.",
+        "description": "json, parquet, orc, csv or another Spark format; table, iceberg or delta for a table.",
     },
     "columns": {"enum": [DECODED, OF_LOG], "description": "Keys and values as columns, or as the bytes of the log."},
     "key": {"anyOf": [TEXT, _FIELDS], "description": "A type of Spark, or types by field."},
@@ -83,16 +83,16 @@ def build() -> Schema:
         "inputs": {
             "type": "object",
             "additionalProperties": {"anyOf": [{"$ref": "#/$defs/input"}, {"type": "array", "items": {"$ref": "#/$defs/input"}}]},
-            "description": "Where the records of a topic are; a list for several places; empty for the log.",
+            "description": "The place of a topic's records, or a list of places; empty for the log.",
         },
         "outputs": {
             "type": "object",
             "additionalProperties": {"$ref": "#/$defs/output"},
-            "description": "Where to write a topic; * is all other topics; empty for the log.",
+            "description": "The place to write a topic to; * is all other topics; empty for the log.",
         },
         "checkpoint": {**TEXT, "description": "The directory that keeps the state between runs."},
         "emit": {"enum": [UPDATES, FINAL], "description": "Every update, or the last of each key."},
-        "engine": {"enum": list(ENGINES), "description": "Stages as Spark SQL if that is exact, or all in Python."},
+        "engine": {"enum": list(ENGINES), "description": "Whether stages run as Spark SQL where that is exact, or all in Python."},
         "from": {**SQL, "description": "earliest, committed, a time as in consume, or a JSON file of offsets."},
         "until": {**SQL, "description": "latest, committed, a time as in consume, or a JSON file of offsets."},
         "on_data_loss": {"enum": list(ON_DATA_LOSS), "description": "What to do if retention has removed the beginning of the range."},
@@ -105,7 +105,7 @@ def build() -> Schema:
         "spark": {**SETTINGS, "description": "Settings of Spark."},
         "py_files": {**files, "description": "Python files for the workers."},
         "archives": {**files, "description": "Archives for the workers."},
-        "files": {**files, "description": "Data files that modules find beside them on workers."},
+        "files": {**files, "description": "Data files that workers store beside the Python modules."},
     }  # fmt: skip
     assert tuple(keys) == KEYS
     return {

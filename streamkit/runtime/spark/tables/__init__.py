@@ -1,1 +1,1 @@
-"""Tables of Iceberg and Delta as outputs."""
+"""Iceberg and Delta tables as outputs."""
