@@ -1,6 +1,6 @@
 """Serdes, steps, functions and rules of lint that installed packages add by entry points.
 
-Entry points are searched only for names that are not streamkit's own: the search takes longer than checking a file.
+Entry points are searched only for names that streamkit does not define, because the search takes longer than checking a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IS_OWN = "The plugin %s is left out: that name is streamkit's own"
 def load(group: str) -> dict[str, object]:
     """Return the objects of a group's entry points by name.
 
-    An entry point that can't be imported is left out; one warning names it and its package.
+    An entry point that can't be imported is skipped, with one warning that names it and its package.
     """
     from importlib.metadata import entry_points
 
@@ -67,7 +67,7 @@ def references(group: str) -> dict[str, tuple[str, str]]:
 
 @cache
 def warn_of_own(group: str, own: frozenset[str]) -> None:
-    """Warn once of entry points that are left out since streamkit itself has their names."""
+    """Warn once about entry points that are skipped because streamkit defines their names."""
     from importlib.metadata import entry_points
 
     for name in sorted(own.intersection(point.name for point in entry_points(group=group))):
@@ -105,7 +105,7 @@ class WithPlugins(Mapping[str, T]):
 
     @property
     def added(self) -> dict[str, T]:
-        """The items of plugins, without those whose names streamkit has itself."""
+        """The items of plugins, except those whose names streamkit defines."""
         if self._added is None:
             self._added = {}
             for name, loaded in load(self._group).items():

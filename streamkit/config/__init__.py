@@ -1,6 +1,6 @@
 """Settings: Kafka Streams' names, types and defaults, and the clients' settings in librdkafka's terms.
 
-`Config` joins the settings of the file, an env file, the environment and `--set`; `check` checks one setting by itself.
+`Config` combines the settings of the file, an env file, the environment and `--set`; `check` checks a single setting.
 """
 
 from streamkit.config.application_config import Config, read_env_file, read_properties

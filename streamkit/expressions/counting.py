@@ -282,7 +282,7 @@ def make_enumerate(budget: Budget, *arguments: Operand, **named: Operand) -> Val
 
 
 _PIECE, _MATCHED = 40, 200
-"""Steps charged for each piece of a split text, in addition to the steps by length: split at a plain text, and by RE2."""
+"""Steps charged for each piece of a split text, in addition to the steps by length. The first applies to plain text, the second to RE2."""
 
 
 def re_match(budget: Budget, pattern: Operand, subject: Operand) -> bool:

@@ -193,15 +193,15 @@ class _Binder:
         self.registry = registry
 
     def key(self, serde: Serde, topic: str | None) -> Serde:
-        """Return a key serde bound to a topic, which has its name on the log."""
+        """Return a key serde bound to a topic (its name on the log)."""
         return serde.bind(Binding(self.registry, topic, True))
 
     def value(self, serde: Serde, topic: str | None) -> Serde:
-        """Return a value serde bound to a topic, which has its name on the log."""
+        """Return a value serde bound to a topic (its name on the log)."""
         return serde.bind(Binding(self.registry, topic, False))
 
     def pair(self, serdes: tuple[Serde, Serde], topic: str | None) -> tuple[Serde, Serde]:
-        """Return a key serde and a value serde bound to a topic, which has its name on the log."""
+        """Return a key serde and a value serde bound to a topic (its name on the log)."""
         return self.key(serdes[0], topic), self.value(serdes[1], topic)
 
     def external(self, topic: ExternalTopic) -> ExternalTopic:

@@ -37,10 +37,10 @@ CONTROL = "advance_wall_clock"
 
 @dataclasses.dataclass
 class Remains:
-    """The log that a driver leaves; another driver continues from it, with stores restored from changelogs."""
+    """The log that a driver leaves behind; another driver restores its stores from it and continues."""
 
     changelogs: dict[str, list[OutputTuple]] = dataclasses.field(default_factory=dict)
-    """Rows by changelog, and by source topic if that serves as one."""
+    """Rows by changelog, or by source topic if that serves as the changelog."""
     committed: dict[TopicPartition, CommittedOffset] = dataclasses.field(default_factory=dict)
     offsets: dict[TopicPartition, int] = dataclasses.field(default_factory=dict)
     clock: int = 0
@@ -177,7 +177,7 @@ class Driver:
 
     @property
     def dropped(self) -> int:
-        """How many records were dropped so far (dropped-records-total)."""
+        """The number of records dropped so far (dropped-records-total)."""
         return sum(task.dropped_total for task in [*self._globals, *([self._task] if self._task else [])])
 
     def stores(self) -> dict[str, list[list[Json]]]:
@@ -312,7 +312,7 @@ class Driver:
 
 
 def merged(plan: Plan) -> SubTopology | None:
-    """Return all sub-topologies that are not global as one, as Java's driver runs them; None when there are none."""
+    """Return all sub-topologies that are not global as a single one, as Java's driver runs them; None if there are none."""
     subs = [sub for sub in plan.sub_topologies if not sub.is_global]
     if not subs:
         return None

@@ -16,17 +16,17 @@ STORE_KEYS = (
     "ttl",
 )  # fmt: skip
 DURATIONS = {"retention": 0, "segment_interval": 1, "versioned": 0, "ttl": 1}
-"""The options that are durations, and the least that each may be in milliseconds."""
+"""The options that are durations, and the minimum of each in milliseconds."""
 NOT_WITH_TTL = {
     "versioned": "tables with a history, whose versions expire by it",
     "retention": "windows and sessions",
     "segment_interval": "windows, sessions and versions",
 }
-"""Options of stores that a time to live does not go with, and the kind of store of each."""
+"""Options that a store with a time to live can't have, and the kinds of store that have them."""
 
 
 def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
-    """Return the StoreOptions of `NAME` or of a mapping, and record that it makes a store of that name, if it has one."""
+    """Return the StoreOptions of `NAME` or of a mapping. If it has a name, record that it creates that store."""
     if node.kind != "mapping":
         text = reader.text(node, what, kafka_name=True)
         return text if text is BAD else _defined(reader, StoreOptions(text, position=node.position), node)
@@ -47,7 +47,7 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
 
 
 def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> None:
-    """Report a time to live beside options of stores without one."""
+    """Report a time to live beside options that exclude it."""
     if "ttl" not in options:
         return
     values["ttl_position"] = options["ttl"].position
@@ -57,7 +57,7 @@ def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> Non
 
 
 def put_type(reader: Reader, options: dict[str, Node], values: Options, key: str = "type") -> None:
-    """Set `persistent` by the kind of store that `key` names, if it is there (Materialized.withStoreType)."""
+    """Set `persistent` from the kind of store in `key`, if that option is present (Materialized.withStoreType)."""
     if key not in options:
         return
     if "persistent" in options:

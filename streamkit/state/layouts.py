@@ -22,7 +22,7 @@ FIRST_SEQUENCE = bytes(4)
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """Return the smallest bytes above everything that begins with `prefix`; None: there is none (Bytes.increment).
+    """Return the smallest bytes above all bytes that begin with `prefix`, or None if there are none (Bytes.increment).
 
     >>> prefix_end(b"a\\xff")
     b'b'
@@ -73,7 +73,7 @@ def encode_headers(headers: Headers | None) -> bytes:
 
 
 def decode_headers(data: bytes) -> Headers:
-    """Return the headers of their bytes."""
+    """Decode the result of `encode_headers`."""
     if not data:
         return []
     reader = _Reader(data)
@@ -85,7 +85,7 @@ def decode_headers(data: bytes) -> Headers:
 
 
 def headers_bytes(encoded: bytes) -> int:
-    """Return how many bytes headers take in the value of such a store: their own, and those of their length."""
+    """Return the number of bytes that headers take in the value of such a store, including their length."""
     return len(_varint(len(encoded))) + len(encoded)
 
 
@@ -108,7 +108,7 @@ def timestamp_of_prefix(prefix: bytes) -> int:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number as ByteUtils.writeVarint does: zigzag, seven bits a byte."""
+    """Encode a number like ByteUtils.writeVarint: zigzag, seven bits per byte."""
     left = number << 1 ^ number >> 31
     encoded = bytearray()
     while left > 0x7F:

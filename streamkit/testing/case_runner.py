@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass
 class Simulated:
-    """What the histories of a test came to. skipped: why there are none; accepted: the steps on which they depend."""
+    """The result of a test's histories. `skipped`: why there are none; `accepted`: the accepted steps on which they depend."""
 
     histories: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -372,7 +372,7 @@ def _assign(
     fits: Fits,
     taken: dict[int, int],
 ) -> None:
-    """Find an actual record for one more expected record, moving others if that is needed; without recursion."""
+    """Find an actual record for one more expected record, and move others if necessary; without recursion."""
     came_from: dict[int, tuple[int, int | None]] = {}
     waiting: list[tuple[int, int | None]] = [(start, None)]
     while waiting:

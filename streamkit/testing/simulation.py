@@ -393,7 +393,7 @@ def _begun(first: Sequence[Event], last: Sequence[Event], count: int) -> list[Ev
 
 
 def _search(last: int, holds: Callable[[int], bool]) -> int:
-    """Return a number below `last` for which something holds, and does not for the next; it holds for 0, and not for `last`.
+    """Return a number below `last` for which `holds` is true, but false for the next one. It is true for 0, and false for `last`.
 
     >>> _search(10, lambda number: number < 7)
     6
@@ -409,9 +409,9 @@ def _search(last: int, holds: Callable[[int], bool]) -> int:
 
 
 def _shrink(items: Sequence[int], differs: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Return a part of the items that still makes a difference, and of which no single one may be left out.
+    """Return a subset of the items that still makes a difference, and from which no single item can be removed.
 
-    After _MOST_TRIES it is the smallest part that was found.
+    After _MOST_TRIES, it is the smallest subset found so far.
 
     >>> _shrink(range(20), lambda kept: 3 in kept and 17 in kept)
     [3, 17]

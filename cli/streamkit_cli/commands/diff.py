@@ -1,4 +1,4 @@
-"""`streamkit diff`: shows what a new version of a topology does to the state and the records of the old one."""
+"""`streamkit diff`: shows the effects of a new version of a topology on the state and the records of the old one."""
 
 from __future__ import annotations
 

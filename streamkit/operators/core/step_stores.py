@@ -138,8 +138,8 @@ def define_store(
 def with_format(store: StoreDef, ctx: Context) -> StoreDef:
     """Return the store in the format of dsl.store.format.
 
-    Only the suppliers of RocksDB know it: stores in memory, versions, and stores whose segment interval makes Java use a
-    supplier of the program are as without it (BuiltInDslStoreSuppliers, KeyValueStoreMaterializer).
+    Only Java's RocksDB suppliers support it. Stores in memory, versioned stores, and stores whose segment interval requires a custom
+    supplier do not change (BuiltInDslStoreSuppliers, KeyValueStoreMaterializer).
     """
     if not ctx.store_defaults.headers or not store.persistent or store.segment_interval is not None:
         return store
@@ -155,7 +155,7 @@ def _window_size(windows: Windows) -> int | None:
 
 
 def check_plain(options: StoreOptions | None, position: Position) -> None:
-    """Raise BuildError for options of windowed or versioned stores at a plain key-value store."""
+    """Raise BuildError if a plain key-value store has options of windowed or versioned stores."""
     if options is None:
         return
     at = options.position or position
@@ -180,7 +180,7 @@ def refuse_ttl(options: StoreOptions | None, why: str) -> None:
 
 
 def refuse_nameless_ttl(options: StoreOptions | None) -> None:
-    """Raise BuildError for a `ttl` without a name where only a named store is sure to have rows."""
+    """Raise BuildError for a `ttl` without a name if only a named store is certain to keep rows."""
     if options is not None and options.name is None:
         refuse_ttl(options, "needs a `name` here: without one this table may keep no rows")
 

@@ -55,7 +55,7 @@ class StatusReader:
         self._inputs = InputReader(application.plan, transport)
         self._rates = Rates()
         self._counted: dict[str, tuple[tuple[TaskView, ...], dict[Key, float]]] = {}
-        """By thread the totals of its last views of tasks, which an idle thread keeps."""
+        """The last task views of each thread with their totals, which an idle thread uses again."""
         self._parts = StoreParts()
         self._measuring = Lock()
         self._started = time.monotonic()

@@ -195,7 +195,7 @@ def record_json(selected: SelectedRecord, *, offsets: bool = False) -> dict[str,
 
 
 class Reading:
-    """Reads assigned partitions; nothing is committed. stopped: returns whether to end now."""
+    """Reads assigned partitions, and commits nothing. `stopped` returns whether to end now."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class Reading:
     def follow(
         self, first: Offsets, *, until_idle: bool = False, most: int | None = None
     ) -> Iterator[list[SelectedRecord]]:
-        """Yield the selected records as they arrive, a list for each poll; with `until_idle` up to the current end."""
+        """Yield the selected records as they arrive, one list per poll; with `until_idle`, stop at the current end."""
         self._consumer.assign(first)
         # If every record is selected, no record is fetched that is not printed.
         size = self._poll_records

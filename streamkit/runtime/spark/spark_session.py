@@ -264,7 +264,7 @@ def without_error_log() -> Iterator[None]:
     """Keep PySpark from logging analysis exceptions that the block expects, with their stack traces."""
     from pyspark.logger import PySparkLogger
 
-    # PySpark calls this logger with arguments that only a PySparkLogger accepts, so this look-up, which may create it, must be PySpark's.
+    # The first look-up creates the logger, and PySpark later calls it with arguments that only a PySparkLogger accepts.
     log = PySparkLogger.getLogger("DataFrameQueryContextLogger")
     before, log.disabled = log.disabled, True
     try:

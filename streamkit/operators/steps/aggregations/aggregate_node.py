@@ -213,7 +213,7 @@ def _group_repartition(step: Step, ctx: Context, group: GroupedStream, store: st
         required_serde(group.key_serde, "key", step, "the repartition topic"),
         required_serde(group.value_serde, "value", step, "the repartition topic"),
     )
-    # Created even if it is not used, because it uses up indices.
+    # Created even if it is unused, because its names take indices.
     repartition = repartition_node(ctx, group.given_name or store, serdes)
     if group.repartition is None or group.given_name is None:
         group.repartition = repartition
@@ -302,7 +302,7 @@ def emit_stream_aggregate(processor: StreamAggregate, node: Node, gen: CodeWrite
 
 
 def _fits(definition: StoreDef) -> Callable[[Code], Code] | None:
-    """Return the test whether a store's serde can encode a value; None if that requires a trial encoding."""
+    """Return a test for whether a store's serde can encode a value; None if that requires a trial encoding."""
     spec = definition.value_serde.spec
     return _FITS.get(spec) if isinstance(spec, str) else None
 
@@ -518,7 +518,7 @@ def _row(gen: CodeWriter, key: Code, start: Code) -> Code:
 
 
 def _may_be_late(processor: WindowedAggregate, instance: Code, time: Code, first: Code, size: int) -> tuple[Code, Code]:
-    """Return tests of which at least one holds if the earliest window of a record may be closed."""
+    """Return two tests; at least one holds if the earliest window of a record may be closed."""
     closed = binary(attribute(instance, "observed"), "-", literal(processor.windows.grace))
     return compare(time, "<", literal(0)), compare(binary(first, "+", literal(size)), "<=", closed)
 
@@ -688,7 +688,7 @@ def cache_functions(gen: CodeWriter, name: str) -> tuple[Code, Code, Code]:
 
 
 def has_no_value(entry: Code) -> Code:
-    """Return the test whether a key has no entry, or the entry of a deletion."""
+    """Return a test for whether a key has no entry, or the entry of a deletion."""
     return any_of(is_none(entry), is_none(item(entry, VALUE)))
 
 

@@ -1,4 +1,4 @@
-"""The drawing as one HTML page without other files; the page of a running application has further parts in it."""
+"""The drawing as a self-contained HTML page, to which the page of a running application adds further parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamkit.plan.model import Plan
 
 @dataclass(frozen=True)
 class Parts:
-    """What a page has beside the drawing.
+    """The parts of a page in addition to the drawing.
 
     body: a template with `title` and `topology`; data: added to what scripts know of the topology.
     """

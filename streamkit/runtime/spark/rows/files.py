@@ -788,7 +788,7 @@ class _Fields:
         return places
 
     def index_places(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return what `places` returns, but as arrays, for rows whose blocks are their indices in their files."""
+        """Return the places of rows as arrays, for rows whose blocks are their indices in their files."""
         import numpy as np
 
         names = batch.column(FILE).dictionary_encode()

@@ -627,7 +627,7 @@ def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
 
 
 def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame:
-    """Return rows that fail at a text for which a folder has no name: Spark would read it as null."""
+    """Return rows that fail for a text that can't name a folder, because Spark would read it as null."""
     from pyspark.sql import functions as sf
 
     for name in names:

@@ -1,4 +1,4 @@
-"""Expressions of steps as typed SQL. Whatever SQL does not give exactly as Python does is refused, with its place."""
+"""Translates expressions of steps into typed SQL. Refuses each part whose result in SQL might differ from Python's, with its position."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "try_add", ast.Sub: "try_
 _OF_DOUBLES: dict[type[ast.operator], str] = {**_ARITHMETIC, ast.Div: "try_divide"}
 _FINITE = "CAST('Infinity' AS DOUBLE)"
 _BEYOND = "CAST('9223372036854775808' AS DOUBLE)"
-"""The least positive number without a whole number of 64 bits."""
+"""The smallest positive number beyond the 64-bit integers."""
 _LARGEST_DOUBLE = 1 << 53
-"""Whole numbers up to this are doubles as they are, so that their quotient is rounded once, as Python does."""
+"""Whole numbers up to this limit are exact as doubles, so that their quotient is rounded only once, as in Python."""
 _SPACES = "".join(map(chr, filter(lambda code: chr(code).isspace(), range(1 << 16))))
 _TRIMS = {"strip": "BOTH", "lstrip": "LEADING", "rstrip": "TRAILING"}
 _TESTS = ("startswith", "endswith")
 _CASES = ("upper", "lower")
 _MOST_MEMBERS = 1000
-"""Constants beside `in`: a condition for each of them."""
+"""The maximum number of constants after `in`; each of them becomes a condition."""
 _MOST_MADE = 24 << 20
 """Bytes that the expressions of one record may make together: Python counts up to two for each, and ends at 64 MiB."""
 _PART, _READ = 64, 8

@@ -30,7 +30,7 @@ BATCH = 20_000
 MAX_KEYS = 300_000
 """Maximum number of final records per topic that are kept in memory."""
 UNKNOWN_PARTITION = -1
-"""The partition of a record for a topic whose partition count is not known."""
+"""The partition of a record for a topic whose partition count is unknown."""
 
 
 @dataclass(frozen=True)
