@@ -76,7 +76,7 @@ STEPS = (
 PARTITIONS, KEYS, WORDS = 4, 12, 8
 FAULTS_S, HEAL_S = (3.0, 5.0, 5.0, 8.0, 20.0), 120.0
 """How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
-TURNS = 200_000
+TURNS = 60_000
 """The most turns of a history: three times what a long one takes."""
 OPERATOR_S = 15.0
 CACHES = (0, 1 << 20)

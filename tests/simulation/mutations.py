@@ -61,8 +61,8 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     ),
     "output that is not sent before the commit": Mutation(
         _LOCAL + "committer",
-        "offsets.update(each.task.prepare_commit(self.consumer.position))\n            self.send(each)",
-        "offsets.update(each.task.prepare_commit(self.consumer.position))\n            each.task.output.clear()",
+        "            self.send(local_task)\n        if self._settings.exactly_once and not offsets",
+        "            local_task.task.output.clear()\n        if self._settings.exactly_once and not offsets",
     ),
     "records are deleted before they are read": Mutation(
         _LOCAL + "committer", "partition: offset + 1\n", "partition: offset + 12\n"
@@ -134,8 +134,8 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
         ),
         Mutation(
             _LOCAL + "committer",
-            "        for each in dirty:\n            each.note_positions(lost, marks=marks)\n"
-            "        self._commit_stores([store for each in dirty for store in each.task.stores.values()])\n",
+            "        for local_task in dirty:\n            local_task.note_positions(lost, marks=marks)\n"
+            "        self._commit_stores([store for local_task in dirty for store in local_task.task.stores.values()])\n",
             "",
         ),
     ),
@@ -194,8 +194,8 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     ),
     "records of a poll are dropped": Mutation(
         _LOCAL + "stream_thread",
-        "            for task, batch in arrived:\n                task.add(batch)",
-        "            for task, batch in arrived[:1]:\n                task.add(batch)",
+        "            for local_task, batch in arrived:\n                tasks.wake(local_task)",
+        "            for local_task, batch in arrived[:1]:\n                tasks.wake(local_task)",
     ),
 }
 

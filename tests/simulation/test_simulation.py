@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.mutations import MUTATIONS, changes
+
+ALL_CHANGES = [change for name in MUTATIONS for change in changes(name)]
 ROOT = Path(__file__).parents[2]
 SEEDS = 5
 
@@ -36,6 +39,12 @@ def test_a_seed_is_always_the_same_history(log: str) -> None:
     first, second = (simulate("--show", 3, *filter(None, [log])) for _ in range(2))
     assert first.stdout == second.stdout
     assert " fault: " in first.stdout
+
+
+def test_each_mistake_changes_the_text_of_a_module() -> None:
+    texts = {change.module: (ROOT / f"{change.module.replace('.', '/')}.py").read_text() for change in ALL_CHANGES}
+    absent = [change for change in ALL_CHANGES if texts[change.module].count(change.text) != 1]
+    assert not absent, "the text has changed, so that the mistake can't be put in"
 
 
 @pytest.mark.parametrize(
