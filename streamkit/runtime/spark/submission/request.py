@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -243,8 +242,9 @@ def write_zip(contents: Mapping[str, Path], target: Path) -> Path:
 def _take_installed(version: str) -> None:
     """Import the modules of streamkit from an installed copy of this version, which has the native extension where one was built.
 
-    Runs in the archive's own `__init__`, so that it imports nothing of streamkit.
+    Its source runs in the archive's own `__init__`, so that it imports all that it needs, and nothing of streamkit.
     """
+    import sys
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
