@@ -225,15 +225,32 @@ def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
     if place.has_lines:
         frame = source.select("value", *position_columns("_metadata.file_block_start"))
         return OpenedInput(place, frame, FILES, source, number)
+    frame, by, kind = _positioned(source, place, number)
+    return OpenedInput(place, select_parts(frame, place, order_of(place, source.columns)), kind, source, number, by)
+
+
+def for_query(opened: OpenedInput, has_positions: bool) -> DataFrame:
+    """Return the parts of an input's records for a query, which compares keys with null by itself.
+
+    has_positions: whether it needs the hidden columns of positions. Spark computes all that it knows of a file for each row if a
+    query passes over some of them.
+    """
+    source, place = opened.source, opened.place
+    order = order_of(place, source.columns)
+    has_positions = has_positions or order is not None
+    frame = _positioned(source, place, opened.number)[0] if has_positions else filtered(source, place)
+    return select_parts(frame, place, order, may_be_null=True)
+
+
+def _positioned(source: DataFrame, place: Place, number: int) -> tuple[DataFrame, RowOrder | None, str]:
+    """Return the chosen rows with their positions, the column that orders them if there is one, and what their order is."""
     # Filters first, because Spark does not push conditions down through columns that count rows.
     frame, order = filtered(source, place), order_of(place, source.columns)
     if order is None:
         kind = OFFSETS if place.columns.offset is not None or "offset" in frame.columns else FILES
-        frame, by = _with_positions(frame, place, number), None
-    else:
-        frame, by = _ordered(frame, place, order, "timestamp" if place.order is None else "order", number)
-        kind = TIMES_OF_ROWS if by.is_time else NUMBERS
-    return OpenedInput(place, select_parts(frame, place, order), kind, source, number, by)
+        return _with_positions(frame, place, number), None, kind
+    frame, by = _ordered(frame, place, order, "timestamp" if place.order is None else "order", number)
+    return frame, by, TIMES_OF_ROWS if by.is_time else NUMBERS
 
 
 def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:

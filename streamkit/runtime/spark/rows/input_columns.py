@@ -47,10 +47,11 @@ _CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean
 _NAME = re.compile(r"\w+")
 
 
-def select_parts(frame: DataFrame, place: Place, order: str | None) -> DataFrame:
+def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_null: bool = False) -> DataFrame:
     """Select the columns of an input that are parts of its records, and its hidden columns. Raises TransportError.
 
-    order: the column or expression that orders the rows, instead of their offsets.
+    order: the column or expression that orders the rows, instead of their offsets; may_be_null: whether a key that the input
+    names may be null.
     """
     from pyspark.sql import functions as sf
 
@@ -67,7 +68,8 @@ def select_parts(frame: DataFrame, place: Place, order: str | None) -> DataFrame
         elif written is not None:
             make = _headers if part == "headers" and isinstance(written, Mapping) else _part
             column = make(place, columns, part, written)
-            parts.append((_never_null(place, column, written) if part == "key" else column).alias(part))
+            is_checked = part == "key" and not may_be_null
+            parts.append((_never_null(place, column, written) if is_checked else column).alias(part))
     return frame.select(*parts, *hidden)
 
 

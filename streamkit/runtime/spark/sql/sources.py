@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import UntranslatableError
 from streamkit.expressions.types import ANY
 from streamkit.runtime.spark.job_options import EVERY, PARQUET, Parts, Place
-from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput
+from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput, for_query
 from streamkit.runtime.spark.rows.input_columns import (
     HIDDEN,
     WHOLE,
@@ -185,7 +185,7 @@ class SqlSource:
 
         paths: the columns; has_order: whether those of `order_columns` are needed.
         """
-        frame, place = opened.frame, opened.place
+        frame, place = for_query(opened, has_order), opened.place
         # The types of all columns must fit, those that no step reads too.
         for part, serde in self._serdes.items():
             if part in frame.columns:
