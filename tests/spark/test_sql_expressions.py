@@ -13,7 +13,7 @@ import pytest
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import parse
 from streamkit.runtime.spark.job_options import PARQUET, Columns, Place
-from streamkit.runtime.spark.rows.files import FILES
+from streamkit.runtime.spark.rows.files import FILES, OpenedInput
 from streamkit.runtime.spark.sql.expressions import translate, translate_condition
 from streamkit.runtime.spark.sql.sources import InputColumns, SqlSource
 from streamkit.runtime.spark.sql.terms import NOTHING, OBJECT, Guard
@@ -267,8 +267,8 @@ def test_what_is_translated_has_pythons_values(spark: Any, seed: int) -> None:
     compared = Comparison()
     for _ in range(EXPRESSIONS):
         compared.add(draw.expression(), source)
-    opened = type("Opened", (), {"frame": frame, "place": Place("orders", PARQUET, columns=Columns())})
-    columns = source.frame(opened, source.all_columns())  # type: ignore[arg-type]  # all that it reads of an input
+    opened = OpenedInput(Place("orders", PARQUET, columns=Columns()), frame, FILES, frame, 0)
+    columns = source.frame(opened, source.all_columns())
     texts = list(compared.columns)
     # A failure may not come from a part that Python does not evaluate.
     selected = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -30,7 +29,6 @@ from streamkit.runtime.spark.sql.terms import (
     only_if,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
-from streamkit.runtime.spark.workers.worker import MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -140,12 +138,12 @@ class Records:
         """The joins with tables, in their order."""
         return [each for each in self.tests if isinstance(each, TableJoin)]
 
-    def order_columns(self) -> list[Column]:
-        """Return what orders the records."""
+    def order_columns(self, rows: DataFrame) -> list[Column]:
+        """Return what orders the records. rows: of `frame`."""
         from pyspark.sql import functions as sf
 
         places = [sf.col(ticked(each.place)) for each in self.tests if isinstance(each, Exploded)]
-        return [*self.source.order_columns(), *places]
+        return [*self.source.order_columns(rows), *places]
 
     def frame(self, opened: Callable[[str], OpenedInput], made: Sequence[str], has_order: bool = False) -> DataFrame:
         """Return the records with the columns that texts of SQL name. has_order: whether those of their order are needed."""
@@ -157,15 +155,15 @@ class Records:
         for each in self.tests:
             if isinstance(each, TableJoin):
                 each.refuse_changes(self.source, opened)
-                rows = rows.where(chosen_rows(tests, _failure))
-                rows, tests = each.joined(rows, texts, opened(each.table.topic), _failure), []
+                rows = rows.where(chosen_rows(tests))
+                rows, tests = each.joined(rows, texts, opened(each.table.topic)), []
             elif isinstance(each, Earlier):
-                rows, tests = each.added(rows.where(chosen_rows(tests, _failure)), self.order_columns()), []
+                rows, tests = each.added(rows.where(chosen_rows(tests)), self.order_columns(rows)), []
             elif isinstance(each, Exploded):
-                rows, tests = each.added(rows.where(chosen_rows(tests, _failure))), []
+                rows, tests = each.added(rows.where(chosen_rows(tests))), []
             else:
                 tests.append(each)
-        return rows.where(chosen_rows(tests, _failure))
+        return rows.where(chosen_rows(tests))
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ class Part:
         parts = {_IS_IN: records.is_in_group, _GROUP: records.key.sql, **self.operands}
         rows = records.frame(opened, [*parts.values(), records.row], True)
         after = sf.struct(*(sf.expr(sql).alias(name) for name, sql in parts.items()))
-        by_row = Window.partitionBy(sf.expr(records.row)).orderBy(*records.order_columns())
+        by_row = Window.partitionBy(sf.expr(records.row)).orderBy(*records.order_columns(rows))
         time = sf.expr(records.time.sql).alias(TIME)
         rows = rows.select(time, after.alias(_AFTER), sf.lag(after).over(by_row).alias(_BEFORE))
         back = [
@@ -282,13 +280,13 @@ class Query:
         rows = reduce(DataFrame.unionByName, (part.frame(opened, groups.windows) for part in groups.parts))
         if isinstance(groups.windows, SessionWindows):
             found = _sessions(rows, groups.functions, groups.windows.gap)
-            found = found.where(chosen_rows(groups.tests, _failure))
+            found = found.where(chosen_rows(groups.tests))
             return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
         by = [_GROUP] if groups.windows is None else [_GROUP, _START]
         computed = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()]
         found = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
         if groups.tests:
-            found = found.where(chosen_rows(groups.tests, _failure))
+            found = found.where(chosen_rows(groups.tests))
         return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
 
     def _last(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
@@ -297,16 +295,16 @@ class Query:
 
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         cells = [sf.expr(sql).alias(name) for name, sql in self.columns]
-        last = sf.max_by(sf.struct(*cells), sf.struct(*records.order_columns())).alias(_ROW)
+        last = sf.max_by(sf.struct(*cells), sf.struct(*records.order_columns(rows))).alias(_ROW)
         return rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last).select(f"{_ROW}.*")
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
         from pyspark.sql import functions as sf
 
-        key, order = records.key, records.order_columns()
         columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
+        key, order = records.key, records.order_columns(rows)
         made = rows.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
         by_key = (
             made.orderBy(*order)
@@ -341,11 +339,6 @@ def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFr
         (sf.col(TIME) == sf.max(TIME).over(session)).alias(_IS_LAST),
         *(sf.expr(f"{function}({ticked(name)})").over(session).alias(name) for name, function in whole.items()),
     )
-
-
-def _failure(reason: str) -> str:
-    """Return the text of an error by which the driver finds an InexactError in Spark's exception."""
-    return MARK + json.dumps([InexactError.__name__, reason], ensure_ascii=False)
 
 
 def grouped(

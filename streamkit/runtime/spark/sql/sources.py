@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from streamkit.runtime.spark.rows.input_columns import (
     without_case,
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
+from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW, same_path
 from streamkit.runtime.spark.sql.terms import (
     BOOLEAN,
     INTEGER,
@@ -30,7 +31,9 @@ from streamkit.runtime.spark.sql.terms import (
     TEXT,
     Guard,
     Term,
+    failure,
     fits_serde,
+    quoted_text,
 )
 from streamkit.serdes.serde import Serde
 
@@ -45,6 +48,11 @@ LONGEST = 1 << 16
 _MOST_TEXT = 1 << 19
 """Bytes of all columns of text that steps read, which a value may have as a whole, and several times."""
 TIME = "timestamp"
+ORDER = f"{HIDDEN}order"
+"""The column of a number that orders rows: the rank of their file, and their index in it. Spark sorts by it without reading rows."""
+_INDEX_BITS = 41
+_MOST_RANKED = 64
+"""Files whose ranks a query has as constants, which it looks through for each row."""
 _PLACED = "place in the order"
 _WIDE = {INTEGER: "bigint", NUMBER: "double"}
 _TIMES_IN_OBJECTS = ("date", "timestamp", "timestamp_ntz")
@@ -172,10 +180,12 @@ class SqlSource:
         """Whether the timestamps of the rows order them."""
         return self._columns.is_by_time
 
-    def order_columns(self) -> list[Column]:
-        """Return what orders the rows of the input, as `ranks_of` and the Python engine do."""
+    def order_columns(self, rows: DataFrame) -> list[Column]:
+        """Return what orders the rows of the input, as `ranks_of` and the Python engine do. rows: of `frame`."""
         from pyspark.sql import functions as sf
 
+        if ORDER in rows.columns:
+            return [sf.col(ORDER)]
         if self._columns.order != FILES:
             return [sf.col(ROW), sf.col(BLOCK)]
         return [file_order(), sf.col(BLOCK), sf.col(ROW)]
@@ -201,7 +211,7 @@ class SqlSource:
             columns.append(column.alias(self.name_of(path)))
         time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
         placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
-        return frame.select(*columns, time, *placed, *((FILE, BLOCK, ROW) if has_order else ()))
+        return frame.select(*columns, time, *placed, *(_positions(frame) if has_order else ()))
 
     def all_columns(self) -> list[Path]:
         """Return the paths of all columns: those of fields, the key, and the value if it is no object."""
@@ -238,6 +248,21 @@ class _Fields(Mapping[str, Term]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def _positions(frame: DataFrame) -> list[Column]:
+    """Return the columns of which `order_columns` makes an order."""
+    from pyspark.sql import functions as sf
+
+    names = frame.inputFiles() if INDEX in frame.columns else []
+    if not 0 < len(names) <= _MOST_RANKED:
+        return [sf.col(name) for name in (FILE, BLOCK, ROW)]
+    ranks = {name: rank << _INDEX_BITS for rank, name in enumerate(sorted(names, key=same_path))}
+    # `_metadata` and the list of files write the names of local files in different ways, and other releases may swap them.
+    forms = {re.sub("^file:/+", form, name): rank for form in ("file:/", "file:///") for name, rank in ranks.items()}
+    cases = [f"WHEN {quoted_text(name)} THEN {rank}L" for name, rank in forms.items()]
+    unknown = f"CAST(raise_error({quoted_text(failure('a file has another name than those of the input'))}) AS BIGINT)"
+    return [sf.expr(f"CASE {FILE} {' '.join(cases)} ELSE {unknown} END + {INDEX}").alias(ORDER)]
 
 
 def file_order() -> Column:
@@ -311,4 +336,4 @@ def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     return InputColumns(found, place.columns.key is not None, FILES)
 
 
-__all__ = ["LATEST", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order"]
+__all__ = ["LATEST", "ORDER", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order"]

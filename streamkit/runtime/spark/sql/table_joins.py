@@ -44,27 +44,25 @@ class TableJoin:
     def _is_present(self) -> str:
         return ticked(self.table.mark + "present")
 
-    def joined(
-        self, rows: DataFrame, texts: Sequence[str], opened: OpenedInput, failure: Callable[[str], str]
-    ) -> DataFrame:
+    def joined(self, rows: DataFrame, texts: Sequence[str], opened: OpenedInput) -> DataFrame:
         """Return rows with the columns of their table's row that texts of SQL name."""
         from pyspark.sql import functions as sf
 
-        latest = self._latest(texts, opened, failure)
+        latest = self._latest(texts, opened)
         return rows.join(latest, sf.expr(f"({self.key} = {self.table.key.sql})"), "left")
 
-    def _latest(self, texts: Sequence[str], opened: OpenedInput, failure: Callable[[str], str]) -> DataFrame:
+    def _latest(self, texts: Sequence[str], opened: OpenedInput) -> DataFrame:
         """Return the last row of each key, unless it deletes the key's row. Spark broadcasts them if they are few."""
         from pyspark.sql import functions as sf
 
         table, key = self.table, self.table.key.sql
         paths = table.columns_in([*texts, key, table.value.is_null])
         tests: list[Guard | Keep] = [*table.guards(paths), Keep(f"({key} IS NOT NULL)")]
-        rows = table.frame(opened, paths, True).where(chosen_rows(tests, failure))
+        rows = table.frame(opened, paths, True).where(chosen_rows(tests))
         names = {table.name_of(path) for path in paths if path != ("key",)}
         cells = [sf.col(ticked(name)).alias(name) for name in sorted(names)]
         present = sf.expr(f"if({table.value.is_null}, NULL, true)").alias(table.mark + "present")
-        last = sf.max_by(sf.struct(*cells, present), sf.struct(*table.order_columns())).alias(_ROW)
+        last = sf.max_by(sf.struct(*cells, present), sf.struct(*table.order_columns(rows))).alias(_ROW)
         found = rows.groupBy(sf.col(key)).agg(last).select(sf.col(key), f"{_ROW}.*")
         return found.where(f"{self._is_present} IS NOT NULL")
 

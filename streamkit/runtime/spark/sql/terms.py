@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from streamkit.errors import InexactError
+from streamkit.runtime.spark.workers.worker import MARK
 from streamkit.serdes.size import MAX_BYTES
 
 TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
@@ -166,11 +169,13 @@ def quoted_text(text: str) -> str:
     return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
 
 
-def chosen_rows(tests: Sequence[Guard | Keep], failure: Callable[[str], str]) -> str:
-    """Return the condition that rows meet which pass tests, in their order; a guard that does not hold raises an error.
+def failure(reason: str) -> str:
+    """Return the text of an error by which the driver finds an InexactError in Spark's exception."""
+    return MARK + json.dumps([InexactError.__name__, reason], ensure_ascii=False)
 
-    failure: makes the text of that error of the guard's reason.
-    """
+
+def chosen_rows(tests: Sequence[Guard | Keep]) -> str:
+    """Return the condition that rows meet which pass tests, in their order; a guard that does not hold raises an error."""
     branches = [
         f"WHEN {each.sql} IS NOT TRUE THEN "
         + ("false" if isinstance(each, Keep) else f"CAST(raise_error({quoted_text(failure(each.reason))}) AS BOOLEAN)")

@@ -9,7 +9,7 @@ from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW
-from streamkit.runtime.spark.sql.sources import LATEST, TIME, SqlSource, file_order
+from streamkit.runtime.spark.sql.sources import LATEST, ORDER, TIME, SqlSource, file_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,17 +54,22 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
 
     if source.is_by_time:
         return
-    # A block is a row's index in its file, or the part of a file that one task reads.
-    has_index = INDEX in opened.frame.columns
-    chunk = (FILE, _PIECE) if has_index else (FILE, BLOCK, _PIECE)
-    times = source.frame(opened, (), True).withColumn(_PIECE, sf.shiftright(BLOCK if has_index else ROW, _CHUNK_BITS))
+    times = source.frame(opened, (), True)
+    place = source.order_columns(times)
+    if ORDER in times.columns:
+        chunk, index = [_PIECE], ORDER
+    else:
+        # A block is a row's index in its file, or the part of a file that one task reads.
+        has_index = INDEX in opened.frame.columns
+        chunk, index = ([FILE, _PIECE], BLOCK) if has_index else ([FILE, BLOCK, _PIECE], ROW)
+    times = times.withColumn(_PIECE, sf.shiftright(index, _CHUNK_BITS))
     # The query itself refuses other times.
     times = times.where(sf.col(TIME).between(0, LATEST - windows.size))
     some = _perhaps_late(times.groupBy(*chunk).agg(sf.min(TIME).alias(_FIRST), sf.max(TIME).alias(_LAST)), windows)
     if some is None:
         return
-    up_to = Window.partitionBy(*chunk).orderBy(BLOCK, ROW).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = times.join(sf.broadcast(times.sparkSession.createDataFrame(some)), list(chunk))
+    up_to = Window.partitionBy(*chunk).orderBy(*place).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = times.join(sf.broadcast(times.sparkSession.createDataFrame(some)), chunk)
     highest = sf.greatest(sf.max(TIME).over(up_to), sf.col(_BEFORE)).alias(_LAST)
     is_late = f"{first_start(windows, ticked(TIME))} + {windows.size}L <= {_LAST} - {windows.grace}L"
     if rows.select(TIME, highest).where(is_late).limit(1).collect():
@@ -78,10 +83,14 @@ def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
     The driver looks at them, since they are few.
     """
     import pyarrow as pa
+    from pyspark.sql import functions as sf
 
     names = [name for name in chunks.columns if name not in (_FIRST, _LAST)]
-    found = chunks.select("*", file_order().alias(_BEFORE)).toArrow()
-    order: list[tuple[str, Literal["ascending"]]] = [(name, "ascending") for name in (_BEFORE, *names[1:])]
+    found = chunks.withColumn(_BEFORE, file_order() if FILE in names else sf.lit("")).toArrow()
+    order: list[tuple[str, Literal["ascending"]]] = [
+        (_BEFORE, "ascending"),
+        *((name, "ascending") for name in names if name != FILE),
+    ]
     rows = found.sort_by(order).drop_columns([_BEFORE])
     highest, behind = -1, windows.size - windows.advance
     before, is_some = list[int](), list[bool]()

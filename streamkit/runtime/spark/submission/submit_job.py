@@ -236,7 +236,8 @@ def _written_outputs(
         return other, other.job.build(spark, JobInputs(spark, other, opened))
 
     try:
-        outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
+        with translated():
+            outputs = prepared.job.build(spark, JobInputs(spark, prepared, opened))
     except InexactError as reason:
         prepared, outputs = in_python(reason)
     for topic in tuple(outputs):
