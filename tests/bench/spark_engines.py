@@ -2,9 +2,9 @@
 
     python -m tests.bench.spark_engines --records 1000000,4000000 --keys even,half --masters local[1],local[2]
 
-The history is Parquet with columns, as a lake has it. Five works: a count by key, a filter with a count by another key, a sum by key,
-a count by key in windows of a minute, and a filter with a join with a global table. `--works 3` chooses one. With the keys `half`, one
-key has half of the records. DuckDB, with as many threads, is the limit of what the machine does.
+The history is Parquet with columns, as a lake has it. Six works: a count by key, a filter with a count by another key, a sum by key,
+a count by key in windows of a minute, a filter with a join with a global table, and a Python function of values, against a pandas UDF.
+`--works 3` chooses one. With the keys `half`, one key has half of the records. DuckDB, with as many threads, is the limit of what the machine does.
 Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
 those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import shutil
 import statistics
@@ -41,6 +42,8 @@ topics:
   orders: {value: json, partitions: 4}
   items: {value: long}
   out: {key: KEY, value: long, partitions: 4}
+functions:
+  root: {call: "math:isqrt"}
 pipelines:
 TABLE
   out:
@@ -61,6 +64,7 @@ class Work:
     query: str
     """For DuckDB."""
     key: str = "string"
+    needs_python: bool = False
 
     @property
     def has_table(self) -> bool:
@@ -103,6 +107,13 @@ def _joined(rows: Any, items: Any) -> Any:
     return kept.select(sf.col("user").alias("key"), sf.col("weight").alias("value"), sf.col("at").alias("timestamp"))
 
 
+def _rooted(rows: Any, items: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    root = sf.pandas_udf(lambda amounts: amounts.map(math.isqrt), "bigint")
+    return rows.select(sf.col("user").alias("key"), root("amount").alias("value"), sf.col("at").alias("timestamp"))
+
+
 WORKS = (
     Work(
         "count by key",
@@ -136,6 +147,13 @@ WORKS = (
         "[{filter: value.amount > 900}, {join: {with: items, on: value.item, value: right, value_serde: long}}]",
         _joined,
         'SELECT "user" AS key, weight AS value, orders."at" AS timestamp FROM orders JOIN items USING (item) WHERE amount > 900',
+    ),
+    Work(
+        "a Python function in map_values",
+        "[{map_values: root(value.amount)}]",
+        _rooted,
+        'SELECT "user" AS key, floor(sqrt(amount))::bigint AS value, orders."at" AS timestamp FROM orders',
+        needs_python=True,
     ),
 )
 
@@ -200,7 +218,8 @@ def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -
         spark,
         lines.append,
     )
-    assert engine == "python" or not [line for line in lines if "not sql" in line or "after all" in line], lines
+    in_python = [line for line in lines if "not sql" in line or "after all" in line]
+    assert engine == "python" or bool(in_python) == work.needs_python, lines
 
 
 def by_duckdb(work: Work, spark: Any, folder: Path, target: Path) -> None:
