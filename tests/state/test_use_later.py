@@ -1,4 +1,4 @@
-"""Searches of a cached window store count as uses in the order of Java, though entries get their stamps only when needed."""
+"""Searches of cached stores of windows and sessions count as uses in the order of Java, though entries get their stamps only when needed."""
 
 from __future__ import annotations
 
@@ -68,6 +68,57 @@ def test_entries_leave_as_if_each_search_had_stamped_them(entries: int, monkeypa
         assert one.state() == other.state()
         noted += bool(one.store.cache._noted)
     assert noted > 20
+    assert len(one.forwarded) > 100
+
+
+class Sessions:
+    """A small cached session store, and what came of it."""
+
+    def __init__(self, entries: int) -> None:
+        self.context = Recorder()
+        self.store: Any = create(definition("session", persistent=True), None, self.context, CacheBudget(80 * entries))
+        self.forwarded: list[tuple] = []
+        self.store.set_listener(lambda *update: self.forwarded.append(update), False)
+
+    def do(self, seed: str) -> Any:
+        """Search and replace what was found by a longer session, as an aggregation does, or search, or flush."""
+        rng = random.Random(seed)
+        key, time, what = rng.choice(KEYS), rng.randrange(400), rng.random()
+        if what < 0.02:
+            return self.store.flush()
+        found = self.store.find(key, time - 20, time + 20, use=what < 0.9, reverse=what < 0.1)
+        expected = [
+            row for row in self.store.all() if row.key == key and row.end >= time - 20 and row.start <= time + 20
+        ]
+        assert sorted(found) == sorted(expected)
+        if what < 0.6:
+            for row in found:
+                self.store.remove(key, row.start, row.end, time)
+            start, end = min([time, *(row.start for row in found)]), max([time, *(row.end for row in found)])
+            self.store.put(key, start, end, rng.randrange(9), time)
+        return found
+
+    def state(self) -> tuple:
+        """Return all that can be seen of the store."""
+        return self.forwarded, self.context.logged, set(self.store.entries), self.store.cache.budget.used
+
+
+@pytest.mark.parametrize("entries", [3, 12, 40])
+def test_sessions_leave_as_if_each_search_had_stamped_them(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_MAX_SEARCHES", 20)
+    one, other = Sessions(entries), Sessions(entries)
+    cached = other.store.cache
+
+    def use(key: bytes, suffix: bytes) -> None:
+        cached.use(sorted(row for row in cached.entries if row[:-16] == key and row[-16:] >= suffix))
+
+    cached.use_from = use
+    for turn in range(2_000):
+        seed = f"{entries} {turn}"
+        assert one.do(seed) == other.do(seed)
+        assert one.state() == other.state()
+        live = {row for rows in one.store._live.values() for row in rows}
+        assert live == {row for row, entry in one.store.entries.items() if one.store._entry_value(entry) is not None}
     assert len(one.forwarded) > 100
 
 

@@ -15,6 +15,7 @@ Ordering costs one number a write: flushes sort dirty entries by PUT, eviction f
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any, TypeAlias
@@ -33,6 +34,9 @@ _LARGE = 1 << 20
 
 _MAX_NOTED = 10_000
 """The highest number of keys in `_noted`."""
+
+_MAX_SEARCHES = 100_000
+"""The highest number of searches in `_searches`."""
 
 _INDEX = b"\xff"
 """The first byte of the keys of index entries: the keys beside them begin with a time, whose first byte is lower."""
@@ -102,6 +106,30 @@ class CacheBudget:
             self.miscounted = 0
 
 
+class _Searches:
+    """The searches of one record's key of which a later one did not search the same entries and more."""
+
+    __slots__ = ("_stamps", "_suffixes")
+
+    def __init__(self) -> None:
+        # Both ascend: a search from a lower suffix on replaces the earlier ones from higher suffixes on.
+        self._suffixes: list[bytes] = []
+        self._stamps = array("q")
+
+    def add(self, suffix: bytes, stamp: int) -> None:
+        """Add a search from a suffix on, which is later than all others."""
+        while self._suffixes and self._suffixes[-1] >= suffix:
+            self._suffixes.pop()
+            self._stamps.pop()
+        self._suffixes.append(suffix)
+        self._stamps.append(stamp)
+
+    def stamp_of(self, suffix: bytes) -> int:
+        """Return the stamp of the last search that an entry with this suffix was in; 0 if it was in none."""
+        place = bisect_right(self._suffixes, suffix)
+        return self._stamps[place - 1] if place else 0
+
+
 class Cache:
     """Entries of one store by key.
 
@@ -128,7 +156,13 @@ class Cache:
         self._eldest: list[bytes] = []
         self._stamps = array("q")
         self._noted: dict[bytes, tuple[int, list[bytes]]] = {}
-        self._suffix = 0
+        self._searches: dict[bytes, _Searches] = {}
+        self._searched = 0
+        self.rows_of: Callable[[bytes], Iterable[bytes]] = lambda key: ()
+        """Return the keys of a record's key's entries; a store that calls `use_from` sets it."""
+        self.on_leave: Callable[[bytes], None] | None = None
+        """Called with the key of each entry that leaves the cache, except by `clear`."""
+        self._suffix, self._uses_first_first = 0, False
         self.indexed = False
         """Whether `put_index` was called."""
 
@@ -213,6 +247,8 @@ class Cache:
         self.size -= entry[SIZE]
         if self.order.active:
             self.order.touch(key)
+        if self.on_leave is not None:
+            self.on_leave(key)
         return entry
 
     def use(self, keys: Iterable[bytes]) -> None:
@@ -236,6 +272,28 @@ class Cache:
         self._suffix = len(suffixes[0])
         noted[key] = self.tick(), suffixes
 
+    def use_from(self, key: bytes, suffix: bytes) -> None:
+        """Mark the entries of a record's key as used now, from a suffix (of one length) on, the first one first.
+
+        The entries get their stamps only when an eviction needs them, so that a search takes the same time however many there are.
+        """
+        self._suffix, self._uses_first_first = len(suffix), True
+        if self._searched >= _MAX_SEARCHES:
+            self._stamp_all()
+        self._searched += 1
+        searches = self._searches.get(key)
+        if searches is None:
+            searches = self._searches[key] = _Searches()
+        searches.add(suffix, self.tick())
+
+    def _stamp_searched(self, key: bytes) -> None:
+        """Give the entries of a record's key the stamps of searches for them, if they have no later ones."""
+        searches = self._searches.pop(key)
+        for row in self.rows_of(key):
+            entry, stamp = self.entries[row], searches.stamp_of(row[-self._suffix :])
+            if entry[USED] < stamp:
+                entry[USED] = stamp
+
     def _stamp(self, key: bytes) -> None:
         """Give the entries of a record's key the stamp that `use_later` noted, if they have no later one."""
         stamp, suffixes = self._noted.pop(key)
@@ -247,6 +305,9 @@ class Cache:
     def _stamp_all(self) -> None:
         for key in list(self._noted):
             self._stamp(key)
+        for key in list(self._searches):
+            self._stamp_searched(key)
+        self._searched = 0
 
     def marking_used(self, rows: Iterable[CachedRow]) -> Iterator[CachedRow]:
         """Yield rows, and mark the entry of each as used when its turn comes."""
@@ -279,11 +340,13 @@ class Cache:
                 if entry is not None and entry[USED] == stamp:
                     if self._noted and key[: -self._suffix] in self._noted:
                         self._stamp(key[: -self._suffix])
+                    if self._searches and key[: -self._suffix] in self._searches:
+                        self._stamp_searched(key[: -self._suffix])
                     if entry[USED] == stamp:
                         return key
             self._stamp_all()
-            # Entries with the same stamp belong to one record's key, and were used in descending order.
-            self._eldest = sorted(entries) if self._suffix else list(entries)
+            # Entries with the same stamp belong to one record's key; `use_later` used the last one first, `use_from` the first one.
+            self._eldest = sorted(entries, reverse=self._uses_first_first) if self._suffix else list(entries)
             self._eldest.sort(key=lambda key: entries[key][USED], reverse=True)
             self._stamps = array("q", [entries[key][USED] for key in self._eldest])
 
@@ -352,3 +415,5 @@ class Cache:
         self._eldest.clear()
         del self._stamps[:]
         self._noted.clear()
+        self._searches.clear()
+        self._searched = 0

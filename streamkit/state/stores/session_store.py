@@ -15,6 +15,8 @@ from streamkit.state.stores.cache import USED, CacheBudget, CacheEntry, headers_
 from streamkit.state.stores.changelogged import CachedMapStore
 from streamkit.state.stores.key_rows import KeyedOrder
 
+_SUFFIX = 16
+"""The bytes of end and start after the key in a row."""
 _LAST = TWO_LONGS.pack(MAX_LONG, MAX_LONG)
 
 
@@ -54,7 +56,12 @@ class SessionStore(CachedMapStore):
         )
         self._cached_order: KeyedOrder | None = None
         if self.cache is not None:
-            self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 16)
+            self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, _SUFFIX)
+            self.cache.rows_of = self._cached_rows
+            self.cache.on_leave = self._note_gone
+        # A session that grows leaves a deletion behind at each of its earlier ends: hundreds for a live one, if records are close.
+        self._live: dict[bytes, set[bytes]] = {}
+        """The rows of cached sessions that are not deleted, by key."""
 
     @property
     def observed_time(self) -> int:
@@ -125,19 +132,50 @@ class SessionStore(CachedMapStore):
         reads, so that cached entries count as used.
         """
         earliest_end = max(0, earliest_end)
-        alive = self._segments.first_alive(earliest_end)
+        first, alive = TWO_LONGS.pack(earliest_end, 0), self._segments.first_alive(earliest_end)
         stored_rows: dict[bytes, bytes | CacheEntry] = {
             key + suffix: data
             for suffix, data in zip(*self._segments.of_key(key, pack_long(alive), _LAST), strict=True)
         }
-        if self._cached_order is not None:
-            entries = self.entries
-            cached = self._cached_order.of_key(key, pack_long(earliest_end), _LAST)
-            stored_rows.update((row, entries[row]) for row in cached)
-            if use and self.cache is not None:
-                self.cache.use(reversed(cached) if reverse else cached)
+        if self.cache is not None:
+            entries = self.cache.entries
+            for row in list(stored_rows):
+                if row in entries:
+                    del stored_rows[row]
+            for row in self._live.get(key, ()):
+                entry = entries.get(row)  # None while the row is put, or if its value could not be written
+                if entry is not None and row[-_SUFFIX:] >= first:
+                    stored_rows[row] = entry
+            if use and not reverse:
+                self.cache.use_from(key, first)
+            elif use:
+                self.cache.use(row for row in reversed(self._cached_rows(key)) if row[-_SUFFIX:] >= first)
         rows = [session for row, stored in stored_rows.items() if (session := self._session(row, stored)) is not None]
         return self._ordered([row for row in rows if row.start <= latest_start], reverse)
+
+    def _cached_rows(self, key: bytes) -> list[bytes]:
+        """Return the rows of a key in the cache, deletions included, by end and start."""
+        assert self._cached_order is not None
+        return self._cached_order.of_key(key, b"", _LAST)
+
+    def _cache_put(self, key: bytes, value: Value, timestamp: int, context: RecordContext) -> None:
+        if value is None:
+            self._note_gone(key)
+        else:
+            self._live.setdefault(key[:-_SUFFIX], set()).add(key)
+        super()._cache_put(key, value, timestamp, context)
+
+    def _note_gone(self, row: bytes) -> None:
+        rows = self._live.get(row[:-_SUFFIX])
+        if rows is not None:
+            rows.discard(row)
+            if not rows:
+                del self._live[row[:-_SUFFIX]]
+
+    def forget(self) -> None:
+        """Empty the cache without writing it."""
+        super().forget()
+        self._live.clear()
 
     def fetch(self, key: bytes, reverse: bool = False) -> list[Session]:
         """Return all sessions of a key in the order of `find`."""
