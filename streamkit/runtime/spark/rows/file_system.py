@@ -200,9 +200,9 @@ class FileSystem:
 
     def beside(self, path: str, token: str) -> str | None:
         """Return the path of a hidden directory beside another one; None for the root of a file system."""
-        found = self._qualified(path)
-        name = f"_{found.getName()}-{token}"
-        return None if found.isRoot() else self._jvm.org.apache.hadoop.fs.Path(found.getParent(), name).toString()
+        target = self._qualified(path)
+        name = f"_{target.getName()}-{token}"
+        return None if target.isRoot() else self._jvm.org.apache.hadoop.fs.Path(target.getParent(), name).toString()
 
     def normal(self, path: str) -> str:
         """Return the normal form of a path: `/lake/a` for `/lake/a/` and for `file:///lake/a`."""

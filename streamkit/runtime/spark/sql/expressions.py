@@ -56,7 +56,7 @@ _DIGITS = 20
 
 
 @dataclass
-class Made:
+class Footprint:
     """The most bytes that the steps of a stage make of one record. times: records that a step may make of one.
 
     The size of a text that each of these has is that of all of them together.
@@ -94,28 +94,28 @@ class Items:
     guards: tuple[Guard, ...]
 
 
-def translate(expression: Expression, names: Mapping[str, Term], made: Made | None = None) -> Term:
+def translate(expression: Expression, names: Mapping[str, Term], footprint: Footprint | None = None) -> Term:
     """Return an expression as SQL. Raises UntranslatableError with the part and its line.
 
-    names: the parts of the record; made: what other expressions make of it, to which this one adds.
+    names: the parts of the record; footprint: what other expressions make of it, to which this one adds.
     """
     tree, source = parse(expression)
-    return Translator(source, names, made).of(tree)
+    return Translator(source, names, footprint).of(tree)
 
 
-def translate_condition(expression: Expression, names: Mapping[str, Term], made: Made | None = None) -> Term:
+def translate_condition(expression: Expression, names: Mapping[str, Term], footprint: Footprint | None = None) -> Term:
     """Return the truth of an expression as SQL, as `translate`."""
     tree, source = parse(expression)
-    return Translator(source, names, made).condition(tree)
+    return Translator(source, names, footprint).condition(tree)
 
 
 class Translator:
     """Translates one expression."""
 
-    def __init__(self, source: Source, names: Mapping[str, Term], made: Made | None = None):
+    def __init__(self, source: Source, names: Mapping[str, Term], footprint: Footprint | None = None):
         self._source = source
         self._names = names
-        self._made = Made() if made is None else made
+        self._footprint = Footprint() if footprint is None else footprint
 
     def of(self, node: ast.AST) -> Term:
         """Return a part of the expression as SQL. Raises UntranslatableError."""
@@ -127,12 +127,12 @@ class Translator:
     def limited(self, node: ast.AST, term: Term) -> Term:
         """Return a part if it passes no limit of Python's, or of SQL. Raises UntranslatableError."""
         is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict, ast.Call, ast.Slice))
-        self._made.size += _PART * self._made.times + (
+        self._footprint.size += _PART * self._footprint.times + (
             term.size if is_made else term.size // _READ if term.kind == TEXT else 0
         )
-        if term.size > LARGEST or not self._made.fits:
+        if term.size > LARGEST or not self._footprint.fits:
             return self.refuse(node, "a record's texts may make it too large for Python")
-        if len(term.sql) + sum(len(each.sql) for each in term.guards) > _LONGEST_SQL:
+        if len(term.sql) + sum(len(guard.sql) for guard in term.guards) > _LONGEST_SQL:
             return self.refuse(node, f"it has more than {_LONGEST_SQL:,} characters in SQL")
         return term
 
@@ -148,15 +148,15 @@ class Translator:
 
     def _all_present(self, node: ast.AST, terms: Sequence[Term]) -> list[Guard]:
         """Return what holds if no operand is null: Python's operators fail at None."""
-        return [self.guard(node, f"({each.sql} IS NOT NULL)", "an operand is null") for each in terms if each.nullable]
+        return [self.guard(node, f"({term.sql} IS NOT NULL)", "an operand is null") for term in terms if term.nullable]
 
     # -- Parts of the record --
 
     def on_Name(self, node: ast.Name) -> Term:
-        found = self._names.get(node.id)
-        if found is not None and found.kind == WINDOWED:
+        term = self._names.get(node.id)
+        if term is not None and term.kind == WINDOWED:
             return self.refuse(node, "only its fields are columns")
-        return self.refuse(node, "only the key and the value of a record are columns") if found is None else found
+        return self.refuse(node, "only the key and the value of a record are columns") if term is None else term
 
     def on_Attribute(self, node: ast.Attribute) -> Term:
         return self._field(node, self._owner(node.value), node.attr)
@@ -181,30 +181,30 @@ class Translator:
 
     def _owner(self, node: ast.expr) -> Term:
         """Return what a part names a field of: a windowed key has fields, and is no value itself."""
-        found = self._names.get(node.id) if isinstance(node, ast.Name) else None
-        return found if found is not None and found.kind == WINDOWED else self.of(node)
+        term = self._names.get(node.id) if isinstance(node, ast.Name) else None
+        return term if term is not None and term.kind == WINDOWED else self.of(node)
 
     def _field(self, node: ast.AST, owner: Term, name: str) -> Term:
         if owner.kind not in (OBJECT, WINDOWED):
             return self.refuse(node, f"{owner.kind} has no fields")
-        found = owner.fields.get(name)
-        if found is None:
+        field = owner.fields.get(name)
+        if field is None:
             return self.refuse(
                 node, f"there is no column {name}, or one of a type that SQL does not treat as Python does"
             )
-        return replace(found, guards=(*owner.guards, *self._all_present(node, [owner]), *found.guards))
+        return replace(field, guards=(*owner.guards, *self._all_present(node, [owner]), *field.guards))
 
     def on_Call(self, node: ast.Call) -> Term:
         method = node.func
-        if node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
+        if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             return self.refuse(node, "a call with named arguments has no exact form in SQL")
         if isinstance(method, ast.Attribute):
             return self._got(node, method) if method.attr == "get" else self._method(node, method)
         called = getattr(self, f"_call_{method.id}", None) if isinstance(method, ast.Name) else None
         if called is None:
             return self.refuse(node, "the function has no exact form in SQL")
-        found: Term = called(node, [self.of(each) for each in node.args])
-        return found
+        term: Term = called(node, [self.of(argument) for argument in node.args])
+        return term
 
     def _got(self, node: ast.Call, method: ast.Attribute) -> Term:
         """`value.get("name")`: a column has the field in each row, so that a default is evaluated and never used."""
@@ -212,7 +212,7 @@ class Translator:
         if len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return self.refuse(node, "only get(NAME) of an object has an exact form in SQL")
         owner = self.of(method.value)
-        guards = [guard for each in node.args[1:] for guard in self.of(each).guards]
+        guards = [guard for default in node.args[1:] for guard in self.of(default).guards]
         return self._field(node, replace(owner, guards=(*owner.guards, *guards)), name.value)
 
     # -- Functions and methods --
@@ -222,7 +222,7 @@ class Translator:
         name, owner = method.attr, self.of(method.value)
         terms = [owner, *map(self.of, node.args)]
         counts = {**dict.fromkeys((*_CASES, *_TRIMS), 1), **dict.fromkeys(_TESTS, 2)}
-        if any(each.kind != TEXT for each in terms) or counts.get(name) != len(terms):
+        if any(term.kind != TEXT for term in terms) or counts.get(name) != len(terms):
             return self.refuse(node, "the method has no exact form in SQL")
         guards = [*self._guards_of(terms), *self._all_present(node, terms)]
         if name in _TESTS:
@@ -238,13 +238,13 @@ class Translator:
     def items(self, node: ast.expr) -> Items:
         """Return the items of a list: a text that is split, or values of one kind. Raises UntranslatableError."""
         if isinstance(node, ast.List) and 0 < len(node.elts) <= _MOST_MEMBERS:
-            terms = [self.of(each) for each in node.elts]
-            kinds = {each.kind for each in terms}
+            terms = [self.of(element) for element in node.elts]
+            kinds = {term.kind for term in terms}
             if len(kinds) == 1 and kinds <= {TEXT, INTEGER}:
                 item = Term(
-                    kinds.pop(), "", any(each.nullable for each in terms), size=sum(each.size for each in terms)
+                    kinds.pop(), "", any(term.nullable for term in terms), size=sum(term.size for term in terms)
                 )
-                return Items(f"array({', '.join(each.sql for each in terms)})", item, tuple(self._guards_of(terms)))
+                return Items(f"array({', '.join(term.sql for term in terms)})", item, tuple(self._guards_of(terms)))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
             return self._split(node, node.func)
         self.refuse(node, "only a text that is split, or a list of texts or whole numbers, has an exact form in SQL")
@@ -265,12 +265,12 @@ class Translator:
         return Items(sql, Term(TEXT, "", size=owner.size), (*owner.guards, long))
 
     def _guards_of(self, terms: Sequence[Term]) -> list[Guard]:
-        return [guard for each in terms for guard in each.guards]
+        return [guard for term in terms for guard in term.guards]
 
     def _needs(self, node: ast.Call, terms: Sequence[Term], kinds: Sequence[str], count: int = 1) -> list[Guard]:
         """Return the guards of operands of a call, which are not null. Raises UntranslatableError for others."""
-        if len(terms) != count or any(each.kind not in kinds for each in terms):
-            self.refuse(node, f"the function has no exact form in SQL for {', '.join(each.kind for each in terms)}")
+        if len(terms) != count or any(term.kind not in kinds for term in terms):
+            self.refuse(node, f"the function has no exact form in SQL for {', '.join(term.kind for term in terms)}")
         return [*self._guards_of(terms), *self._all_present(node, terms)]
 
     def _call_len(self, node: ast.Call, terms: Sequence[Term]) -> Term:
@@ -281,7 +281,7 @@ class Translator:
         guards = self._needs(node, terms, (TEXT, INTEGER, BOOLEAN))
         kind, sql = terms[0].kind, terms[0].sql
         text = {TEXT: sql, INTEGER: f"CAST({sql} AS STRING)", BOOLEAN: f"if({sql}, 'True', 'False')"}[kind]
-        return Term(TEXT, text, guards=tuple(guards), size=max(terms[0].size, _DIGITS * self._made.times))
+        return Term(TEXT, text, guards=tuple(guards), size=max(terms[0].size, _DIGITS * self._footprint.times))
 
     def _call_bool(self, node: ast.Call, terms: Sequence[Term]) -> Term:
         if len(terms) != 1:
@@ -330,23 +330,23 @@ class Translator:
 
     def _call_merge(self, node: ast.Call, terms: Sequence[Term]) -> Term:
         guards = self._needs(node, terms, (OBJECT,), max(1, len(terms)))
-        owners = {name: each for each in terms for name in each.fields}
+        owners = {name: term for term in terms for name in term.fields}
         fields = {name: owner.fields.get(name) for name, owner in owners.items()}
-        known = {name: each for name, each in fields.items() if each is not None}
+        known = {name: field for name, field in fields.items() if field is not None}
         for name in fields.keys() - known.keys():
             return self.refuse(node, f"the column {name} is of a type that SQL does not treat as Python does")
-        found = {name: each.without_guards() for name, each in known.items()}
-        return object_of(found, [*guards, *self._guards_of(list(known.values()))])
+        merged = {name: field.without_guards() for name, field in known.items()}
+        return object_of(merged, [*guards, *self._guards_of(list(known.values()))])
 
     # -- Literals --
 
     def on_Constant(self, node: ast.Constant) -> Term:
         value = node.value
-        found = literal(value) if value is None or isinstance(value, (str, int, float)) else None
+        term = literal(value) if value is None or isinstance(value, (str, int, float)) else None
         return (
             self.refuse(node, "constants are text, numbers, whole ones of 64 bits, True, False and None")
-            if found is None
-            else replace(found, size=found.size * self._made.times)
+            if term is None
+            else replace(term, size=term.size * self._footprint.times)
         )
 
     def on_Dict(self, node: ast.Dict) -> Term:
@@ -355,26 +355,26 @@ class Translator:
         for key, item in zip(node.keys, node.values, strict=True):
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
                 return self.refuse(node, "the names of an object's fields must be constants")
-            found = self.of(item)
-            guards += found.guards
-            fields[key.value] = found.without_guards()
+            term = self.of(item)
+            guards += term.guards
+            fields[key.value] = term.without_guards()
         return object_of(fields, guards) if fields else self.refuse(node, "it has no fields")
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Term:
         parts: list[str] = []
         guards: list[Guard] = []
         size = 0
-        for each in node.values:
-            is_plain = isinstance(each, ast.FormattedValue) and each.conversion == -1 and each.format_spec is None
-            if not (is_plain or isinstance(each, ast.Constant)):
+        for piece in node.values:
+            is_plain = isinstance(piece, ast.FormattedValue) and piece.conversion == -1 and piece.format_spec is None
+            if not (is_plain or isinstance(piece, ast.Constant)):
                 return self.refuse(node, "only plain values in braces have an exact form in SQL")
-            found = self.of(each.value if isinstance(each, ast.FormattedValue) else each)
-            if found.kind not in (TEXT, INTEGER):
-                return self.refuse(node, f"{found.kind} in braces has no exact form in SQL")
-            guards += found.guards
-            size += max(found.size, _DIGITS * self._made.times)
-            text = found.sql if found.kind == TEXT else f"CAST({found.sql} AS STRING)"
-            parts.append(f"coalesce({text}, 'None')" if found.nullable else text)
+            term = self.of(piece.value if isinstance(piece, ast.FormattedValue) else piece)
+            if term.kind not in (TEXT, INTEGER):
+                return self.refuse(node, f"{term.kind} in braces has no exact form in SQL")
+            guards += term.guards
+            size += max(term.size, _DIGITS * self._footprint.times)
+            text = term.sql if term.kind == TEXT else f"CAST({term.sql} AS STRING)"
+            parts.append(f"coalesce({text}, 'None')" if term.nullable else text)
         return Term(TEXT, f"concat({', '.join(parts)})" if parts else "''", guards=tuple(guards), size=size)
 
     # -- Operators --
@@ -385,8 +385,8 @@ class Translator:
             return Term(BOOLEAN, f"(NOT {operand.sql})", guards=operand.guards)
         value = node.operand.value if isinstance(node.operand, ast.Constant) else None
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isinstance(node.op, ast.USub)
-        found = literal(-value) if isinstance(value, (int, float)) and is_number else None
-        return self.refuse(node, "it has no exact form in SQL") if found is None else found
+        term = literal(-value) if isinstance(value, (int, float)) and is_number else None
+        return self.refuse(node, "it has no exact form in SQL") if term is None else term
 
     def on_BinOp(self, node: ast.BinOp) -> Term:
         left, right = self.of(node.left), self.of(node.right)
@@ -396,9 +396,9 @@ class Translator:
             sql, size = f"concat({left.sql}, {right.sql})", left.size + right.size
             return Term(TEXT, sql, guards=(*guards, *present), size=size)
         if {left.kind, right.kind} <= {INTEGER, NUMBER}:
-            found = self._calculated(node, left, right)
-            if found is not None:
-                return replace(found, guards=(*guards, *found.guards))
+            result = self._calculated(node, left, right)
+            if result is not None:
+                return replace(result, guards=(*guards, *result.guards))
         return self.refuse(node, f"an operator of {left.kind} and {right.kind} that SQL does not have exactly")
 
     def _calculated(self, node: ast.BinOp, left: Term, right: Term) -> Term | None:
@@ -413,9 +413,9 @@ class Translator:
         if function is None:
             return None
         guards = []
-        for each in (left, right):
-            if isinstance(node.op, ast.Div) and each.kind == INTEGER and not each.is_double:
-                is_small = f"({each.sql} BETWEEN -{_LARGEST_DOUBLE}L AND {_LARGEST_DOUBLE}L)"
+        for operand in (left, right):
+            if isinstance(node.op, ast.Div) and operand.kind == INTEGER and not operand.is_double:
+                is_small = f"({operand.sql} BETWEEN -{_LARGEST_DOUBLE}L AND {_LARGEST_DOUBLE}L)"
                 guards.append(self.guard(node, is_small, "an operand is null, or a large whole number"))
         result = f"{function}(CAST({left.sql} AS DOUBLE), CAST({right.sql} AS DOUBLE))"
         is_finite = self.guard(node, f"(abs({result}) < {_FINITE})", "an operand is null or 0, or the result infinite")
@@ -437,28 +437,28 @@ class Translator:
 
     def on_BoolOp(self, node: ast.BoolOp) -> Term:
         """`and` and `or` as a value: an operand rather than its truth."""
-        terms = [self.of(each) for each in node.values]
-        if all(each.kind == BOOLEAN and not each.nullable for each in terms):
+        terms = [self.of(operand) for operand in node.values]
+        if all(term.kind == BOOLEAN and not term.nullable for term in terms):
             return _joined(node, terms)
-        kinds = {each.kind for each in terms} - {NOTHING}
+        kinds = {term.kind for term in terms} - {NOTHING}
         if len(kinds) != 1 or OBJECT in kinds:
             return self.refuse(node, "the operands of and, or are of different kinds, or objects")
-        kind, found = kinds.pop(), terms[-1]
-        for each in reversed(terms[:-1]):
+        kind, result = kinds.pop(), terms[-1]
+        for term in reversed(terms[:-1]):
             is_or = isinstance(node.op, ast.Or)
-            others = [guard.under(f"NOT {each.truth}" if is_or else each.truth) for guard in found.guards]
-            one, other = (each.sql, found.sql) if is_or else (found.sql, each.sql)
-            is_nullable = found.nullable or (each.nullable and not is_or)
-            guards, size = (*each.guards, *others), max(each.size, found.size)
-            found = Term(kind, f"if({each.truth}, {one}, {other})", is_nullable, guards, size=size)
-        return found
+            others = [guard.under(f"NOT {term.truth}" if is_or else term.truth) for guard in result.guards]
+            one, other = (term.sql, result.sql) if is_or else (result.sql, term.sql)
+            is_nullable = result.nullable or (term.nullable and not is_or)
+            guards, size = (*term.guards, *others), max(term.size, result.size)
+            result = Term(kind, f"if({term.truth}, {one}, {other})", is_nullable, guards, size=size)
+        return result
 
     def condition(self, node: ast.expr) -> Term:
         """Return the truth of a part, which is never null if its guards hold. Raises UntranslatableError."""
         if isinstance(node, ast.BoolOp):
-            return self.limited(node, _joined(node, [self.condition(each) for each in node.values]))
-        found = self.of(node)
-        return Term(BOOLEAN, found.truth, guards=found.guards)
+            return self.limited(node, _joined(node, [self.condition(operand) for operand in node.values]))
+        term = self.of(node)
+        return Term(BOOLEAN, term.truth, guards=term.guards)
 
     def on_IfExp(self, node: ast.IfExp) -> Term:
         test, body, other = self.condition(node.test), self.of(node.body), self.of(node.orelse)
@@ -485,7 +485,9 @@ class Translator:
             else:
                 right = self.of(operand)
                 condition, own = self._pair(node, left, operator, right)
-            guards += [each.under(" AND ".join(conditions)) if conditions else each for each in (*right.guards, *own)]
+            guards += [
+                guard.under(" AND ".join(conditions)) if conditions else guard for guard in (*right.guards, *own)
+            ]
             conditions.append(condition)
             left = right.without_guards()
         return Term(BOOLEAN, f"({' AND '.join(conditions)})", guards=tuple(guards))
@@ -496,7 +498,7 @@ class Translator:
             condition = (left if right.kind == NOTHING else right).is_null
             return (condition if isinstance(operator, (ast.Is, ast.Eq)) else f"(NOT {condition})"), []
         # Spark makes a double of a whole number beside one: exactly only for constants.
-        whole = next((each for each in (left, right) if each.kind == INTEGER), None)
+        whole = next((term for term in (left, right) if term.kind == INTEGER), None)
         is_mixed = {left.kind, right.kind} == {INTEGER, NUMBER} and whole is not None and whole.is_double
         if (
             (left.kind != right.kind and not is_mixed)
@@ -518,12 +520,12 @@ class Translator:
             text = self.of(operand)
             if text.kind == TEXT:
                 return f"contains({text.sql}, {left.sql})", [*text.guards, *self._all_present(node, [left, text])]
-        if not 0 < len(items) <= _MOST_MEMBERS or not all(isinstance(each, ast.Constant) for each in items):
+        if not 0 < len(items) <= _MOST_MEMBERS or not all(isinstance(item, ast.Constant) for item in items):
             self.refuse(node, "only a list of constants or a text beside in has an exact form in SQL")
-        found = [self.of(each) for each in items]
-        if any(each.kind not in (left.kind, NOTHING) for each in found) or left.kind in (OBJECT, NOTHING):
+        members = [self.of(item) for item in items]
+        if any(member.kind not in (left.kind, NOTHING) for member in members) or left.kind in (OBJECT, NOTHING):
             self.refuse(node, f"{left.kind} is looked for among values of another kind")
-        return f"({' OR '.join(f'({left.sql} <=> {each.sql})' for each in found)})", []
+        return f"({' OR '.join(f'({left.sql} <=> {member.sql})' for member in members)})", []
 
 
 def _place(node: ast.expr | None, default: int) -> int | None:
@@ -539,7 +541,7 @@ def _joined(node: ast.BoolOp, terms: Sequence[Term]) -> Term:
     word = "AND" if isinstance(node.op, ast.And) else "OR"
     guards = list(terms[0].guards)
     before = terms[0].sql
-    for each in terms[1:]:
-        guards += [guard.under(before if word == "AND" else f"NOT ({before})") for guard in each.guards]
-        before = f"{before} {word} {each.sql}"
+    for term in terms[1:]:
+        guards += [guard.under(before if word == "AND" else f"NOT ({before})") for guard in term.guards]
+        before = f"{before} {word} {term.sql}"
     return Term(BOOLEAN, f"({before})", guards=tuple(guards))

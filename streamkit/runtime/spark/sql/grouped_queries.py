@@ -136,33 +136,35 @@ class Records:
     @property
     def joins(self) -> list[TableJoin]:
         """The joins with tables, in their order."""
-        return [each for each in self.tests if isinstance(each, TableJoin)]
+        return [test for test in self.tests if isinstance(test, TableJoin)]
 
     def order_columns(self, rows: DataFrame) -> list[Column]:
         """Return what orders the records. rows: of `frame`."""
         from pyspark.sql import functions as sf
 
-        places = [sf.col(ticked(each.place)) for each in self.tests if isinstance(each, Exploded)]
+        places = [sf.col(ticked(test.place)) for test in self.tests if isinstance(test, Exploded)]
         return [*self.source.order_columns(rows), *places]
 
-    def frame(self, opened: Callable[[str], OpenedInput], made: Sequence[str], has_order: bool = False) -> DataFrame:
+    def frame(
+        self, opened: Callable[[str], OpenedInput], selected: Sequence[str], has_order: bool = False
+    ) -> DataFrame:
         """Return the records with the columns that texts of SQL name. has_order: whether those of their order are needed."""
-        texts = [*(each.sql for each in self.tests), self.key.sql, self.time.sql, *made]
+        texts = [*(test.sql for test in self.tests), self.key.sql, self.time.sql, *selected]
         columns = self.source.columns_in(texts)
-        has_order = has_order or any(isinstance(each, Earlier) for each in self.tests)
+        has_order = has_order or any(isinstance(test, Earlier) for test in self.tests)
         rows = self.source.frame(opened(self.source.topic), columns, has_order)
         tests: list[Guard | Keep] = [*self.source.guards(columns)]
-        for each in self.tests:
-            if isinstance(each, TableJoin):
-                each.refuse_changes(self.source, opened)
+        for test in self.tests:
+            if isinstance(test, TableJoin):
+                test.refuse_changes(self.source, opened)
                 rows = rows.where(chosen_rows(tests))
-                rows, tests = each.joined(rows, texts, opened(each.table.topic)), []
-            elif isinstance(each, Earlier):
-                rows, tests = each.added(rows.where(chosen_rows(tests)), self.order_columns(rows)), []
-            elif isinstance(each, Exploded):
-                rows, tests = each.added(rows.where(chosen_rows(tests))), []
+                rows, tests = test.joined(rows, texts, opened(test.table.topic)), []
+            elif isinstance(test, Earlier):
+                rows, tests = test.added(rows.where(chosen_rows(tests)), self.order_columns(rows)), []
+            elif isinstance(test, Exploded):
+                rows, tests = test.added(rows.where(chosen_rows(tests))), []
             else:
-                tests.append(each)
+                tests.append(test)
         return rows.where(chosen_rows(tests))
 
 
@@ -210,9 +212,10 @@ class Part:
         back = [
             sf.col(f"{_BEFORE}.{ticked(name)}") * (1 if name.startswith(ABSOLUTE) else -1) for name in self.operands
         ]
-        taken = [sf.col(f"{_BEFORE}.{each}") for each in (_IS_IN, _GROUP)]
+        taken = [sf.col(f"{_BEFORE}.{name}") for name in (_IS_IN, _GROUP)]
         moves = sf.array(
-            sf.col(_AFTER), sf.struct(*(each.alias(name) for each, name in zip((*taken, *back), parts, strict=True)))
+            sf.col(_AFTER),
+            sf.struct(*(column.alias(name) for column, name in zip((*taken, *back), parts, strict=True))),
         )
         return rows.select(TIME, sf.explode(moves).alias(_ROW)).where(f"{_ROW}.{_IS_IN}").select(TIME, f"{_ROW}.*")
 
@@ -261,12 +264,12 @@ class Query:
         rows = self.rows
         try:
             with without_error_log():
-                made = self._last if self.is_final else self._in_order
-                found = made(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
-                _ = found.schema  # Spark Connect analyzes a query no earlier.
+                frame_of = self._last if self.is_final else self._in_order
+                frame = frame_of(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
+                _ = frame.schema  # Spark Connect analyzes a query no earlier.
         except AnalysisException as error:
             raise InexactError(f"Spark refuses the query of {self.topic}: {reason(error)}") from error
-        return found
+        return frame
 
     @property
     def topic(self) -> str:
@@ -279,15 +282,15 @@ class Query:
 
         rows = reduce(DataFrame.unionByName, (part.frame(opened, groups.windows) for part in groups.parts))
         if isinstance(groups.windows, SessionWindows):
-            found = _sessions(rows, groups.functions, groups.windows.gap)
-            found = found.where(chosen_rows(groups.tests))
-            return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+            aggregates = _sessions(rows, groups.functions, groups.windows.gap)
+            aggregates = aggregates.where(chosen_rows(groups.tests))
+            return aggregates.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
         by = [_GROUP] if groups.windows is None else [_GROUP, _START]
         computed = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()]
-        found = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
+        aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
         if groups.tests:
-            found = found.where(chosen_rows(groups.tests))
-        return found.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+            aggregates = aggregates.where(chosen_rows(groups.tests))
+        return aggregates.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
 
     def _last(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the last record of each key."""
@@ -305,11 +308,11 @@ class Query:
         columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         key, order = records.key, records.order_columns(rows)
-        made = rows.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
+        selected = rows.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
         by_key = (
-            made.orderBy(*order)
+            selected.orderBy(*order)
             if key.kind == NOTHING
-            else made.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order)
+            else selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order)
         )
         return by_key.select(*(ticked(name) for name, _ in self.columns))
 
@@ -371,17 +374,17 @@ def grouped(
     return Groups((Part(records, operands),), key, value, functions, tests, windows)
 
 
-def merged(found: Sequence[Groups]) -> Groups:
+def merged(tables: Sequence[Groups]) -> Groups:
     """Return the groups of the records of several sources. Raises UntranslatableError if those have other kinds of values."""
-    largest = max(found, key=lambda each: each.value.size)
-    if len({_kinds(each.key) for each in found}) > 1 or len({_kinds(each.value) for each in found}) > 1:
+    largest = max(tables, key=lambda table: table.value.size)
+    if len({_kinds(table.key) for table in tables}) > 1 or len({_kinds(table.value) for table in tables}) > 1:
         raise UntranslatableError("the topics that it merges have other kinds of keys or values")
-    key = max((each.key for each in found), key=lambda each: each.size)
-    return replace(largest, key=key, parts=tuple(part for each in found for part in each.parts))
+    key = max((table.key for table in tables), key=lambda term: term.size)
+    return replace(largest, key=key, parts=tuple(part for table in tables for part in table.parts))
 
 
 def _kinds(term: Term) -> str:
-    fields = ", ".join(f"{name} {_kinds(each)}" for name, each in term.fields.items())
+    fields = ", ".join(f"{name} {_kinds(field_term)}" for name, field_term in term.fields.items())
     return f"{term.kind} {term.sql} ({fields})"
 
 
@@ -398,10 +401,10 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
             raise UntranslatableError(f"the output {layout.place} has no column for a field of its {part}s")
     columns = tuple((column.name, _cell(rows, column)) for column in layout.columns)
     parts = () if isinstance(rows, Records) else rows.parts
-    made = [sql for part in parts for sql in part.operands.values()]
-    made += [each.sql for each in rows.tests]
-    made += [each.sql for part in parts for each in part.records.tests]
-    if sum(map(len, (*made, *(sql for _, sql in columns)))) > _LONGEST_SQL:
+    texts = [sql for part in parts for sql in part.operands.values()]
+    texts += [test.sql for test in rows.tests]
+    texts += [test.sql for part in parts for test in part.records.tests]
+    if sum(map(len, (*texts, *(sql for _, sql in columns)))) > _LONGEST_SQL:
         raise UntranslatableError(f"the query of the output {layout.place} has more than {_LONGEST_SQL:,} characters")
     return Query(rows, columns, is_final)
 

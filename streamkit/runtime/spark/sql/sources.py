@@ -93,7 +93,7 @@ class SqlSource:
         self._serdes = dict(zip(("key", "value"), serdes, strict=True))
         self._leaves: dict[Path, str] = {}
         """The kinds of the columns that steps read, by the path to their field."""
-        names = [each.name for each in columns.schema.fields if not each.name.startswith(HIDDEN)]
+        names = [column.name for column in columns.schema.fields if not column.name.startswith(HIDDEN)]
         for name in ("headers", "partition", "offset"):
             if name in names:
                 raise UntranslatableError(f"the records of {topic} have a column {name}")
@@ -144,16 +144,16 @@ class SqlSource:
 
         columns: those that are read.
         """
-        found = [
+        guards = [
             Guard(f"({ticked(TIME)} BETWEEN 0 AND {LATEST})", f"a timestamp of {self.topic} is before 1970 or too late")
         ]
         if self._columns.order != FILES:
-            found.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
+            guards.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
         if self._columns.has_key and ("key",) in columns:
-            found.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
+            guards.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
         for (part, *inner), term in ((path, self.key if path == ("key",) else self.value) for path in columns):
             if not inner:
-                found += fits_serde(self._serdes[part].spec, term, f"a {part} of {self.topic} has over 32 bits")
+                guards += fits_serde(self._serdes[part].spec, term, f"a {part} of {self.topic} has over 32 bits")
         texts = sum(self._kind_of(path) == TEXT for path in columns)
         longest = min(LONGEST, _MOST_TEXT // max(1, texts))
         for path in columns:
@@ -161,14 +161,14 @@ class SqlSource:
                 column = ticked(self.name_of(path))
                 fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {longest})"
                 reason = f"{_name(path)} of {self.topic} is no UTF-8, or a long text"
-                found.append(Guard(f"({column} IS NULL OR {fits})", reason))
+                guards.append(Guard(f"({column} IS NULL OR {fits})", reason))
             elif self._kind_of(path) == NUMBER:
                 column = ticked(self.name_of(path))
                 fits = f"abs({column}) < CAST('Infinity' AS DOUBLE)"
-                found.append(
+                guards.append(
                     Guard(f"({column} IS NULL OR {fits})", f"{_name(path)} of {self.topic} is NaN or infinite")
                 )
-        return found
+        return guards
 
     @property
     def order(self) -> str:
@@ -231,17 +231,17 @@ class _Fields(Mapping[str, Term]):
         assert isinstance(kind, StructType)
         self._source = source
         self._path = path
-        folded = Counter(without_case(each.name) for each in kind.fields)
+        folded = Counter(without_case(field.name) for field in kind.fields)
         # Spark does not tell names apart that differ in their case alone.
-        self._names = dict.fromkeys(each.name for each in kind.fields)
-        self._fields = {each.name: each for each in kind.fields if folded[without_case(each.name)] == 1}
+        self._names = dict.fromkeys(field.name for field in kind.fields)
+        self._fields = {field.name: field for field in kind.fields if folded[without_case(field.name)] == 1}
 
     def __getitem__(self, name: str) -> Term:
         field = self._fields[name]
-        found = self._source.field((*self._path, name), field.dataType, field.nullable)
-        if found is None:
+        term = self._source.field((*self._path, name), field.dataType, field.nullable)
+        if term is None:
             raise KeyError(name)
-        return found
+        return term
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -304,10 +304,10 @@ def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if place.format != PARQUET or place.order is not None or not files or any("=" in each for each in files):
+    if place.format != PARQUET or place.order is not None or not files or any("=" in file for file in files):
         return None
     try:
-        rows = from_arrow_schema(pa.unify_schemas([read_schema(each) for each in files]))
+        rows = from_arrow_schema(pa.unify_schemas([read_schema(file) for file in files]))
     except (pa.ArrowException, PySparkException, OSError):
         return None
     return _chosen(place, rows)
@@ -316,24 +316,24 @@ def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
 def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     from pyspark.sql.types import StructType
 
-    fields = {each.name: each for each in rows.fields}
-    found = StructType()
+    fields = {field.name: field for field in rows.fields}
+    schema = StructType()
     for part in ("key", "value", "timestamp", "headers", "partition", "offset"):
         written: Parts | None = getattr(place.columns, part)
         if written == EVERY:
             written = tuple(fields)
         if isinstance(written, str) and written not in fields and "," in written:
-            written = tuple(each.strip() for each in written.split(","))
+            written = tuple(name.strip() for name in written.split(","))
         names = (part,) if written is None else (written,) if isinstance(written, str) else tuple(written)
         if written is None and part not in fields:
             continue
         if not fields.keys() >= set(names) or isinstance(written, Mapping):
             return None
         if isinstance(written, tuple):
-            found = found.add(part, StructType([fields[name] for name in names]), False)
+            schema = schema.add(part, StructType([fields[name] for name in names]), False)
         else:
-            found = found.add(part, fields[names[0]].dataType, True)
-    return InputColumns(found, place.columns.key is not None, FILES)
+            schema = schema.add(part, fields[names[0]].dataType, True)
+    return InputColumns(schema, place.columns.key is not None, FILES)
 
 
 __all__ = ["LATEST", "ORDER", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order"]

@@ -39,7 +39,14 @@ from streamkit.runtime.spark.job_options import PYTHON
 from streamkit.runtime.spark.rows.files import FILES
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
-from streamkit.runtime.spark.sql.expressions import MOST_ITEMS, Made, Translator, parse, translate, translate_condition
+from streamkit.runtime.spark.sql.expressions import (
+    MOST_ITEMS,
+    Footprint,
+    Translator,
+    parse,
+    translate,
+    translate_condition,
+)
 from streamkit.runtime.spark.sql.grouped_queries import (
     ABSOLUTE,
     Earlier,
@@ -113,22 +120,22 @@ def choose_engines(
     inputs: the columns of topics that are read from places with columns, by their names on the log; None for what is not known yet.
     """
     compiler = _Compiler(plan, inputs, outputs)
-    found = {stage.number: compiler.choice(stage) for stage in stages}
+    choices = {stage.number: compiler.choice(stage) for stage in stages}
     changed = True
     while changed:
         changed = False
         for stage in stages:
-            reason = None if found[stage.number].engine == PYTHON else _other_in_python(stage, stages, found)
+            reason = None if choices[stage.number].engine == PYTHON else _other_in_python(stage, stages, choices)
             if reason is not None:
-                found[stage.number], changed = Choice(PYTHON, reason), True
-    return found
+                choices[stage.number], changed = Choice(PYTHON, reason), True
+    return choices
 
 
-def _other_in_python(stage: Stage, stages: Sequence[Stage], found: Mapping[int, Choice]) -> str | None:
+def _other_in_python(stage: Stage, stages: Sequence[Stage], choices: Mapping[int, Choice]) -> str | None:
     """Return the stage in Python that reads the output of a stage, if there is one: it reads records as they are on the log."""
     for other in stages:
         topics = set(stage.outputs).intersection(other.inputs)
-        if other is not stage and topics and found[other.number].engine == PYTHON:
+        if other is not stage and topics and choices[other.number].engine == PYTHON:
             return f"stage {other.number}, which reads {min(topics)}, runs in Python"
     return None
 
@@ -178,7 +185,7 @@ class _Compiler:
         for node in sub.nodes.values():
             if isinstance(node, SourceNode):
                 topics = map(self._plan.internal_name, node.topics) if node.internal else node.topics
-                walk.from_source(node, tuple(each for topic in topics for each in self._records(topic)))
+                walk.from_source(node, tuple(records for topic in topics for records in self._records(topic)))
         missing = walk.left()
         if missing is not None:
             raise UntranslatableError(missing)
@@ -236,9 +243,9 @@ class _Walk:
         self._sub = sub
         self._source = source
         self._seen: set[str] = set()
-        processors = [each.processor for each in sub.nodes.values() if isinstance(each, ProcessorNode)]
-        flattens = any(isinstance(each, FlatMapValues) for each in processors)
-        self._made = Made(times=MOST_ITEMS if flattens else 1)
+        processors = [node.processor for node in sub.nodes.values() if isinstance(node, ProcessorNode)]
+        flattens = any(isinstance(processor, FlatMapValues) for processor in processors)
+        self._footprint = Footprint(times=MOST_ITEMS if flattens else 1)
         self._arrived: dict[str, list[tuple[Records, ...]]] = {}
         """The records from each parent of a node that has several."""
         self.between: dict[str, tuple[Records, ...]] = {}
@@ -251,16 +258,18 @@ class _Walk:
         others = [node for name, node in self._sub.nodes.items() if name not in self._seen]
         if others:
             return f"{where(self._plan, others[0])}: it has no records from the input"
-        made = set[Guard]()
+        checked = set[Guard]()
         for rows in (*self.written.values(), *self.between.values()):
-            for each in (part.records for part in rows.parts) if isinstance(rows, Groups) else rows:
-                made |= _guards(each)
-        unmade = [node for node, rows in self._dropped if not made.issuperset(_guards(rows))]
-        return f"{where(self._plan, unmade[0])}: no output gets its records" if unmade else None
+            for records in (part.records for part in rows.parts) if isinstance(rows, Groups) else rows:
+                checked |= _guards(records)
+        unchecked = [node for node, rows in self._dropped if not checked.issuperset(_guards(rows))]
+        return f"{where(self._plan, unchecked[0])}: no output gets its records" if unchecked else None
 
     def from_source(self, node: SourceNode, records: tuple[Records, ...]) -> None:
         """Follow the records of a source. Raises UntranslatableError."""
-        if node.pattern is not None or any((node.value_kind == "changed") != bool(each.row) for each in records):
+        if node.pattern is not None or any(
+            (node.value_kind == "changed") != bool(source_records.row) for source_records in records
+        ):
             raise UntranslatableError(f"{where(self._plan, node)}: it reads more than the records of its topics")
         self._seen.add(node.name)
         self._to_children(node.children, records)
@@ -278,7 +287,7 @@ class _Walk:
             self._arrived.setdefault(name, []).append(rows)
             if len(self._arrived[name]) < len(parents):
                 return
-            rows = tuple(each for part in self._arrived[name] for each in part)
+            rows = tuple(records for part in self._arrived[name] for records in part)
         self._seen.add(name)
         if isinstance(node, SinkNode):
             self._write(node, rows)
@@ -287,15 +296,15 @@ class _Walk:
         elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableSource) and not node.children:
             self._check_table(node)
         elif isinstance(node, ProcessorNode):
-            made = self._processed(node, rows)
+            output = self._processed(node, rows)
             if not node.children:
-                self._drop(node, made)
-            self._to_children(node.children, made)
+                self._drop(node, output)
+            self._to_children(node.children, output)
 
     def _check_table(self, node: ProcessorNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
-        joins = [each for each in self._sub.nodes.values() if isinstance(each, ProcessorNode) and each is not node]
-        if not any(_joined_store(each) == _store_of(node) for each in joins):
+        joins = [other for other in self._sub.nodes.values() if isinstance(other, ProcessorNode) and other is not node]
+        if not any(_joined_store(join) == _store_of(node) for join in joins):
             raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
 
     def _changes(self, node: ProcessorNode, rows: tuple[Records, ...]) -> tuple[Records, ...]:
@@ -307,7 +316,7 @@ class _Walk:
                 for name in node.stores
             ),
             "its records come from several tasks, or topics": len(rows) > 1
-            or any(isinstance(each, SourceNode) and each.internal for each in self._sub.nodes.values()),
+            or any(isinstance(other, SourceNode) and other.internal for other in self._sub.nodes.values()),
         }
         for reason, holds in reasons.items():
             if holds:
@@ -323,31 +332,31 @@ class _Walk:
     def _filtered(self, processor: TableFilter, records: Records) -> Records:
         """Return changes whose values are null where the predicate does not hold; rows without a value are not tested."""
         present, names = records.presence()
-        test = translate_condition(processor.predicate, names, self._made)
+        test = translate_condition(processor.predicate, names, self._footprint)
         for guard in test.guards:
             records = records.required(guard.under(present))
         condition = f"(NOT {test.sql})" if processor.negate else test.sql
         value = only_if(records.value, f"({present} AND {condition})")
         if processor.skip_empty:
-            found = Earlier(f"{len(records.tests)}: before", records.key.sql, f"(NOT {value.is_null})")
-            records = replace(records, tests=(*records.tests, found))
-            records = records.kept_where(f"(NOT {value.is_null} OR {ticked(found.name)})")
+            earlier = Earlier(f"{len(records.tests)}: before", records.key.sql, f"(NOT {value.is_null})")
+            records = replace(records, tests=(*records.tests, earlier))
+            records = records.kept_where(f"(NOT {value.is_null} OR {ticked(earlier.name)})")
         return replace(records, value=value)
 
     def _regrouped(self, processor: TableGroupBy, records: Records) -> Records:
         """Return changes with their groups, and what those aggregate; a row without one of both is in no group."""
         present, names = records.presence()
-        key = translate(processor.key, names, self._made)
-        value = records.value if processor.value is None else translate(processor.value, names, self._made)
+        key = translate(processor.key, names, self._footprint)
+        value = records.value if processor.value is None else translate(processor.value, names, self._footprint)
         for guard in (*key.guards, *(() if processor.value is None else value.guards)):
             records = records.required(guard.under(present))
-        key, value = (only_if(each.without_guards(), present) for each in (key, value))
+        key, value = (only_if(term.without_guards(), present) for term in (key, value))
         return replace(records, row=records.key.sql, key=key, value=value)
 
     def _with_values(self, processor: TableMapValues, records: Records) -> Records:
         """Return changes with other values; a deletion stays one."""
         present, names = records.presence()
-        value = translate(processor.value, names, self._made)
+        value = translate(processor.value, names, self._footprint)
         for guard in value.guards:
             records = records.required(guard.under(present))
         value = value.without_guards()
@@ -357,7 +366,7 @@ class _Walk:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
         if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
             raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
-        self._dropped += [(node, each) for each in rows]
+        self._dropped += [(node, records) for records in rows]
 
     def _branch(self, branch: Branch, rows: tuple[Records, ...]) -> None:
         """Follow the records of each branch. A predicate is evaluated only for records that match no earlier one."""
@@ -366,9 +375,9 @@ class _Walk:
             before = list[str]()
             conditions = list[tuple[str, str]]()
             for predicate, target in zip(branch.predicates, branch.targets, strict=True):
-                test = translate_condition(predicate, records.names, self._made)
+                test = translate_condition(predicate, records.names, self._footprint)
                 earlier = " AND ".join(before)
-                guards = tuple(each.under(earlier) if before else each for each in test.guards)
+                guards = tuple(guard.under(earlier) if before else guard for guard in test.guards)
                 records = replace(records, tests=(*records.tests, *guards))
                 conditions.append((target, " AND ".join((*before, test.sql))))
                 before.append(f"(NOT {test.sql})")
@@ -376,8 +385,8 @@ class _Walk:
                 conditions.append((branch.default, " AND ".join(before) or "true"))
             for target, condition in conditions:
                 chosen.setdefault(target, []).append(records.kept_where(f"({condition})"))
-        for target, found in chosen.items():
-            self._follow(target, tuple(found))
+        for target, matches in chosen.items():
+            self._follow(target, tuple(matches))
 
     def _processed(self, node: ProcessorNode, rows: _Rows) -> _Rows:
         """Return what a node makes of records or of the rows of a table."""
@@ -389,10 +398,10 @@ class _Walk:
         if isinstance(processor, TableSource | TableFilter | TableMapValues):
             return self._changes(node, rows)
         if isinstance(processor, TableGroupBy):
-            return tuple(self._regrouped(processor, each) for each in rows)
+            return tuple(self._regrouped(processor, records) for records in rows)
         if isinstance(processor, StreamAggregate | WindowAggregate | TableAggregate | SessionAggregate):
-            return merged([self._aggregated(node, processor, each) for each in rows])
-        return tuple(self._stepped(node, each) for each in rows)
+            return merged([self._aggregated(node, processor, records) for records in rows])
+        return tuple(self._stepped(node, records) for records in rows)
 
     def _stepped(self, node: ProcessorNode, rows: Records) -> Records:
         """Return what a node makes of the records of one source."""
@@ -400,10 +409,10 @@ class _Walk:
         if isinstance(processor, RepartitionFilter):
             return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
         if isinstance(processor, Filter):
-            test = translate_condition(processor.predicate, rows.names, self._made)
+            test = translate_condition(processor.predicate, rows.names, self._footprint)
             return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
         if isinstance(processor, Assert):
-            test = translate_condition(processor.condition, rows.names, self._made)
+            test = translate_condition(processor.condition, rows.names, self._footprint)
             return rows.guarded(test).required(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
         if isinstance(processor, MapValues | SelectKey | Map):
             return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
@@ -412,7 +421,7 @@ class _Walk:
         if isinstance(processor, SetTimestamp):
             return self._timed(node, processor, rows)
         if isinstance(processor, StreamGlobalJoin):
-            on = translate(processor.on, rows.names, self._made)
+            on = translate(processor.on, rows.names, self._footprint)
             topic = self._global_topic(node, processor.store)
             return self._joined(node, processor, rows, on, topic, True)
         if isinstance(processor, StreamTableJoin):
@@ -429,28 +438,28 @@ class _Walk:
         is_global: bool,
     ) -> Records:
         """Return records with the rows that a table has for `on`."""
-        if any(isinstance(each, Exploded) for each in rows.tests):
+        if any(isinstance(test, Exploded) for test in rows.tests):
             raise UntranslatableError(f"{where(self._plan, node)}: a step before it makes several records of one")
         table = self._source(topic, f"{len(rows.joins) + 1}:")
         if on.kind != table.key.kind or on.kind not in (TEXT, INTEGER):
             raise UntranslatableError(f"{where(self._plan, node)}: {on.kind} is no key of the table {topic}")
         rows = rows.guarded(on)
         kept = [rows.value, *(() if join.left else (on,))]
-        rows = replace(rows, tests=(*rows.tests, *(Keep(f"(NOT {each.is_null})") for each in kept if each.nullable)))
-        found = TableJoin(table, on.sql, is_global)
-        rows = replace(rows, tests=(*rows.tests, found))
+        rows = replace(rows, tests=(*rows.tests, *(Keep(f"(NOT {term.is_null})") for term in kept if term.nullable)))
+        table_join = TableJoin(table, on.sql, is_global)
+        rows = replace(rows, tests=(*rows.tests, table_join))
         if not join.left:
-            rows = rows.kept_where(f"(NOT {found.row.is_null})")
-        right = found.row if join.left else replace(found.row, nullable=False)
+            rows = rows.kept_where(f"(NOT {table_join.row.is_null})")
+        right = table_join.row if join.left else replace(table_join.row, nullable=False)
         names = {"key": rows.key, "left": rows.value, "right": right} | ({"mapped_key": on} if is_global else {})
-        value = translate(join.value, names, self._made)
+        value = translate(join.value, names, self._footprint)
         return replace(rows.guarded(value), value=value.without_guards())
 
     def _global_topic(self, node: ProcessorNode, store: str) -> str:
         """Return the topic of a global table. Raises UntranslatableError for a table that a processor fills."""
         for sub in self._plan.sub_topologies:
-            for each in sub.nodes.values():
-                if isinstance(each, ProcessorNode) and each.processor == GlobalTableSource(store):
+            for other in sub.nodes.values():
+                if isinstance(other, ProcessorNode) and other.processor == GlobalTableSource(store):
                     return sub.source_topics[0]
         raise UntranslatableError(f"{where(self._plan, node)}: another step writes its table")
 
@@ -463,13 +472,13 @@ class _Walk:
         for reason, holds in reasons.items():
             if holds:
                 raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
-        for each in self._sub.nodes.values():
+        for other in self._sub.nodes.values():
             if (
-                isinstance(each, ProcessorNode)
-                and _store_of(each) is not None
-                and _store_of(each) == _joined_store(node)
+                isinstance(other, ProcessorNode)
+                and _store_of(other) is not None
+                and _store_of(other) == _joined_store(node)
             ):
-                (parent,) = each.parents
+                (parent,) = other.parents
                 source = self._sub.nodes[parent]
                 is_topic = isinstance(source, SourceNode) and not source.internal and source.pattern is None
                 if isinstance(source, SourceNode) and is_topic and len(source.topics) == 1:
@@ -480,8 +489,10 @@ class _Walk:
         """Return a record for each item of a list, or for what a comprehension makes of those that it keeps."""
         tree, source = parse(processor.values)
         loop = tree if isinstance(tree, ast.ListComp | ast.GeneratorExp) else None
-        found = Translator(source, records.names, self._made).items(tree if loop is None else loop.generators[0].iter)
-        if any(isinstance(each, Exploded) for each in records.tests):
+        items = Translator(source, records.names, self._footprint).items(
+            tree if loop is None else loop.generators[0].iter
+        )
+        if any(isinstance(test, Exploded) for test in records.tests):
             raise UntranslatableError(f"{shown}: a step before it makes several records of one, too")
         key = records.key
         if key.kind == TEXT:
@@ -489,8 +500,8 @@ class _Walk:
             records = records.required(Guard(fits, f"{shown}: a key has over {_LONGEST_KEY} bytes"))
             records = replace(records, key=replace(key, size=_LONGEST_KEY * MOST_ITEMS))
         name = f"{len(records.tests)}: item"
-        item = replace(found.item, sql=ticked(name))
-        records = replace(records, tests=(*records.tests, *found.guards, Exploded(name, found.sql)))
+        item = replace(items.item, sql=ticked(name))
+        records = replace(records, tests=(*records.tests, *items.guards, Exploded(name, items.sql)))
         return replace(records, value=item) if loop is None else self._looped(loop, source, records, item)
 
     def _looped(self, loop: ast.ListComp | ast.GeneratorExp, source: Source, records: Records, item: Term) -> Records:
@@ -499,9 +510,9 @@ class _Walk:
         if others or not isinstance(over.target, ast.Name):
             raise UntranslatableError(f"{source.text}: only a loop with one name has an exact form in SQL")
         names = {"key": records.key, "timestamp": records.time, over.target.id: item}
-        translator = Translator(source, names, self._made)
-        for each in over.ifs:
-            test = translator.condition(each)
+        translator = Translator(source, names, self._footprint)
+        for condition in over.ifs:
+            test = translator.condition(condition)
             records = records.guarded(test).kept_where(test.sql)
         value = translator.of(loop.elt)
         return replace(records.guarded(value), value=value.without_guards())
@@ -510,15 +521,15 @@ class _Walk:
         """Return records with other keys and values; both expressions see the records before."""
         names = records.names
         if key is not None:
-            made = translate(key, names, self._made)
-            records = replace(records.guarded(made), key=made.without_guards())
+            term = translate(key, names, self._footprint)
+            records = replace(records.guarded(term), key=term.without_guards())
         if value is not None:
-            made = translate(value, names, self._made)
-            records = replace(records.guarded(made), value=made.without_guards())
+            term = translate(value, names, self._footprint)
+            records = replace(records.guarded(term), value=term.without_guards())
         return records
 
     def _timed(self, node: ProcessorNode, processor: SetTimestamp, records: Records) -> Records:
-        time = translate(processor.timestamp, records.names, self._made)
+        time = translate(processor.timestamp, records.names, self._footprint)
         if time.kind != INTEGER:
             raise UntranslatableError(f"{where(self._plan, node)}: {time.kind} is no timestamp")
         fits = Guard(f"({time.sql} BETWEEN 0 AND {LATEST})", f"{where(self._plan, node)}: it is no timestamp")
@@ -534,7 +545,7 @@ class _Walk:
         # A table does not map the value of a row that is deleted.
         maps_all = not (is_plain and groups.value.nullable)
         names = groups.names if maps_all else groups.names | {"value": replace(groups.value, nullable=False)}
-        value = translate(processor.value, names, self._made)
+        value = translate(processor.value, names, self._footprint)
         if value.guards:
             raise UntranslatableError(value.guards[0].reason)
         if value.kind == NOTHING or value.nullable:
@@ -557,7 +568,7 @@ class _Walk:
         windows: TimeWindows | SessionWindows | None = None
         if isinstance(processor, WindowAggregate | SessionAggregate):
             windows, records = processor.windows, self._windowed(node, processor, records)
-        groups = aggregate(processor.aggregation, windows, records, self._made, where(self._plan, node))
+        groups = aggregate(processor.aggregation, windows, records, self._footprint, where(self._plan, node))
         return self._checked(node, "value", store.value_serde, groups)
 
     def _windowed(
@@ -587,13 +598,13 @@ class _Walk:
             if isinstance(rows, Groups):
                 rows = self._checked(node, part, serde, rows)
             else:
-                rows = tuple(self._checked(node, part, serde, each) for each in rows)
-        for each in (rows,) if isinstance(rows, Groups) else rows:
-            self._made.size += each.key.size + each.value.size
+                rows = tuple(self._checked(node, part, serde, records) for records in rows)
+        for output in (rows,) if isinstance(rows, Groups) else rows:
+            self._footprint.size += output.key.size + output.value.size
         windows = rows.windows if isinstance(rows, Groups) else None
         if isinstance(windows, TimeWindows) and getattr(node.key_serde, "size", None) != windows.size:
             raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
-        if not self._made.fits:
+        if not self._footprint.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
         if not isinstance(rows, Groups) and node.internal:
             self.between[self._plan.internal_name(node.topic)] = rows
@@ -622,8 +633,8 @@ class _Walk:
 
 def _store_of(node: ProcessorNode) -> str | None:
     """Return the store that a node keeps the rows of a topic's table in, only the latest of each key."""
-    found = node.processor
-    return found.store if isinstance(found, TableSource) and not found.versioned else None
+    processor = node.processor
+    return processor.store if isinstance(processor, TableSource) and not processor.versioned else None
 
 
 def _joined_store(node: ProcessorNode) -> str | None:
@@ -640,11 +651,15 @@ _EXTREMES = {"min": "least", "max": "greatest"}
 
 
 def aggregate(
-    aggregation: Aggregation, windows: TimeWindows | SessionWindows | None, records: Records, made: Made, shown: str
+    aggregation: Aggregation,
+    windows: TimeWindows | SessionWindows | None,
+    records: Records,
+    footprint: Footprint,
+    shown: str,
 ) -> Groups:
     """Return the groups of an aggregation. Raises UntranslatableError.
 
-    windows: None without windows; made: what other expressions make of a record; shown: the step, for messages.
+    windows: None without windows; footprint: what other expressions make of a record; shown: the step, for messages.
     """
     if records.row and aggregation.kind != "count" and not _takes_back(aggregation):
         raise UntranslatableError(f"{shown}: `subtract` does not take back, in any order, what `add` adds")
@@ -657,7 +672,7 @@ def aggregate(
         )
     if aggregation.kind not in ("reduce", "aggregate") or aggregation.add is None:
         raise UntranslatableError(f"{shown}: the aggregation has no exact form in SQL")
-    return _Folding(aggregation, aggregation.add, windows, records, made).groups()
+    return _Folding(aggregation, aggregation.add, windows, records, footprint).groups()
 
 
 @dataclass
@@ -668,7 +683,7 @@ class _Folding:
     add: Expression
     windows: TimeWindows | SessionWindows | None
     records: Records
-    made: Made
+    footprint: Footprint
     sums: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The functions that are computed for each key, and their operands, by name."""
     tests: list[Guard] = field(default_factory=list)
@@ -681,7 +696,7 @@ class _Folding:
         names = {name: term for name, term in self.records.names.items() if name != "timestamp"}
         if self.records.row:
             names = {name: replace(term, nullable=False) for name, term in names.items()}
-        self._translator = Translator(source, names, self.made)
+        self._translator = Translator(source, names, self.footprint)
         initial = self._initial()
         value = (
             self._object(tree, initial) if isinstance(tree, ast.Dict) else self._folded(tree, None, initial, "value")
@@ -689,7 +704,7 @@ class _Folding:
         groups = grouped(self.records, value, self.sums, tuple(self.tests), self.windows)
         (part,) = groups.parts
         is_in = self.records.is_in_group if self.records.row else None
-        used = self.used if is_in is None else [each.under(is_in) for each in self.used]
+        used = self.used if is_in is None else [guard.under(is_in) for guard in self.used]
         records = replace(part.records, tests=(*part.records.tests, *used))
         return replace(groups, parts=(replace(part, records=records),))
 
@@ -699,12 +714,12 @@ class _Folding:
             return None
         assert self.aggregation.initial is not None
         tree, source = parse(self.aggregation.initial)
-        translator = Translator(source, {}, self.made)
-        found = translator.of(tree)
-        if found.guards or any(each.nullable for each in (found, *found.fields.values())):
+        translator = Translator(source, {}, self.footprint)
+        initial = translator.of(tree)
+        if initial.guards or any(term.nullable for term in (initial, *initial.fields.values())):
             # SQL has no error for such a value, and least() and greatest() pass over null.
             return translator.refuse(tree, "the initial value may be null, or fail")
-        return found
+        return initial
 
     def _object(self, tree: ast.Dict, initial: Term | None) -> Term:
         """Return an object whose fields are folded each by itself."""
@@ -721,7 +736,7 @@ class _Folding:
     def _folded(self, tree: ast.expr, name: str | None, initial: Term | None, column: str) -> Term:
         """Return what a sum, a least or a greatest value of all records is. name: of the field that is folded, None for all."""
         extreme, operands = _operands(tree)
-        others = [each for each in operands if not _is_result(each, name)]
+        others = [operand for operand in operands if not _is_result(operand, name)]
         if len(others) != 1:
             return self._translator.refuse(tree, "only sums, min and max of the result and a value have a form in SQL")
         if self.aggregation.kind == "reduce" and not (isinstance(others[0], ast.Name) and others[0].id == "value"):
@@ -787,7 +802,7 @@ def _takes_back(aggregation: Aggregation) -> bool:
 def _takes_back_part(add: ast.expr, subtract: ast.expr, name: str | None) -> bool:
     """Return whether one part is a sum, and the other one subtracts its operand again. name: of the field; None for all."""
     extreme, operands = _operands(add)
-    added = [ast.dump(each) for each in operands if not _is_result(each, name)]
+    added = [ast.dump(operand) for operand in operands if not _is_result(operand, name)]
     match subtract:
         case ast.BinOp(one, ast.Sub(), other):
             return not extreme and _is_result(one, name) and added == [ast.dump(other)]

@@ -63,8 +63,8 @@ class TableJoin:
         cells = [sf.col(ticked(name)).alias(name) for name in sorted(names)]
         present = sf.expr(f"if({table.value.is_null}, NULL, true)").alias(table.mark + "present")
         last = sf.max_by(sf.struct(*cells, present), sf.struct(*table.order_columns(rows))).alias(_ROW)
-        found = rows.groupBy(sf.col(key)).agg(last).select(sf.col(key), f"{_ROW}.*")
-        return found.where(f"{self._is_present} IS NOT NULL")
+        latest = rows.groupBy(sf.col(key)).agg(last).select(sf.col(key), f"{_ROW}.*")
+        return latest.where(f"{self._is_present} IS NOT NULL")
 
     def refuse_changes(self, source: SqlSource, opened: Callable[[str], OpenedInput]) -> None:
         """Raise InexactError if a record may come before a change of its table: a task merges both by their times."""

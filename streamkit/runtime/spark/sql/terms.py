@@ -85,8 +85,8 @@ class Term:
     @property
     def is_double(self) -> bool:
         """Whether the value is a constant that a double holds as it is."""
-        found = _WHOLE.fullmatch(self.sql)
-        return found is not None and abs(int(found[1])) <= _LARGEST_EXACT
+        match = _WHOLE.fullmatch(self.sql)
+        return match is not None and abs(int(match[1])) <= _LARGEST_EXACT
 
     @property
     def is_null(self) -> str:
@@ -106,7 +106,7 @@ class Term:
 
 def object_of(fields: Mapping[str, Term], guards: Sequence[Guard] = ()) -> Term:
     """Return an object."""
-    size = _OBJECT + sum(_FIELD + _FIELD * len(name) + each.size for name, each in fields.items())
+    size = _OBJECT + sum(_FIELD + _FIELD * len(name) + term.size for name, term in fields.items())
     return Term(OBJECT, "", guards=tuple(guards), fields=fields, size=size)
 
 
@@ -177,8 +177,8 @@ def failure(reason: str) -> str:
 def chosen_rows(tests: Sequence[Guard | Keep]) -> str:
     """Return the condition that rows meet which pass tests, in their order; a guard that does not hold raises an error."""
     branches = [
-        f"WHEN {each.sql} IS NOT TRUE THEN "
-        + ("false" if isinstance(each, Keep) else f"CAST(raise_error({quoted_text(failure(each.reason))}) AS BOOLEAN)")
-        for each in tests
+        f"WHEN {test.sql} IS NOT TRUE THEN "
+        + ("false" if isinstance(test, Keep) else f"CAST(raise_error({quoted_text(failure(test.reason))}) AS BOOLEAN)")
+        for test in tests
     ]
     return f"CASE {' '.join(branches)} ELSE true END" if branches else "true"

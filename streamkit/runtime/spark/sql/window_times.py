@@ -86,12 +86,12 @@ def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
     from pyspark.sql import functions as sf
 
     names = [name for name in chunks.columns if name not in (_FIRST, _LAST)]
-    found = chunks.withColumn(_BEFORE, file_order() if FILE in names else sf.lit("")).toArrow()
+    table = chunks.withColumn(_BEFORE, file_order() if FILE in names else sf.lit("")).toArrow()
     order: list[tuple[str, Literal["ascending"]]] = [
         (_BEFORE, "ascending"),
         *((name, "ascending") for name in names if name != FILE),
     ]
-    rows = found.sort_by(order).drop_columns([_BEFORE])
+    rows = table.sort_by(order).drop_columns([_BEFORE])
     highest, behind = -1, windows.size - windows.advance
     before, is_some = list[int](), list[bool]()
     for first, last in zip(rows[_FIRST].to_pylist(), rows[_LAST].to_pylist(), strict=True):
