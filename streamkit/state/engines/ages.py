@@ -175,7 +175,7 @@ class AgedMap(MapOnMap):
         limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Return entries from low to high in byte order, at most `limit`, as they are now; without the index."""
-        low, high = (None if each is None else _outer(each) for each in (low, high))
+        low, high = (None if bound is None else _outer(bound) for bound in (low, high))
         inner = self._inner.range
         if high is not None and high < _INDEX:
             return inner(low, high, reverse, include_high, limit)
@@ -192,8 +192,8 @@ class AgedMap(MapOnMap):
 
     def rows_estimate(self) -> int | None:
         """Return about how many rows there are: on disk each has an entry in the index. Every thread may call it."""
-        found = self._inner.rows_estimate()
-        return found if found is None or not self._inner.durable or self.defers else (found + 1) // 2
+        entries = self._inner.rows_estimate()
+        return entries if entries is None or not self._inner.durable or self.defers else (entries + 1) // 2
 
     def begin_load(self, executor: Executor) -> None:
         """Prepare for many writes and few reads (see BytesMap.begin_load).
@@ -239,8 +239,8 @@ class AgedMap(MapOnMap):
 
     def close(self) -> None:
         """Close the files; uncommitted writes are lost."""
-        for each in (self._new, self._gone, self._owed, self._known):
-            each.clear()
+        for buffer in (self._new, self._gone, self._owed, self._known):
+            buffer.clear()
         self._inner.close()
 
     def _write_index(self) -> None:
@@ -295,18 +295,18 @@ class AgedMap(MapOnMap):
             self._gone.add(_INDEX + pack_long(time) + key)
 
 
-def relaid(rows: BytesMap, found: StoreOffsets, layout: str) -> StoreOffsets:
+def relaid(rows: BytesMap, metadata: StoreOffsets, layout: str) -> StoreOffsets:
     """Write or delete the index of a store if only that differs in its layout; return the new metadata.
 
-    `found`: the present metadata. A process that ends in between leaves the layout `unfinished`, and the next one repeats it.
+    `metadata`: as it is now. A process that ends in between leaves the layout `unfinished`, and the next one repeats it.
     """
-    before, base = found.owner.layout, without_ttl(layout)
+    before, base = metadata.owner.layout, without_ttl(layout)
     if without_ttl(before) != base or before == layout:
-        return found
+        return metadata
     inner = rows._inner if isinstance(rows, AgedMap) else rows
     if before == base:
         _rename(inner, _outer)
-    _commit(inner, found, unfinished(base))
+    _commit(inner, metadata, unfinished(base))
     for chunk in _chunks(inner.stored(_INDEX, _BEYOND)):
         inner.put_many([(entry, None) for entry, _ in chunk])
         inner.commit()
@@ -314,7 +314,7 @@ def relaid(rows: BytesMap, found: StoreOffsets, layout: str) -> StoreOffsets:
         rows.make_index()
     else:
         _rename(inner, lambda key: _inward((key, b""))[0])
-    return _commit(inner, found, layout)
+    return _commit(inner, metadata, layout)
 
 
 def _rename(inner: BytesMap, name: Callable[[bytes], bytes]) -> None:
@@ -324,8 +324,8 @@ def _rename(inner: BytesMap, name: Callable[[bytes], bytes]) -> None:
     inner.put_many([(name(key), value) for key, value in awkward])
 
 
-def _commit(inner: BytesMap, found: StoreOffsets, layout: str) -> StoreOffsets:
-    marked = replace(found, owner=replace(found.owner, layout=layout))
+def _commit(inner: BytesMap, metadata: StoreOffsets, layout: str) -> StoreOffsets:
+    marked = replace(metadata, owner=replace(metadata.owner, layout=layout))
     inner.metadata = marked.encode()
     inner.commit()
     return marked

@@ -244,5 +244,5 @@ class UndoMap(MemoryMap):
         most = None if limit is None else limit + len(before)
         rows = self.range(low, high, reverse, include_high, most)
         kept = ((key, data) for key, data in rows if key not in before)
-        found = merge(old, kept, key=lambda entry: entry[0], reverse=reverse)
-        return islice(((key, data) for key, data in found if data is not None), limit)
+        merged = merge(old, kept, key=lambda entry: entry[0], reverse=reverse)
+        return islice(((key, data) for key, data in merged if data is not None), limit)

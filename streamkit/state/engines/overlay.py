@@ -212,7 +212,7 @@ class OverlayMap(BytesMap):
 
     def _check_complete(self) -> None:
         # Without the file CURRENT LevelDB would create an empty database, and still read the rows of an existing log.
-        if not (self._path / "CURRENT").exists() and any(each.suffix in _DATA_FILES for each in self._path.iterdir()):
+        if not (self._path / "CURRENT").exists() and any(file.suffix in _DATA_FILES for file in self._path.iterdir()):
             raise ValueError("corruption: the file CURRENT is missing")
 
     def _check_open(self) -> None:

@@ -219,10 +219,10 @@ class Segments:
             yield from range(first, last + 1)
             return
         while first <= last:
-            found = next(iter(self._rows.range(pack_long(first), _TIME_INDEX, include_high=False, limit=1)), None)
-            if found is None:
+            entry = next(iter(self._rows.range(pack_long(first), _TIME_INDEX, include_high=False, limit=1)), None)
+            if entry is None:
                 return
-            first = unpack_long(found[0])[0]
+            first = unpack_long(entry[0])[0]
             if first <= last:
                 yield first
             first += 1
