@@ -81,7 +81,7 @@ class Delivery:
 
     event: Event
     row: OutputTuple | None = None
-    given: int | None = None
+    number: int | None = None
     """The number of the given record, if the row is one."""
     written: list[OutputTuple] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Programs:
 @dataclass
 class _Record:
     row: OutputTuple
-    given: int | None
+    number: int | None
 
 
 class _Instance:
@@ -355,7 +355,7 @@ class Cluster:
             records = self._log.get(source, [])
             if at >= len(records):
                 return
-            delivery.row, delivery.given = records[at].row, records[at].given
+            delivery.row, delivery.number = records[at].row, records[at].number
             self._delivered[source, event.instance] = at + 1
             if source.topic in self._global_topics:
                 self._instances[event.instance].update(self._batch(source, at))

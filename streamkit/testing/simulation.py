@@ -342,7 +342,7 @@ class _Simulation:
         assert delivery.row is not None
         key, value = self._json.decode_source(delivery.row[0], delivery.row[1], delivery.row[2])
         name = self._names.entry(delivery.row[0])
-        shown = {"key": key} if delivery.given is None else {"key": key, "value": value, "timestamp": delivery.row[3]}
+        shown = {"key": key} if delivery.number is None else {"key": key, "value": value, "timestamp": delivery.row[3]}
         kept = {field: part for field, part in shown.items() if part is not None}
         return f"{name} {flow(kept)}"
 
@@ -441,7 +441,7 @@ class _Work:
 
     timed: bool
     got: Changes = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    made: Changes = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    forwarded: Changes = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     kept: Changes = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
     @classmethod
@@ -458,9 +458,9 @@ class _Work:
         if visit.record is not None:
             self._note(self.got[name], visit.record)
         for passed in visit.out:
-            self._note(self.made[name], passed)
+            self._note(self.forwarded[name], passed)
         if visit.dropped or visit.failure:
-            self.made[name][""].append(f"{visit.dropped} {visit.failure}")
+            self.forwarded[name][""].append(f"{visit.dropped} {visit.failure}")
         for row in visit.rows:
             if not row.same:
                 self.kept[name][json.dumps(row.key)].append(json.dumps(row.after))
@@ -473,7 +473,7 @@ class _Work:
 
     def makes_other(self, other: _Work, name: str) -> bool:
         """Whether a node forwards different records for the same input."""
-        return _same_records(self.got, other.got, name) and not _same_records(self.made, other.made, name)
+        return _same_records(self.got, other.got, name) and not _same_records(self.forwarded, other.forwarded, name)
 
     def keeps_other(self, other: _Work, name: str) -> bool:
         """Whether a node keeps different rows after the same input."""
@@ -483,7 +483,7 @@ class _Work:
 
     def orders_other(self, other: _Work, name: str) -> bool:
         """Whether a node reorders the records of a key that it received in the same order."""
-        return self.got[name] == other.got[name] and self.made[name] != other.made[name]
+        return self.got[name] == other.got[name] and self.forwarded[name] != other.forwarded[name]
 
     def gets_other(self, other: _Work, name: str) -> bool:
         """Whether a node receives different records, or receives them in a different order."""

@@ -17,7 +17,7 @@ from confluent_kafka.admin import NewTopic as KafkaNewTopic  # type: ignore[attr
 from streamkit.errors import RetriableTransportError, TopicError, TransportError, UnreachableError
 from streamkit.record import TopicPartition
 from streamkit.transport.kafka.kafka_errors import Refusals, kafka_error, translate
-from streamkit.transport.kafka.native_client import made
+from streamkit.transport.kafka.native_client import new_client
 from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import (
     Admin,
@@ -57,7 +57,7 @@ class KafkaAdmin(Admin):
         settings: dict[str, object] = {**for_librdkafka(config), "error_cb": self._refusals}
         try:
             # The stub has no callbacks.
-            self._client = made(lambda: AdminClient(settings, logger=logger))  # type: ignore[arg-type]
+            self._client = new_client(lambda: AdminClient(settings, logger=logger))  # type: ignore[arg-type]
         except KafkaException as error:
             raise translate(error, "the admin client was refused its settings", self._address) from error
 

@@ -73,7 +73,7 @@ def create_producer(
     return client, _linked(lambda: _native.Producer(client))
 
 
-def made(make: Callable[[], Client]) -> Client:
+def new_client(make: Callable[[], Client]) -> Client:
     """Return a new librdkafka client, after a garbage collection if the process has no key for thread-local storage left.
 
     A client holds a key until it is freed, and closed clients form cycles with their callbacks, which Python rarely
@@ -96,7 +96,7 @@ def missing() -> str:
 
 def _create(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
     """Create a client; return it and whether it has the extension as its plug-in."""
-    return made(lambda: _create_once(make, settings))
+    return new_client(lambda: _create_once(make, settings))
 
 
 def _create_once(make: Callable[[dict[str, object]], Client], settings: Settings) -> tuple[Client, bool]:
