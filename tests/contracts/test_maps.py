@@ -215,7 +215,7 @@ def test_bounds_are_kept_while_rows_are_read(engine: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_missing_package_is_one_line_with_the_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamkit.state.engines.open_maps.find_spec", lambda package: None)
+    monkeypatch.setattr("streamkit.state.engines.open_maps.is_installed", lambda engine: False)
     with pytest.raises(ConfigError, match=rf"pip install .*\[{name}\]"):
         check_engine(name)
 

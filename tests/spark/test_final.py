@@ -199,7 +199,7 @@ def test_bytes_of_the_log_are_sorted_by_their_place_alone(spark: Any, path: Path
     plain = [{name: field for name, field in each.items() if name != "headers"} for each in given]
     every = by_key(each for each in tried(path, plain) if each["topic"] == "sums")
     assert by_key(sums("in")) == {key: each[-1:] for key, each in every.items()}
-    with pytest.raises(StreamkitError, match="topic words: offset is -1, which is none"):
+    with pytest.raises(StreamkitError, match="topic words: offset is -1, which is not an offset"):
         sums("wrong")
 
 

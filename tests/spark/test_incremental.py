@@ -84,7 +84,7 @@ def test_the_log(spark: Any, counting: Path, tmp_path: Path) -> None:
     (tmp_path / "offsets.json").write_text(json.dumps({"lines": {"0": 2, "1": 2}}))
     run(range=Range(end=str(tmp_path / "offsets.json")))
     run()
-    fails(run, "--from", "checkpoint has the offsets", range=Range(start="1970-01-01"))
+    fails(run, "--from", "the offsets where run 2 ended", range=Range(start="1970-01-01"))
     parts = [part for folder in sorted((tmp_path / "out").glob("run=*")) for part in sorted(folder.glob("part-*"))]
     assert [json.loads(line)["value"] for part in parts for line in part.read_text().splitlines()] == list(range(1, 11))
     run()

@@ -758,7 +758,7 @@ def test_runs_refuse_rows_whose_files_are_not_known(spark: Any, tmp_path: Path) 
     spark.range(1).createOrReplaceTempView("numbers")
     inputs = {"orders": (Place("numbers", "table", "id", Columns(value="*")),)}
     options = JobOptions(inputs, {"sums": Place(str(tmp_path / "out"), JSON_LINES)}, checkpoint=str(tmp_path / "state"))
-    with pytest.raises(UsageError, match="numbers: --checkpoint needs rows that stay in the file where they are"):
+    with pytest.raises(UsageError, match="numbers: --checkpoint needs rows that stay in the same file"):
         submit_next(load(path), options, spark)
 
 

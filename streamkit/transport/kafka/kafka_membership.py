@@ -48,6 +48,8 @@ PROTOCOL = "streamkit"
 # Since version 1 of the consumer protocol, subscriptions contain the partitions that a member owns (KIP-429).
 _VERSION = 1
 _LEAVE_MS = 5_000
+_LONGEST_WAIT_MS = 50
+"""How long a poll waits if there is nothing to wait for: the caller looks again for what has come meanwhile."""
 
 
 class KafkaMembership(Membership):
@@ -105,7 +107,7 @@ class KafkaMembership(Membership):
                     return rebalance
                 if not (join and self._coordinator.need_rejoin()):
                     self._keep_alive()
-                    sleep(timeout_ms / 1000)
+                    sleep(min(timeout_ms, _LONGEST_WAIT_MS) / 1000)
                     return None
                 # In a separate thread and without a time-out, because kafka-python drops the result of an attempt whose caller
                 # no longer waits.
