@@ -144,7 +144,7 @@ def test_records_behind_an_alias_are_left_alone(tmp_path: Path) -> None:
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 DATA = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | TEXTS,
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
