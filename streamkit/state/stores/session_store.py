@@ -133,15 +133,13 @@ class SessionStore(CachedMapStore):
         """
         earliest_end = max(0, earliest_end)
         first, alive = TWO_LONGS.pack(earliest_end, 0), self._segments.first_alive(earliest_end)
+        entries = self.entries
         stored_rows: dict[bytes, bytes | CacheEntry] = {
-            key + suffix: data
+            row: data
             for suffix, data in zip(*self._segments.of_key(key, pack_long(alive), _LAST), strict=True)
+            if (row := key + suffix) not in entries
         }
         if self.cache is not None:
-            entries = self.cache.entries
-            for row in list(stored_rows):
-                if row in entries:
-                    del stored_rows[row]
             for row in self._live.get(key, ()):
                 entry = entries.get(row)  # None while the row is put, or if its value could not be written
                 if entry is not None and row[-_SUFFIX:] >= first:
