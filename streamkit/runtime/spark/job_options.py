@@ -70,6 +70,8 @@ JSON_LINES, PARQUET, TABLE, DELTA, ICEBERG = "json", "parquet", "table", "delta"
 AVRO = "avro"
 OF_SPARK = (JSON_LINES, PARQUET, "csv", "orc", AVRO)
 """The formats whose files Spark itself lists: all files at a path, in the order of their names."""
+DELTA_LOG = "_delta_log"
+"""The folder by which the directory of a Delta table is known."""
 OF_TABLES = (TABLE, DELTA, ICEBERG)
 """The formats of table outputs, which have a schema and a history."""
 UNKNOWN = "format not known yet"
@@ -420,7 +422,7 @@ def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes:
                     f"{path}: the file is compressed, which Spark finds out by its suffix alone; rename it to end with {suffix}"
                 )
             return by_magic or format_of_name(path)
-        if "_delta_log" in inside:
+        if DELTA_LOG in inside:
             return DELTA
         if "metadata" in inside and any(name.endswith(".metadata.json") for name in names(f"{path}/metadata") or ()):
             return ICEBERG

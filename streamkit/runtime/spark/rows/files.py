@@ -23,6 +23,7 @@ from streamkit.runtime.spark.job_options import (
     AVRO,
     COMPLETE,
     DELTA,
+    DELTA_LOG,
     IN_UTC,
     JSON_LINES,
     OF_SPARK,
@@ -122,7 +123,7 @@ _LISTING = (*_CHOOSING, "recursivefilelookup", "timezone", "basepath")
 """Options that choose files, in lower case."""
 _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
 """The columns of Spark's format `binaryFile`; the columns from folders NAME=VALUE follow them."""
-_WITH_HISTORY = {"_delta_log": DELTA, ".hoodie": "hudi"}
+_WITH_HISTORY = {DELTA_LOG: DELTA, ".hoodie": "hudi"}
 """The folders that tell tables whose own folders have the files of all versions."""
 _SCHEMA_READERS = 8
 _ORDERED = 1 << 62
