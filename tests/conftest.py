@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections import Counter
@@ -20,6 +21,8 @@ from tests.requirements import MissingTool, may_skip, refuse_processes, refusing
 
 # Applications log their starts and ends; these lines would stand between those that tests compare.
 os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
+# A client of kafka-python whose broker was ended warns until it is closed: its lines would stand in other tests' logs.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 # Of the CPU time of a JVM that runs small jobs of Spark for some minutes the second compiler would take a third.
 for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(_variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -443,6 +443,7 @@ def test_the_page_of_a_phone_has_nothing_beside_the_screen(browser: Browser, sho
         browser.evaluate(f"byId('tab-{view}').click()")
         assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), view
     browser.evaluate("byId('tab-overview').click()")
+    still(browser)
     places = browser.evaluate("[...document.querySelectorAll('header .figure')].map(each => each.offsetTop)")
     assert len(set(places)) == 1
     click = "new MouseEvent('click', {bubbles: true})"
