@@ -9,7 +9,7 @@ import pytest
 
 from streamkit.state.open_store import create
 from streamkit.state.stores import cache
-from streamkit.state.stores.cache import USED, CacheBudget
+from streamkit.state.stores.cache import CacheBudget
 from tests.state.support import Recorder, definition
 
 KEYS = (b"a", b"ab", b"b")
@@ -18,13 +18,11 @@ KEYS = (b"a", b"ab", b"b")
 def stamped_at_once(store: Any) -> None:
     """Make a store's cache give each entry its stamp when it is used."""
 
-    def use(key: bytes, suffixes: list[bytes]) -> None:
-        for suffix in reversed(suffixes):
-            entry = store.cache.entries.get(key + suffix)
-            if entry is not None:
-                entry[USED] = store.cache.tick()
+    def use(key: bytes, first: bytes, last: bytes, falling: bool = False) -> None:
+        rows = sorted(row for row in store.cache.rows_of(key) if first <= row[-len(first) :] <= last)
+        store.cache.use(reversed(rows) if falling else rows)
 
-    store.cache.use_later = use
+    store.cache.use_range = use
 
 
 class Searched:
@@ -58,7 +56,7 @@ class Searched:
 
 @pytest.mark.parametrize("entries", [3, 12, 40])
 def test_entries_leave_as_if_each_search_had_stamped_them(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_MAX_NOTED", 2)
+    monkeypatch.setattr(cache, "_MAX_SEARCHES", 20)
     one, other = Searched(entries), Searched(entries)
     stamped_at_once(other.store)
     noted = 0
@@ -66,7 +64,7 @@ def test_entries_leave_as_if_each_search_had_stamped_them(entries: int, monkeypa
         seed = f"{entries} {turn}"
         assert one.do(seed) == other.do(seed)
         assert one.state() == other.state()
-        noted += bool(one.store.cache._noted)
+        noted += bool(one.store.cache._searches)
     assert noted > 20
     assert len(one.forwarded) > 100
 
@@ -107,12 +105,7 @@ class Sessions:
 def test_sessions_leave_as_if_each_search_had_stamped_them(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_MAX_SEARCHES", 20)
     one, other = Sessions(entries), Sessions(entries)
-    cached = other.store.cache
-
-    def use(key: bytes, suffix: bytes) -> None:
-        cached.use(sorted(row for row in cached.entries if row[:-16] == key and row[-16:] >= suffix))
-
-    cached.use_from = use
+    stamped_at_once(other.store)
     for turn in range(2_000):
         seed = f"{entries} {turn}"
         assert one.do(seed) == other.do(seed)
@@ -127,6 +120,6 @@ def test_forgetting_a_cache_forgets_its_searches() -> None:
     for start in (0, 10, 20):
         it.store.put(b"a", start, 1, start)
     assert [row[1] for row in it.store.walk(b"a", 20, 20, reverse=True)] == [20]
-    assert it.store.cache._noted
+    assert it.store.cache._searches
     it.store.forget()
-    assert not it.store.cache._noted
+    assert not it.store.cache._searches

@@ -32,9 +32,6 @@ ENTRY_BYTES = 45
 _LARGE = 1 << 20
 """Bytes that few records have: brokers reject larger ones by default."""
 
-_MAX_NOTED = 10_000
-"""The highest number of keys in `_noted`."""
-
 _MAX_SEARCHES = 100_000
 """The highest number of searches in `_searches`."""
 
@@ -107,27 +104,32 @@ class CacheBudget:
 
 
 class _Searches:
-    """The searches of one record's key of which a later one did not search the same entries and more."""
+    """The searches of one record's key, up to one suffix, of which a later one did not search the same entries and more."""
 
-    __slots__ = ("_stamps", "_suffixes")
+    __slots__ = ("_firsts", "_last", "_stamps")
 
-    def __init__(self) -> None:
-        # Both ascend: a search from a lower suffix on replaces the earlier ones from higher suffixes on.
-        self._suffixes: list[bytes] = []
-        self._stamps = array("q")
+    def __init__(self, first: bytes, last: bytes, stamp: int) -> None:
+        # Both ascend: a search replaces the earlier ones that began at its first suffix or after it.
+        self._firsts = [first]
+        self._stamps = array("q", [stamp])
+        self._last = last
 
-    def add(self, suffix: bytes, stamp: int) -> None:
-        """Add a search from a suffix on, which is later than all others."""
-        while self._suffixes and self._suffixes[-1] >= suffix:
-            self._suffixes.pop()
+    def add(self, first: bytes, last: bytes, stamp: int) -> bool:
+        """Add a later search of suffixes from first to last; False if it is neither up to the same suffix nor of all entries before."""
+        if last != self._last and (first > self._firsts[0] or last < self._last):
+            return False
+        self._last = last
+        while self._firsts and self._firsts[-1] >= first:
+            self._firsts.pop()
             self._stamps.pop()
-        self._suffixes.append(suffix)
+        self._firsts.append(first)
         self._stamps.append(stamp)
+        return True
 
     def stamp_of(self, suffix: bytes) -> int:
         """Return the stamp of the last search that an entry with this suffix was in; 0 if it was in none."""
-        place = bisect_right(self._suffixes, suffix)
-        return self._stamps[place - 1] if place else 0
+        place = bisect_right(self._firsts, suffix)
+        return self._stamps[place - 1] if place and suffix <= self._last else 0
 
 
 class Cache:
@@ -155,14 +157,13 @@ class Cache:
         # Keys by stamp, and the stamps in an array: a list of tuples would take a tenth of the cache's memory.
         self._eldest: list[bytes] = []
         self._stamps = array("q")
-        self._noted: dict[bytes, tuple[int, list[bytes]]] = {}
         self._searches: dict[bytes, _Searches] = {}
         self._searched = 0
         self.rows_of: Callable[[bytes], Iterable[bytes]] = lambda key: ()
-        """Return the keys of a record's key's entries; a store that calls `use_from` sets it."""
+        """Return the keys of a record's key's entries; a store that calls `use_range` sets it."""
         self.on_leave: Callable[[bytes], None] | None = None
         """Called with the key of each entry that leaves the cache, except by `clear`."""
-        self._suffix, self._uses_first_first = 0, False
+        self._suffix, self._falling = 0, False
         self.indexed = False
         """Whether `put_index` was called."""
 
@@ -257,36 +258,23 @@ class Cache:
         for key in keys:
             entries[key][USED] = tick()
 
-    def use_later(self, key: bytes, suffixes: list[bytes]) -> None:
-        """Mark the entries of a record's key with these suffixes (of one length, ascending) as used now.
+    def use_range(self, key: bytes, first: bytes, last: bytes, falling: bool = False) -> None:
+        """Mark the entries of a record's key with suffixes (of one length) from first to last as used now, in this order.
 
-        The last one was used first. The entries get their stamp only when an eviction needs it: a later call for the same
-        entries replaces this one, so that a search through many entries costs no more than one through few.
+        `falling`: the last one was used first, as in all searches of the cache. The entries get their stamps only when an
+        eviction needs them, so that a search takes the same time however many there are.
         """
-        noted = self._noted
-        before = noted.get(key)
-        if before is not None and not (suffixes[0] <= before[1][0] and before[1][-1] <= suffixes[-1]):
-            self._stamp(key)
-        elif before is None and len(noted) >= _MAX_NOTED:
-            self._stamp_all()
-        self._suffix = len(suffixes[0])
-        noted[key] = self.tick(), suffixes
-
-    def use_from(self, key: bytes, suffix: bytes) -> None:
-        """Mark the entries of a record's key as used now, from a suffix (of one length) on, the first one first.
-
-        The entries get their stamps only when an eviction needs them, so that a search takes the same time however many there are.
-        """
-        self._suffix, self._uses_first_first = len(suffix), True
+        self._suffix, self._falling = len(first), falling
         if self._searched >= _MAX_SEARCHES:
             self._stamp_all()
         self._searched += 1
-        searches = self._searches.get(key)
-        if searches is None:
-            searches = self._searches[key] = _Searches()
-        searches.add(suffix, self.tick())
+        stamp, searches = self.tick(), self._searches.get(key)
+        if searches is None or not searches.add(first, last, stamp):
+            if searches is not None:
+                self._stamp(key)
+            self._searches[key] = _Searches(first, last, stamp)
 
-    def _stamp_searched(self, key: bytes) -> None:
+    def _stamp(self, key: bytes) -> None:
         """Give the entries of a record's key the stamps of searches for them, if they have no later ones."""
         searches = self._searches.pop(key)
         for row in self.rows_of(key):
@@ -294,19 +282,9 @@ class Cache:
             if entry[USED] < stamp:
                 entry[USED] = stamp
 
-    def _stamp(self, key: bytes) -> None:
-        """Give the entries of a record's key the stamp that `use_later` noted, if they have no later one."""
-        stamp, suffixes = self._noted.pop(key)
-        for suffix in suffixes:
-            entry = self.entries.get(key + suffix)
-            if entry is not None and entry[USED] < stamp:
-                entry[USED] = stamp
-
     def _stamp_all(self) -> None:
-        for key in list(self._noted):
-            self._stamp(key)
         for key in list(self._searches):
-            self._stamp_searched(key)
+            self._stamp(key)
         self._searched = 0
 
     def marking_used(self, rows: Iterable[CachedRow]) -> Iterator[CachedRow]:
@@ -338,15 +316,13 @@ class Cache:
                 key, stamp = self._eldest.pop(), self._stamps.pop()
                 entry = entries.get(key)
                 if entry is not None and entry[USED] == stamp:
-                    if self._noted and key[: -self._suffix] in self._noted:
-                        self._stamp(key[: -self._suffix])
                     if self._searches and key[: -self._suffix] in self._searches:
-                        self._stamp_searched(key[: -self._suffix])
+                        self._stamp(key[: -self._suffix])
                     if entry[USED] == stamp:
                         return key
             self._stamp_all()
-            # Entries with the same stamp belong to one record's key; `use_later` used the last one first, `use_from` the first one.
-            self._eldest = sorted(entries, reverse=self._uses_first_first) if self._suffix else list(entries)
+            # Entries with the same stamp belong to one record's key, and were used in the order of `use_range`.
+            self._eldest = sorted(entries, reverse=not self._falling) if self._suffix else list(entries)
             self._eldest.sort(key=lambda key: entries[key][USED], reverse=True)
             self._stamps = array("q", [entries[key][USED] for key in self._eldest])
 
@@ -414,6 +390,5 @@ class Cache:
         self.order.reset()
         self._eldest.clear()
         del self._stamps[:]
-        self._noted.clear()
         self._searches.clear()
         self._searched = 0

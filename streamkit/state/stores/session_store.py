@@ -145,7 +145,7 @@ class SessionStore(CachedMapStore):
                 if entry is not None and row[-_SUFFIX:] >= first:
                     stored_rows[row] = entry
             if use and not reverse:
-                self.cache.use_from(key, first)
+                self.cache.use_range(key, first, _LAST)
             elif use:
                 self.cache.use(row for row in reversed(self._cached_rows(key)) if row[-_SUFFIX:] >= first)
         rows = [session for row, stored in stored_rows.items() if (session := self._session(row, stored)) is not None]

@@ -68,7 +68,8 @@ class WindowStore(CachedMapStore):
         self._latest_cached = -1
         self._cached_order: KeyedOrder | None = None
         if self.cache is not None and not self.time_ordered:
-            self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 8)
+            order = self._cached_order = self.cache.order = KeyedOrder(self.cache.entries, 8)
+            self.cache.rows_of = lambda key: [key + suffix for suffix in order.suffixes(key)]
 
     @property
     def observed_time(self) -> int:
@@ -256,7 +257,7 @@ class WindowStore(CachedMapStore):
                 if value is not None or deleted:
                     yield key, unpack_long(suffix)[0], value, entry[TIME]
         if before:
-            self.cache.use_later(key, before)
+            self.cache.use_range(key, before[0], before[-1], falling=True)
 
     def _cached_between(self, low: int, high: int) -> list[bytes]:
         assert self.cache is not None
