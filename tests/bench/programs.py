@@ -17,18 +17,22 @@ from tests.java import build
 STREAMKIT, JAVA, BY_HAND, QUIX = "streamkit", "Kafka Streams", "by hand", "Quix"
 WITHOUT = "no extension"
 """streamkit without its native extension."""
+BEFORE = "streamkit before"
+"""Another checkout of streamkit: the interpreter of its environment is in BENCH_BEFORE."""
 NOTHING = "loop that does nothing"
 """Reads and writes through streamkit's client, without an engine: `tests.bench.floor`."""
 BY_ENGINE = {f"streamkit, {name}": engine for name, engine in (("LevelDB", "leveldb"), ("RocksDB", "rocksdb"))}
 """streamkit with each engine of stores: the values are those of state.engine."""
-ENDS_ALONE = (STREAMKIT, WITHOUT, BY_HAND, NOTHING, *BY_ENGINE)
+ENDS_ALONE = (STREAMKIT, WITHOUT, BEFORE, BY_HAND, NOTHING, *BY_ENGINE)
 """They end at the end of their input; the others need to be told."""
 _TOPOLOGIES = Path(__file__).with_name("topologies")
 _QUIX = "quixstreams==3.28.0"
 
 
 def of(scenario: Scenario, with_quix: bool) -> list[str]:
-    """The programs that can do a scenario."""
+    """The programs that can do a scenario; with another checkout only that one and this one."""
+    if "BENCH_BEFORE" in os.environ:
+        return [STREAMKIT, BEFORE]
     return [
         STREAMKIT,
         WITHOUT,
@@ -42,11 +46,13 @@ def command(
     program: str, scenario: Scenario, names: Mapping[str, str], folder: Path, stays: bool = False
 ) -> tuple[list[str], dict[str, str]]:
     """The command line of a program, and its environment; `stays`: not until its input is read only."""
-    if program in (STREAMKIT, WITHOUT, *BY_ENGINE):
+    if program in (STREAMKIT, WITHOUT, BEFORE, *BY_ENGINE):
         sets = [f"--set={key}={value}" for key, value in scenario.settings.items()]
         sets += [f"--set=state.engine={BY_ENGINE[program]}"] if program in BY_ENGINE else []
         sets += [f"--processes={scenario.processes}"] if scenario.processes > 1 else []
-        run = [sys.executable, "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
+        python = os.environ["BENCH_BEFORE"] if program == BEFORE else sys.executable
+        # -P: without it the modules of the working directory would come before those of the interpreter.
+        run = [python, "-P", "-m", "streamkit_cli", "run", str(_TOPOLOGIES / f"{scenario.program}.yaml"), *sets]
         own = {key.upper(): value for key, value in names.items()}
         own |= {SWITCH: OFF} if program == WITHOUT else {}
         return [*run, *([] if stays else ["--until-idle"])], {**os.environ, **own, "STATE": str(folder / "state")}

@@ -9,10 +9,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.bench.programs import BY_HAND, JAVA, QUIX, STREAMKIT, WITHOUT
+from tests.bench.programs import BEFORE, BY_HAND, JAVA, QUIX, STREAMKIT, WITHOUT
 
-PROGRAMS = (STREAMKIT, WITHOUT, JAVA, BY_HAND, QUIX)
-COLOURS = {STREAMKIT: "#2563eb", WITHOUT: "#93c5fd", JAVA: "#f59e0b", BY_HAND: "#9ca3af", QUIX: "#10b981"}
+PROGRAMS = (STREAMKIT, WITHOUT, JAVA, BY_HAND, QUIX, BEFORE)
+COLOURS = {
+    STREAMKIT: "#2563eb",
+    WITHOUT: "#93c5fd",
+    JAVA: "#f59e0b",
+    BY_HAND: "#9ca3af",
+    QUIX: "#10b981",
+    BEFORE: "#93c5fd",
+}
 
 
 def machine() -> str:
@@ -46,11 +53,12 @@ def summary(name: str, title: str, runs: dict[str, list[float]], better: str = "
 
 def table(results: list[dict[str, Any]]) -> str:
     """A Markdown table of medians and of streamkit's ratio to each."""
-    head = ["", *PROGRAMS, *(f"ratio to {program}" for program in PROGRAMS[1:]), "output"]
+    programs = [program for program in PROGRAMS if any(program in each["median"] for each in results)]
+    head = ["", *programs, *(f"ratio to {program}" for program in programs[1:]), "output"]
     rows = [head, ["---", *["---:"] * (len(head) - 2), "---"]]
     for each in results:
-        medians = [_number(each["median"].get(program)) for program in PROGRAMS]
-        ratios = [f"{each['ratio'][program]:.2f}" if program in each["ratio"] else "" for program in PROGRAMS[1:]]
+        medians = [_number(each["median"].get(program)) for program in programs]
+        ratios = [f"{each['ratio'][program]:.2f}" if program in each["ratio"] else "" for program in programs[1:]]
         same = {True: "same", False: "DIFFERENT"}.get(each.get("same output"), "")
         rows.append([f"{each['title']} ({each['unit']})", *medians, *ratios, same])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]

@@ -5,6 +5,8 @@
 Each run of each program reads the same input topic from its start. The rate is that between the marker at the end of
 the warm-up and the last one, by the broker's clock at the arrival of the markers, so that neither start nor JIT nor
 the final flush count. Programs take turns; medians are printed, and saved with every single figure.
+
+BENCH_BEFORE=/path/to/another/checkout/.venv/bin/python compares streamkit with that checkout in place of the other programs.
 """
 
 from __future__ import annotations
