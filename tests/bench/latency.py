@@ -1,12 +1,14 @@
 """The time from a record's append to its input topic to the append of its result, at a steady rate, beside Kafka Streams.
 
     python -m tests.bench.latency [--rate 2000] [--seconds 4] [--warm 3] [--rounds 3] [--partitions 1] [--idle 0]
-                                  [--only moved] [--guarantee exactly_once_v2] [--program streamkit]
+                                  [--only moved] [--guarantee exactly_once_v2] [--program streamkit] [--peaks 50]
 
 Without options: all works, at least once and exactly once, with commits each 100 ms, in 15 minutes. It prints the table of
 docs/benchmarks. Brokers stamp both records as they append them, so that no clock of a program counts; a consumer that reads
 only committed records sees results of exactly-once after the next commit. Caches are off, and each record has one result. The
 programs take turns within each round; a run counts `warm` seconds after its first result, for so many seconds.
+With --peaks, each group of slower results is printed with the time by which the feeder itself was late then: a machine that
+stops for a moment delays both.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ PROGRAMS: dict[str, dict[str, object]] = {STREAMKIT: {}, JAVA: {}, JAVA_AT_ONCE:
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 KEYS = 1000
 TICK_SECONDS = 0.001
+LATE_SECONDS = 0.01
+"""A feeder's tick that comes so much later is noted."""
+APART_MS = 200
+"""Slow results that are appended within it are one peak."""
 
 HEAD = """\
 streamkit: 1
@@ -74,6 +80,8 @@ class Feeder:
         self._rate = rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self.late: list[tuple[float, float]] = []
+        """The late ticks: milliseconds since the epoch, and by how many."""
 
     def __enter__(self) -> Feeder:
         self._thread.start()
@@ -85,7 +93,12 @@ class Feeder:
 
     def _run(self) -> None:
         number, began = 0, time.monotonic()
+        last = began
         while not self._stop.wait(TICK_SECONDS):
+            now = time.monotonic()
+            if now - last > LATE_SECONDS:
+                self.late.append((time.time() * 1000, (now - last) * 1000))
+            last = now
             self._producer.poll(0)
             while number <= (time.monotonic() - began) * self._rate:
                 key = number if len(self._topics) > 1 else number % KEYS
@@ -117,7 +130,7 @@ def measure(program: str, guarantee: str, case: str, log: Log, number: int, aske
         )
         kind = STREAMKIT if program == STREAMKIT else JAVA
         with running(kind, made, Path(scratch), log.address) as process:
-            with Feeder(log, inputs, asked.rate):
+            with Feeder(log, inputs, asked.rate) as feeder:
                 until(lambda: any(log.ends(names["output"])), "the first result is there", LIMIT_SECONDS)
                 first = time.time() * 1000
                 threading.Event().wait(asked.warm + asked.seconds)
@@ -130,8 +143,29 @@ def measure(program: str, guarantee: str, case: str, log: Log, number: int, aske
             idle = [100 * (cpu_seconds(process.pid) - before) / asked.idle] if asked.idle else []
     results = {raw.value or b"": raw.timestamp for raw in log.read(names["output"])}
     assert results.keys() == appended.keys()
-    delays = sorted(results[value] - at for value, at in appended.items() if at >= first + asked.warm * 1000)
+    began = first + asked.warm * 1000
+    if asked.peaks:
+        slow = sorted((results[value], results[value] - at) for value, at in appended.items() if at >= began)
+        print_peaks([each for each in slow if each[1] > asked.peaks], feeder.late, began)
+    delays = sorted(results[value] - at for value, at in appended.items() if at >= began)
     return [delays[int(len(delays) * part)] for part in (0.5, 0.99, 0.999)] + idle
+
+
+def print_peaks(slow: list[tuple[int, int]], late: list[tuple[float, float]], began: float) -> None:
+    """Print each group of slow results, given by their time and their delay, with the longest wait of the feeder in it."""
+    groups: list[list[tuple[int, int]]] = []
+    for at, delay in slow:
+        if not groups or at - groups[-1][-1][0] > APART_MS:
+            groups.append([])
+        groups[-1].append((at, delay))
+    for group in groups:
+        start, end = min(at - delay for at, delay in group), group[-1][0]
+        waits = [by for when, by in late if start - by <= when <= end + by]
+        print(
+            f"    at {(start - began) / 1000:.2f} s ({time.strftime('%H:%M:%S', time.gmtime(start / 1000))}): {len(group)} results,"
+            f" up to {max(delay for _, delay in group)} ms; the feeder late by up to {max(waits, default=0):.0f} ms",
+            flush=True,
+        )
 
 
 def table(log: Log, asked: argparse.Namespace) -> list[str]:
@@ -158,6 +192,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--warm", type=int, default=3, help="the seconds after the first result that do not count")
     parser.add_argument("--idle", type=int, default=0, help="seconds without records in which CPU time is measured")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program")
+    parser.add_argument("--peaks", type=int, default=0, help="print results that took more milliseconds, by groups")
     parser.add_argument("--only", choices=list(CASES), action="append", help="only this one; may be repeated")
     parser.add_argument("--program", choices=list(PROGRAMS), action="append", dest="programs", help="only this one")
     parser.add_argument("--guarantee", choices=GUARANTEES, action="append", dest="guarantees", help="only this one")
