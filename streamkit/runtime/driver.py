@@ -19,7 +19,7 @@ from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
 from streamkit.runtime.execution.handlers import CONTINUE, Handlers
 from streamkit.runtime.execution.queues import Idling, Part, PartitionGroup, RecordQueue, Run
-from streamkit.runtime.execution.store_opening import MemoryStores, reprocess, reprocesses
+from streamkit.runtime.execution.store_opening import MemoryStores, reprocess, reprocesses, restore_store
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson, store_rows
@@ -60,15 +60,14 @@ class Remains:
             if not rows:
                 continue
             _, keys, values, timestamps, headers, _ = map(list, zip(*rows, strict=True))
+            batch = RecordBatch(topic, 0, Columns(keys, values, timestamps, headers, range(len(keys))))
             if reprocesses(task.spec.sub_topology):
                 task.start({})
-                reprocess(
-                    task, RecordBatch(topic, 0, Columns(keys, values, timestamps, headers, list(range(len(keys)))))
-                )
+                reprocess(task, batch)
                 task.flush_stores()
                 task.reset()
             else:
-                store.restore_batch(keys, values, timestamps, headers)
+                restore_store(task, name, batch)
             store.commit()
 
 

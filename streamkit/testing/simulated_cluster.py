@@ -15,6 +15,7 @@ from streamkit.plan.partitions import Layout, lay_out, source_topics
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
 from streamkit.runtime.execution.handlers import CONTINUE, Handlers
 from streamkit.runtime.execution.queues import Idling
+from streamkit.runtime.execution.store_opening import restore_store
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec
 from streamkit.runtime.records import store_rows
@@ -497,7 +498,8 @@ class Cluster:
                 _, keys, values, timestamps, headers, _ = map(
                     list, zip(*(record.row for record in records), strict=True)
                 )
-                store.restore_batch(keys, values, timestamps, headers)
+                columns = Columns(keys, values, timestamps, headers, range(len(keys)))
+                restore_store(task, name, RecordBatch(topic, partition, columns))
                 store.commit()
 
     def count(self, topic: str) -> int:

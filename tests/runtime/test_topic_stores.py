@@ -121,3 +121,36 @@ def test_a_processor_of_a_global_store_follows_the_handler_where_it_is_enabled(t
     driver = Driver(load(path, env={"DIR": str(tmp_path)}))
     assert driver.pipe(broken) == []
     assert driver.stores()["rates"] == [["seen", "a"]]
+
+
+JOINED = """streamkit: 1
+application: app
+config: {topology.optimization: all, deserialization.exception.handler: continue, state.dir: "${DIR}"}
+defaults: {key: json, value: json}
+topics:
+  prices: {partitions: 1, timestamp: value.at}
+  names: {partitions: 1, timestamp: value.at}
+  out: {partitions: 1}
+pipelines:
+  prices: {table: prices, store: prices}
+  names: {table: names, store: names}
+  both:
+    from: prices
+    steps: [{join: {with: names, value: "[left.at, right.name]", value_serde: json}}, to_stream]
+    to: out
+"""
+
+
+def test_a_table_is_restored_from_its_topic_as_it_was_processed(tmp_path: Path) -> None:
+    path, log = folder_of(tmp_path, JOINED), FakeLog({"prices": 1, "names": 1, "out": 1})
+    key = '{"a": 1}'
+    log.append([row("prices", key, '{"at": 1000}', 5), row("prices", "{", '{"at": 1}', 5), row("prices", key, "{", 5)])
+    log.append([row("prices", '{"a": 2}', '{"at": 9}', 5), row("prices", '{"a":  2}', "null", 5)])
+    log.append([row("prices", key, '{"at": -1}', 5), row("names", key, '{"at": 10, "name": "b"}', 6)])
+    assert run(path, log, tmp_path / "first") == '[1000,"b"]'
+    log.append([row("names", name, '{"at": 20, "name": "c"}', 7) for name in ('{"a": 2}', key)])
+    # The topic has this key as other bytes, values that do not decode, and other timestamps.
+    assert run(path, log, tmp_path / "second") == '[1000,"c"]'
+    assert [(row[1], row[2], row[3]) for row in log.rows[TopicPartition("out", 0)][-1:]] == [
+        (b'{"a":1}', b'[1000,"c"]', 1000)
+    ]

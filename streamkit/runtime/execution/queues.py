@@ -87,21 +87,26 @@ class RecordQueue:
 
     def add(self, batch: RecordBatch) -> None:
         """Append a batch, and extract the timestamps of its records."""
-        columns, times = batch.columns, batch.times
-        if not columns.offsets:
+        if not batch.offsets:
             return
+        columns, highest = self.timed(batch)
+        if columns.offsets:
+            self._chunks.append((columns, highest))
+            self.size += len(columns.offsets)
+            self._added += len(columns.offsets)
+
+    def timed(self, batch: RecordBatch) -> tuple[Columns, int]:
+        """Return the records of a batch with their extracted timestamps, the highest of which (ms) is second; skipped ones are omitted."""
+        columns, times = batch.columns, batch.times
         if self._extractor is not None:
             columns, times = self._extract(columns), None
         elif self._policy == "wallclock":
             columns, times = columns._replace(timestamps=[self._services.now()] * len(columns.offsets)), None
         elif (times[0] if times else min(columns.timestamps)) < 0:
             columns, times = self._repair(columns), None
-        if columns.offsets:
-            highest = times[1] if times else max(columns.timestamps)
-            self._assigned_time = max(self._assigned_time, highest)
-            self._chunks.append((columns, highest))
-            self.size += len(columns.offsets)
-            self._added += len(columns.offsets)
+        highest = times[1] if times else max(columns.timestamps, default=UNKNOWN)
+        self._assigned_time = max(self._assigned_time, highest)
+        return columns, highest
 
     def head_time(self) -> int:
         """Return the head record's timestamp (ms); the queue must not be empty."""

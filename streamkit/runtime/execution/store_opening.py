@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from streamkit.errors import StateError, TaskCorruptedError
+from streamkit.errors import RegistryError, StateError, TaskCorruptedError
 from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
 from streamkit.operators.steps.topics.topic_store import GlobalStoreUpdate
 from streamkit.plan.model import Plan, SubTopology
-from streamkit.record import RecordBatch
+from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
 from streamkit.runtime.local.restore import Changelog
@@ -158,3 +159,55 @@ class ReprocessedTopic(Changelog):
             self.store.commit()
             self.restored += len(batch)
         return len(batch)
+
+
+# Restores tables from their source topics (topology.optimization): what a task has stored is not what its topic has.
+
+
+def source_rows(task: Task, name: str, partition: TopicPartition) -> SourceRows | None:
+    """Return what restores a store from a source topic if a table's records are its rows; None for other stores."""
+    sub = task.spec.sub_topology
+    processors = (getattr(node, "processor", None) for node in sub.nodes.values())
+    fills = (isinstance(each, TableSource | GlobalTableSource) and each.store == name for each in processors)
+    return None if sub.is_global or not any(fills) else SourceRows(task, task.stores[name], partition)
+
+
+def restore_store(task: Task, name: str, batch: RecordBatch) -> None:
+    """Restore a store from all records of its changelog, which may be a source topic."""
+    source = TopicPartition(batch.topic, batch.partition)
+    rows_of = None if task.stores[name].definition.source_topic is None else source_rows(task, name, source)
+    columns = batch.columns if rows_of is None else rows_of(batch)
+    task.stores[name].restore_batch(columns.keys, columns.values, columns.timestamps, columns.headers)  # type: ignore[arg-type]
+
+
+class SourceRows:
+    """Gives records of a source topic the form in which the task stored them.
+
+    A table has keys as their serde writes them, which look-ups need, and extracted timestamps. It has no record that does not
+    decode or has no valid timestamp, since a handler or a reset of offsets has skipped it. Java restores the topic as it is
+    (KAFKA-8037).
+    """
+
+    def __init__(self, task: Task, store: Store, partition: TopicPartition):
+        self._queue = task.restoring_queue(partition)
+        self._keys, self._values = store.definition.key_serde, store.definition.value_serde
+
+    def __call__(self, batch: RecordBatch) -> Columns:
+        """Return the rows of a batch; the store omits those without a key. Raises RegistryError."""
+        columns, _ = self._queue.timed(batch)
+        self._queue.unhandled.clear()
+        if self._queue.failures:
+            raise self._queue.failures[0].error
+        keys, values, keep = list(columns.keys), list(columns.values), [True] * len(columns.keys)
+        for at, (key, value) in enumerate(zip(columns.keys, columns.values, strict=True)):
+            try:
+                decoded = None if key is None else self._keys.decode(key)
+                keys[at] = None if decoded is None else self._keys.encode(decoded)
+                if value is not None and self._values.decode(value) is None:
+                    values[at] = None
+            except RegistryError:
+                raise
+            except Exception:
+                keep[at] = False
+        columns = columns._replace(keys=keys, values=values)
+        return columns if all(keep) else columns.keep(keep)

@@ -12,7 +12,7 @@ from streamkit import rounds
 from streamkit.compile.compiler import FATAL
 from streamkit.compile.program import BoundProgram
 from streamkit.compile.program import Run as RunFunction
-from streamkit.errors import ProcessingError, RefusedError, StateError, StreamkitError
+from streamkit.errors import ProcessingError, RefusedError, RegistryError, StateError, StreamkitError
 from streamkit.latency import TaskLatency
 from streamkit.metrics import DroppedRecords
 from streamkit.operators.core.task_services import FailedRecord, UserLog
@@ -309,6 +309,22 @@ class Task(ProgramServices):
     def extractor(self, topic: str) -> Extractor | None:
         """Return the function that extracts timestamps from a topic's records; None if the topic has no expression."""
         return self._bound.extractors.get(topic)
+
+    def restoring_queue(self, partition: TopicPartition) -> RecordQueue:
+        """Return a queue that gives records of an input the timestamps that they have when the task processes them.
+
+        It omits, without a count, the records that no handler and no reset of offsets let pass. Raises RegistryError by its `failures`.
+        """
+        # The wall clock of that time is not known; records have their own times then, as in Java.
+        policy = {"fail_on_invalid": "log_and_skip", "wallclock": "use_partition_time"}
+        services = QueueServices(
+            self.now, lambda *place: None, lambda error: not isinstance(error, RegistryError), lambda *record: None
+        )
+        used = self._bound.timestamp_policies.get(partition.topic, "fail_on_invalid")
+        queue = RecordQueue(partition, policy.get(used, used), self._bound.extractors.get(partition.topic), services)
+        # A record before the first valid one has ended the application.
+        queue.restore_time(0)
+        return queue
 
     def add_input(self, partition: TopicPartition) -> None:
         """Add an input partition of a new topic that matches a pattern."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from streamkit.errors import StateError, TransportError
 from streamkit.record import OutputTuple, TaskId, TopicPartition
+from streamkit.runtime.execution.store_opening import source_rows
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.local.restore import Changelog
 from streamkit.state.directory import (
@@ -161,7 +162,9 @@ class LocalTask:
         checkpoint = None if position is None else position - 1
         path = self.files.stores.get(name)
         # Uncommitted records of an input reach the store when they are processed.
-        return Changelog(store, partition, path, checkpoint, limit=0 if is_input else None)
+        if not is_input:
+            return Changelog(store, partition, path, checkpoint)
+        return Changelog(store, partition, path, checkpoint, limit=0, rows_of=source_rows(self.task, name, partition))
 
     def offset_sum(self) -> int:
         """Return RUNNING, or the sum of the changelogs' next offsets."""

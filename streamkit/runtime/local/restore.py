@@ -18,7 +18,7 @@ from streamkit.errors import (
     TaskCorruptedError,
     TransportError,
 )
-from streamkit.record import RecordBatch, TopicPartition
+from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import Consumer
 
@@ -61,6 +61,8 @@ class Changelog:
     """Whether `begin_load` of the store is in force."""
     began: float = 0.0
     """The time at which restoring began, by the monotonic clock in seconds."""
+    rows_of: Callable[[RecordBatch], Columns] | None = None
+    """Returns the rows that a batch restores; None: its records."""
 
     @property
     def complete(self) -> bool:
@@ -140,8 +142,9 @@ class Changelog:
         batch = batch.before(stop)
         if len(batch):
             try:
+                rows = batch.columns if self.rows_of is None else self.rows_of(batch)
                 # Stores skip records without a key, which only source topics have.
-                self.store.restore_batch(batch.keys, batch.values, batch.timestamps, batch.headers)  # type: ignore[arg-type]
+                self.store.restore_batch(rows.keys, rows.values, rows.timestamps, rows.headers)  # type: ignore[arg-type]
             except (struct.error, ValueError, IndexError, SerdeError) as error:
                 raise IncompatibleStateError(self._misread(batch, error)) from error
             self.store.note_position(self.partition.partition, batch.offsets[-1] + 1)
