@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +12,12 @@ import pytest
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.record import TopicPartition
+from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.state_updater import reset_positions
+from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import EARLIEST, LATEST
+from tests.broker.support import until
+from tests.runtime.counting import rows
 from tests.runtime.fake_log import FakeLog
 
 HOUR = 3_600_000
@@ -72,3 +78,20 @@ def test_the_policy_none_is_an_error(tmp_path):
 
 def test_internal_topics_are_read_from_their_beginning_whatever_the_policy(tmp_path):
     assert position(tmp_path, config="auto.offset.reset: latest", topic="app-counts-repartition") == EARLIEST
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_the_end_at_which_reading_begins_is_committed_before_the_first_record(tmp_path, guarantee):
+    path, place = tmp_path / "app.yaml", TopicPartition("in", 0)
+    config = f"processing.guarantee: {guarantee}, commit.interval.ms: 60000, state.dir: {tmp_path / 'state'}"
+    path.write_text(FILE.format(config=config, entry="partitions: 1, reset: latest"))
+    log = EmbeddedTransport(tmp_path / "log")
+    application = Application(load(path), log)
+    application.start()
+    with closing(log.consumer("app")) as consumer, closing(log.producer()) as producer:
+        until(lambda: application._maintain() or consumer.committed([place]), "a commit without a record")
+        application.stop()
+        producer.send([("in", None, b"meanwhile", 2, None, 0)])
+    Application(load(path), log).run(until_idle=True, stop=threading.Event())
+    # A second start at the end would skip it.
+    assert rows(log, "counts") == [("meanwhile", 1)]

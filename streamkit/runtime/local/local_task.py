@@ -196,13 +196,15 @@ class LocalTask:
 
     # -- Offsets ------------------------------------------------------------------------------------------------------
 
-    def commit_end_positions(self) -> None:
-        """Include the positions of inputs that are read from their ends in the next commit.
+    def commit_positions(self, partitions: Collection[TopicPartition]) -> None:
+        """Request a commit of the positions of inputs for which a reset policy has chosen a later position than the beginning.
 
-        Otherwise repeated runs that stop when idle would each begin at a later end and process nothing.
+        In Java the first commit comes after the first record. A restart, a crash or a move of the task before that begins at a
+        later end, and skips the records that were written meanwhile.
         """
-        self.task.touch(self.at_end)
-        self.at_end = []
+        if partitions:
+            self.task.touch(partitions)
+            self.task.request_commit()
 
     def run(self) -> None:
         """Start counting the records that the task writes to its changelogs; its stores are fully restored."""

@@ -322,7 +322,8 @@ class StreamThread:
         if position != EARLIEST:
             for local_task in self._tasks.running.values():
                 if partition in local_task.task.inputs:
-                    local_task.at_end.append(partition)
+                    self._tasks.wake(local_task)
+                    local_task.commit_positions([partition])
 
     def _process(self, polled_at: int) -> bool:
         """Process, punctuate and commit until no record is left; return whether there was any work."""
@@ -387,10 +388,6 @@ class StreamThread:
         if not self._shared.until_idle.is_set():
             return
         tasks = self._tasks
-        for local_task in tasks.running.values():
-            if local_task.at_end:
-                tasks.wake(local_task)
-                local_task.commit_end_positions()
         if tasks.commit():
             self.activity += 1
         self.positions = {tp: self._committer.consumer.position(tp) for tp in tasks.by_partition}

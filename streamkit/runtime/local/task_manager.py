@@ -295,6 +295,7 @@ class TaskManager:
         self.wake(task)
         task.run()
         task.task.start(task.committed)
+        task.commit_positions(task.at_end)
         self._committer.send(task)
 
     def _let_go(self, tasks: Sequence[LocalTask], *, quietly: bool = False) -> None:
