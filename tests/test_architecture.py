@@ -232,7 +232,10 @@ _TEXT = re.compile(r"\bCode\(|\{\w+\.source|symbol\(f|gen: Any|\bgen\.(line|line
 
 
 def test_operators_join_pieces_and_write_no_text() -> None:
-    operators = [path for path in modules() if name_of(path).startswith("streamkit/operators/")]
+    writer = "streamkit/operators/codegen/code_writer.py"  # which turns pieces into lines
+    operators = [
+        path for path in modules() if name_of(path).startswith("streamkit/operators/") and name_of(path) != writer
+    ]
     assert len(operators) > 40
     lines = [(name_of(path), line) for path in operators for line in text_of(path).splitlines()]
     assert [(name, line) for name, line in lines if _TEXT.search(line)] == []

@@ -27,9 +27,8 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.compile.generator import Generator, sinks_by_topic
+from streamkit.compile.generator import REPLAYS, Generator, sinks_by_topic
 from streamkit.compile.program import BoundProgram, Program
-from streamkit.compile.record_writer import REPLAYS
 from streamkit.errors import (
     DeserializationError,
     ProcessingError,

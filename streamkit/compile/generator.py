@@ -24,11 +24,19 @@ from streamkit.code import (
     tuple_of,
     unless_none,
 )
-from streamkit.compile.record_writer import RecordWriter, holds_back
+from streamkit.compile.program_needs import counts, holds_back, mixes_order, needs_context
 from streamkit.errors import StreamkitError
 from streamkit.expressions import Expression
 from streamkit.metrics import DropReason
-from streamkit.operators.codegen.code_writer import Changes, ProcessorNode, RecordVariables, Slot, record_of_parameters
+from streamkit.operators.codegen.code_writer import (
+    Changes,
+    CodeWriter,
+    ProcessorNode,
+    RecordVariables,
+    Slot,
+    record_of_parameters,
+)
+from streamkit.operators.kernels.replays import Replays
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.record import Value, WindowedKey
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
@@ -42,15 +50,26 @@ MAX_DEPTH = 30
 # Python refuses 20 nested loops and `try` statements.
 MAX_NESTED_ATTEMPTS = 8
 
+REPLAYS = "replays"
 _Child: TypeAlias = ProcessorNode | SinkNode
 _Parent: TypeAlias = SourceNode | ProcessorNode
 
 
-class Generator(RecordWriter):
-    """Writes the code of one sub-topology; the `emit` of processors uses it as its CodeWriter (operators.codegen.code_writer)."""
+class Generator(CodeWriter):
+    """The CodeWriter that the `emit` of processors uses."""
 
     def __init__(self, plan: Plan, sub_topology: SubTopology, reached: Counter[str] | None = None):
-        super().__init__(plan, sub_topology)
+        config, nodes = plan.config, tuple(sub_topology.nodes.values())
+        super().__init__(
+            plan.stores,
+            [name for sub in plan.sub_topologies if sub.is_global for name in sub.stores],
+            config,
+            counts(sub_topology, config.expression_max_bytes, config.expression_max_steps),
+            needs_context(nodes),
+        )
+        self.plan = plan
+        self.sub_topology = sub_topology
+        self.nodes = nodes
         self.reached = reached
         self._index = {node.name: i for i, node in enumerate(self.nodes)}
         self._functions: dict[tuple[object, ...], Code] = {}
@@ -63,24 +82,20 @@ class Generator(RecordWriter):
     # -- Used by processors -------------------------------------------------------------------------------------
 
     def node(self, name: str) -> ProcessorNode:
-        """Return a processor node of the sub-topology by its name."""
         node = self.sub_topology.nodes[name]
         assert isinstance(node, ProcessorNode)
         return node
 
-    def index(self, node: PlanNode) -> Code:
-        """Return the index of a node in Program.nodes."""
-        return literal(self._index[node.name])
-
-    def on_lifecycle(self, moment: str, node: PlanNode, call: Code) -> None:
-        """Write a node's call for "init" (stores restored) or "close" (each call once), in the order of nodes."""
-        self.at_moment(moment, call, self._index[node.name])
-
     def charge_record(self, node: PlanNode, value: Code) -> None:
-        """Write the charge for one of several records that a record becomes, if the program counts."""
         if self.counts:
             with self.guard(node):
                 self.do(method(self.budget(), "row", value))
+
+    def index(self, node: PlanNode) -> Code:
+        return literal(self._index[node.name])
+
+    def on_lifecycle(self, moment: str, node: PlanNode, call: Code) -> None:
+        self._lifecycle[moment].setdefault(call.source, self._index[node.name])
 
     @contextmanager
     def guard(self, node: PlanNode | None = None, handler: str = "") -> Iterator[None]:
@@ -101,30 +116,17 @@ class Generator(RecordWriter):
         with self.rescue():
             handler = handler or ("refuse" if isinstance(node, SinkNode) else "fail")
             self.do(call(handler, self.index(node), symbol("e"), key, value, record.time, record.context))
-        self._rest("else:")
-
-    def drop(self, reason: DropReason) -> None:
-        """Write the counting of a dropped record."""
-        self.do(call("dropped", literal(reason.value)))
-
-    def drop_where(self, test: Code, reason: DropReason = DropReason.NULL) -> None:
-        """Write the dropping of records for which a condition holds; the rest of the block is the other case."""
-        with self.when(test):
-            self.drop(reason)
-        self._rest("else:")
+        self.rest("else:")
 
     def forward(self, node: _Parent, **changes: Unpack[Changes]) -> None:
-        """Write the children of a node for the current record, with the parts that `changes` replaces."""
         record = dataclasses.replace(self.record, **changes)
         for name in node.children:
             self.write_child(name, record.copy())
 
     def forward_to(self, node: _Parent, child: str) -> None:
-        """Write one child of a node for the current record."""
         self.write_child(child, self.record.copy())
 
     def child_function(self, child: str, table: bool = False) -> Code:
-        """Return the name of the function that does the work of a node by its name."""
         return self.node_function(self.child(child), table)
 
     def child(self, name: str) -> _Child:
@@ -159,7 +161,6 @@ class Generator(RecordWriter):
         )
 
     def forward_function(self, node: ProcessorNode, table: bool) -> Code:
-        """Return the name of a function that forwards a record to all children of a node; signatures as node_function."""
         return self.deferred_function(
             ("forward", node.name, table),
             f"f{self._index[node.name]}",
@@ -167,10 +168,6 @@ class Generator(RecordWriter):
         )
 
     def flush_listener(self, node: ProcessorNode, key_serde: Serde, window: str | None = None) -> Code:
-        """Return the name of a listener that forwards the entries that leave a store's cache (state.store_interface.FlushListener).
-
-        `window`: "time" or "session" for the form with start and end; a session's time is its end.
-        """
         return self.deferred_function(
             ("listener", node.name),
             f"l{self._index[node.name]}",
@@ -178,11 +175,6 @@ class Generator(RecordWriter):
         )
 
     def callable_of(self, expression: Expression, parameters: Mapping[str, str], *more: str) -> Code:
-        """Return the name of a function of an expression; `parameters` maps the expression's names to the function's.
-
-        The function takes the mapped parameters in order, then those of `more` (t and c: the expression may use
-        the names of a context).
-        """
         signature = (*parameters.values(), *more)
 
         def write(name: Code) -> None:
@@ -194,12 +186,32 @@ class Generator(RecordWriter):
         return self.deferred_function(("callable", id(expression), signature), "x", write)
 
     def deferred_function(self, key: tuple[object, ...], prefix: str, write: Callable[[Code], None]) -> Code:
-        """Return the name of a function that `write` writes once, after the current function."""
         if key not in self._functions:
             name = self.var(prefix)
             self._functions[key] = name
             self._pending.append((name, write))
         return self._functions[key]
+
+    def replays(self) -> Code:
+        self.namespace["Replays"] = Replays
+        return self.named_prologue(REPLAYS, call("Replays", symbol("origin"), symbol("switch")))
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether any step of the program holds records back."""
+        return "Replays" in self.namespace
+
+    def mixes_order(self, node: PlanNode) -> bool:
+        return mixes_order(self.sub_topology, node.name)
+
+    def reads_one_topic(self) -> bool:
+        patterns = (node.pattern for node in self.nodes if isinstance(node, SourceNode))
+        return len(self.sub_topology.source_topics) == 1 and not any(patterns)
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether the loops of sources process one record at each step: if several topics may be merged."""
+        return not (self.reads_one_topic() or self.sub_topology.is_global)
 
     def set_node(self, node: ProcessorNode) -> None:
         """Set the node to which failures of the next lines belong."""

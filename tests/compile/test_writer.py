@@ -15,8 +15,8 @@ import pytest
 from streamkit.code import any_of, literal, symbol
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Listing
-from streamkit.compile.record_writer import StatementWriter
 from streamkit.errors import ProcessingError
+from streamkit.operators.codegen.code_writer import StatementWriter
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver
 from tests.cli.support import streamkit
