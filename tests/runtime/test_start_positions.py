@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import StreamkitError
+from streamkit.errors import InvalidTopologyError, StreamkitError
 from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
+from streamkit.runtime.local.internal_topics import TopicWatch, prepare_topics
 from streamkit.runtime.local.state_updater import reset_positions
 from streamkit.transport.embedded import EmbeddedTransport
-from streamkit.transport.log_interface import EARLIEST, LATEST
+from streamkit.transport.log_interface import EARLIEST, LATEST, NewTopic
 from tests.broker.support import until
 from tests.runtime.counting import rows
 from tests.runtime.fake_log import FakeLog
@@ -95,3 +96,38 @@ def test_the_end_at_which_reading_begins_is_committed_before_the_first_record(tm
     Application(load(path), log).run(until_idle=True, stop=threading.Event())
     # A second start at the end would skip it.
     assert rows(log, "counts") == [("meanwhile", 1)]
+
+
+WATCHED = """streamkit: 1
+application: app
+config: {metadata.max.age.ms: 0}
+defaults: {key: string, value: string}
+topics: {orders: {partitions: 1}, out: {partitions: 1}}
+pipelines:
+  orders: {stream: orders, to: out}
+  logs: {stream: {pattern: "logs-.+"}, to: out}
+"""
+
+
+def test_records_that_running_tasks_would_not_read_end_the_application(tmp_path):
+    path = tmp_path / "app.yaml"
+    path.write_text(WATCHED)
+    plan, log = load(path), EmbeddedTransport(tmp_path / "log")
+    with closing(log.admin()) as admin:
+        admin.create_topics([NewTopic("logs-a", 1)])
+        watch = TopicWatch(plan, log, prepare_topics(plan, log))
+        admin.create_topics([NewTopic("log-b", 1)])
+        watch.check()
+        admin.create_topics([NewTopic("logs-b", 2)])
+        with pytest.raises(
+            InvalidTopologyError, match=r"pattern of .*app.yaml matches new topics: logs-b; restart to read"
+        ):
+            watch.check()
+        watch = TopicWatch(plan, log, prepare_topics(plan, log))
+        watch.check()
+        admin.delete_topics(["orders"])
+        # A topic that is away may come back with other records; until then there are none.
+        watch.check()
+        admin.create_topics([NewTopic("orders", 1)])
+        with pytest.raises(InvalidTopologyError, match=r"were deleted and created again .*: orders; .*reset-offsets"):
+            watch.check()

@@ -10,7 +10,7 @@ from time import monotonic
 
 from streamkit.errors import InvalidTopologyError, RetriableTransportError, TopicError, TransportError, UnreachableError
 from streamkit.plan.model import Plan
-from streamkit.plan.partitions import lay_out, task_inputs, tasks_of
+from streamkit.plan.partitions import lay_out, source_topics, task_inputs, tasks_of
 from streamkit.record import TaskId, TopicPartition
 from streamkit.transport.log_interface import Admin, NewTopic, Transport
 
@@ -64,10 +64,11 @@ def prepare(
     layout = lay_out(plan, existing)
     _create_internal(admin, existing, (*layout.repartitions, *layout.changelogs))
     changelogs = {plan.changelog_name(name) for name in plan.stores}
-    new = admin.topic_ids([name for name in existing if name in changelogs and name not in ids])
-    known = {name: topic_id for name, topic_id in ids.items() if name in changelogs}
+    inputs = {topic for topics in layout.sources.values() for topic in topics}
+    found = {**ids, **admin.topic_ids([name for name in existing if name in changelogs | inputs and name not in ids])}
     _warn_of_unwritten(plan, existing)
-    return TopicsOnLog(existing, layout.sources, {**known, **new})
+    own, read = ({name: found[name] for name in names if name in found} for names in (changelogs, inputs))
+    return TopicsOnLog(existing, layout.sources, own, read)
 
 
 def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
@@ -111,7 +112,11 @@ def changelogs_of(plan: Plan, topics: TopicsOnLog) -> dict[TaskId, list[TopicPar
 
 
 class TopicWatch:
-    """Detects partitions that are added to inputs while the application runs, every metadata.max.age.ms."""
+    """Detects, every metadata.max.age.ms, records that the tasks of a running application would not read.
+
+    They are in partitions that are added to inputs, in topics that only now match a pattern, and at the beginning of topics that
+    were deleted and created again, before the positions of the tasks.
+    """
 
     def __init__(self, plan: Plan, transport: Transport, topics: TopicsOnLog):
         self._plan = plan
@@ -121,24 +126,39 @@ class TopicWatch:
         self._next = monotonic() + self._every
 
     def check(self) -> None:
-        """Raise InvalidTopologyError when an input has more partitions than there are tasks; every thread may call it.
+        """Raise InvalidTopologyError if the inputs have changed; every thread may call it.
 
-        State and internal topics have the old count. Without any of those, the next start creates the new tasks.
+        State and internal topics have the old number of partitions. Without any of those, the next start creates the new tasks.
         """
         if monotonic() < self._next:
             return
         self._next = monotonic() + self._every
-        admin = self._transport.admin()
+        known = {topic for inputs in self._topics.inputs.values() for topic in inputs}
+        subs = [sub for sub in self._plan.sub_topologies if sub.id in self._topics.inputs]
+        patterns = any(getattr(node, "pattern", None) for sub in subs for node in sub.nodes.values())
         try:
-            existing = admin.topics({topic for inputs in self._topics.inputs.values() for topic in inputs})
+            with closing(self._transport.admin()) as admin:
+                found = admin.topics(None if patterns else known)
+                ids = admin.topic_ids(sorted(known & found.keys()))
         except TransportError as error:
             log.info("%s; the inputs are checked again later", error)
             return
-        finally:
-            admin.close()
-        changed = {
-            name: info.partitions for name, info in existing.items() if info.partitions != self._topics.partitions[name]
-        }
+        counts = {name: info.partitions for name, info in found.items()}
+        self._check_counts({name: count for name, count in counts.items() if name in known})
+        again = sorted(name for name, was in self._topics.input_ids.items() if ids.get(name, was) != was)
+        if again:
+            raise InvalidTopologyError(
+                f"topics were deleted and created again while the application read them: {', '.join(again)}; their first records may "
+                "not have been read: to read them, set the offsets with `streamkit reset-offsets` before the next start"
+            )
+        new = {topic for sub in subs for topic in source_topics(self._plan, sub, counts)} - known if patterns else ()
+        if new:
+            raise InvalidTopologyError(
+                f"a pattern of {self._plan.file} matches new topics: {', '.join(sorted(new))}; restart to read them"
+            )
+
+    def _check_counts(self, existing: Mapping[str, int]) -> None:
+        changed = {name: count for name, count in existing.items() if count != self._topics.partitions[name]}
         if changed:
             # If state depends on the count, the error names the remedy, as at the start.
             try:
@@ -165,6 +185,8 @@ class TopicsOnLog:
     """Source topics on the log by sub-topology, patterns resolved."""
     ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the changelogs (Admin.topic_ids)."""
+    input_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the inputs."""
 
     def count(self, topic: str) -> int:
         """Return a topic's partition count, 1 for an unknown (routed) topic."""
