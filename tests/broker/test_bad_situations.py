@@ -12,6 +12,7 @@ import pytest
 
 from streamkit.state.engines.open_maps import DEFAULT_ENGINE, open_map
 from streamkit.state.store_offsets import StoreOffsets, decode_offsets
+from tests.broker.kafka_broker import Broker
 from tests.broker.support import App, Log, application, finish, kill, until
 from tests.cli.support import assert_one_clear_line
 
@@ -158,6 +159,14 @@ def test_a_record_too_large_for_the_broker(kafka: Log, tmp_path: Path) -> None:
     app = filled(application(tmp_path, kafka, "upper", UPPER), b"a", b"x" * 3000, b"b")
     kafka.create(app.topic("loud"), 1, **{"max.message.bytes": "1000"})
     assert_one_clear_line(app.run("--set", "producer.linger.ms=0"), 1, app.topic("loud"), "too large")
+
+
+def test_a_record_that_was_damaged_on_the_brokers_disk(kafka: Log, broker: Broker, tmp_path: Path) -> None:
+    app = filled(application(tmp_path, kafka, "upper", UPPER), b"amount=1000")
+    (segment,) = (broker.folder / "data" / f"{app.topic('words')}-0").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b"amount=1000", b"amount=9000"))
+    assert_one_clear_line(app.run(), 1, app.topic("words"), "offset 0", "failed CRC32C check")
+    assert values(app) == []
 
 
 def test_a_state_directory_that_cannot_be_written(kafka: Log, tmp_path: Path) -> None:
