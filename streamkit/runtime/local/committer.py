@@ -146,8 +146,26 @@ class Committer:
             self._unsettled, self._unmarked = False, None
 
     def send(self, local_task: LocalTask) -> None:
-        """Send a task's output. Raises ProductionError unless the handler is CONTINUE."""
-        output = local_task.task.output
+        """Send a task's output. Raises ProductionError unless the handler is CONTINUE.
+
+        Rows of changelogs that are written last follow once the log has the output (StoreDef.decides).
+        """
+        if local_task.held and not self._producer.queued():
+            self._send_held([local_task])
+        local_task.hold()
+        self._send_output(local_task, local_task.task.output)
+        if local_task.holds_too_much:
+            self._send_held([local_task])
+
+    def _send_held(self, tasks: Iterable[LocalTask]) -> None:
+        holding = [local_task for local_task in tasks if local_task.held]
+        if holding:
+            with self._gate.opened():
+                self._flush()
+            for local_task in holding:
+                self._send_output(local_task, local_task.take_held())
+
+    def _send_output(self, local_task: LocalTask, output: list[OutputTuple]) -> None:
         if output:
             topics = [*map(_topic_of, output)]
             first = topics[0]
@@ -162,8 +180,8 @@ class Committer:
         """Flush output that the producer's queue rejected earlier, if no more output follows. Raises the errors of `send`."""
         self._send(())
 
-    def send_now(self) -> None:
-        """Send rows that wait for a fuller batch, when the thread is idle. Raises the errors of `send`."""
+    def send_now(self, tasks: Collection[LocalTask]) -> None:
+        """Send rows that wait for a fuller batch, when the thread is idle. Raises the errors of `send`. `tasks`: those that have worked."""
         if not self._lingering:
             return
         try:
@@ -171,6 +189,8 @@ class Committer:
                 self._lingering = not self._producer.hasten(_HASTE_SECONDS)
         except ProductionError as error:
             self._handle_rejected(error)
+        if not self._lingering:
+            self._send_held(tasks)
 
     def note_acknowledged(self) -> None:
         """Measure how long rows took that are acknowledged by now."""
@@ -260,6 +280,7 @@ class Committer:
             for local_task in dirty:
                 local_task.task.touch(local_task.task.inputs)
                 offsets.update(local_task.task.prepare_commit(self.consumer.position))
+        self._send_held(dirty)
         with self._gate.opened():
             self._commit_to_log(offsets)
         if self._own is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from streamkit.errors import StateError, TransportError
 from streamkit.record import OutputTuple, TaskId, TopicPartition
+from streamkit.rounds import MOST, ROW
 from streamkit.runtime.execution.store_opening import source_rows
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.local.restore import Changelog
@@ -108,8 +109,15 @@ def _entry(last: int) -> int:
 class LocalTask:
     """A task with its files and changelogs. One thread owns it at a time: a stream thread or its state updater."""
 
-    def __init__(self, task_id: TaskId, task: Task, files: TaskFiles, changelogs: ChangelogNames):
+    def __init__(
+        self, task_id: TaskId, task: Task, files: TaskFiles, changelogs: ChangelogNames, last: Collection[str] = ()
+    ):
+        """`last`: the topics of changelogs whose rows are held until the output before them is acknowledged."""
         self.id = task_id
+        self.held: list[OutputTuple] = []
+        """Rows of these changelogs."""
+        self._held_bytes = 0
+        self._last = frozenset(last)
         self.task = task
         self.files = files
         self.active = True
@@ -188,6 +196,27 @@ class LocalTask:
         for changelog in self.changelogs:
             changelog.end_load()
         self.checkpoint(enforce=True)
+
+    def hold(self) -> None:
+        """Move rows of changelogs that are written last from the output to `held`."""
+        output, last = self.task.output, self._last
+        if not last:
+            return
+        rows = [row for row in output if row[0] in last]
+        if rows:
+            self.held += rows
+            self._held_bytes += sum(ROW + len(row[1] or b"") + len(row[2] or b"") for row in rows)
+            output[:] = [row for row in output if row[0] not in last]
+
+    @property
+    def holds_too_much(self) -> bool:
+        """Whether `held` takes more memory than the output of a round may."""
+        return self._held_bytes > MOST
+
+    def take_held(self) -> list[OutputTuple]:
+        """Return the rows of `held`, which is empty then."""
+        rows, self.held, self._held_bytes = self.held, [], 0
+        return rows
 
     def count_output(self, counts: Mapping[str, int], topics: Sequence[str], rows: Sequence[OutputTuple]) -> None:
         """Count a batch of rows, by topic and with the topic of each, and record the latencies at the sinks that wrote them."""

@@ -220,7 +220,7 @@ class StreamThread:
                 paused = self._shared.paused.is_set()
                 worked = self._commit_if_due() if paused else self._process(polled_at)
             if sum(len(batch.offsets) for batch in batches) < min(_FEW_RECORDS, self._settings.max_poll_records):
-                self._committer.send_now()
+                self._committer.send_now(tasks.awake.values())
             self._committer.note_acknowledged()
             self._fetching.balance()
             if not paused:

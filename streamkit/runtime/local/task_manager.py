@@ -272,7 +272,14 @@ class TaskManager:
             measures_latency=True,
         )
         files = open_files(shared.directory, name, persistent, self._settings.exactly_once, unlogged)
-        local_task = LocalTask(task_id, Task(spec, environment), files, self._changelogs(task_id))
+        changelogs = self._changelogs(task_id)
+        # A transaction has the changelogs and the output together.
+        last = [
+            partition.topic
+            for store, (partition, is_input) in changelogs.items()
+            if plan.stores[store].decides and not (is_input or self._settings.exactly_once)
+        ]
+        local_task = LocalTask(task_id, Task(spec, environment), files, changelogs, last)
         if files.offsets is not None:
             shared.directory.upgrade(name)
         return local_task

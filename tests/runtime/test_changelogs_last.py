@@ -1,0 +1,140 @@
+"""Under at-least-once, rows that decide whether a record is written reach their changelog after the record."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.errors import ProcessingError
+from streamkit.plan import load
+from streamkit.record import OutputTuple, TopicPartition
+from streamkit.runtime.local.client import Application
+from streamkit.transport.embedded import EmbeddedTransport
+from streamkit.transport.embedded.embedded_clients import EmbeddedProducer
+from streamkit.transport.log_interface import EARLIEST, NewTopic
+
+OUT = TopicPartition("out", 0)
+TEXT = """\
+streamkit: 1
+application: app
+config: {{bootstrap.servers: embedded, statestore.cache.max.bytes: 0, state.dir: {folder}}}
+topics:
+  in: {{key: string, value: json, partitions: 1}}
+  out: {{key: string, value: json, partitions: 1}}
+stores:
+  seen: {{type: key_value, value: json}}
+pipelines:
+  main:
+    stream: in
+    steps: {steps}
+    to: out
+"""
+ONCE = """\
+class Once:
+    def init(self, context):
+        self.context, self.seen = context, context.store("seen")
+    def process(self, record):
+        if self.seen.put_if_absent(record.key, record.value) is None:
+            self.context.forward(record)
+"""
+DECIDING = {
+    "deduplicate": '[deduplicate: {by: key, within: 1h}, map_values: "1 // value"]',
+    "top": '[group_by_key: {}, top: {n: 1, by: -value}, to_stream: {}, map_values: "1 // value[0]"]',
+    "ttl": '[group_by_key: {}, count: {store: {name: counts, ttl: 10s}}, to_stream: {}, map_values: "value + 0"]',
+    "process": '[process: {call: "once:Once", stores: [seen]}, map_values: "1 // value"]',
+}
+WINDOWS = (
+    "[group_by_key: {}, window: {tumbling: 1s}, count: {}, suppress: {until: window_closes}, to_stream: {key: key.key}]"
+)
+
+
+@pytest.fixture
+def log(tmp_path):
+    transport = EmbeddedTransport(tmp_path / "log")
+    admin = transport.admin()
+    admin.create_topics([NewTopic("in", 1), NewTopic("out", 1)])
+    admin.close()
+    yield transport
+    transport.close()
+
+
+def send(log: EmbeddedTransport, *rows: tuple[str, int, int]) -> None:
+    producer = log.producer()
+    producer.send([("in", key.encode(), json.dumps(value).encode(), time, None, 0) for key, value, time in rows])
+    producer.close()
+
+
+def run(log: EmbeddedTransport, folder: Path, steps: str) -> None:
+    (folder / "once.py").write_text(ONCE)
+    path = folder / "topology.yaml"
+    path.write_text(TEXT.format(folder=folder / "state", steps=steps))
+    Application(load(path, {}, {}), log).run(until_idle=True, stop=threading.Event())
+
+
+def written(log: EmbeddedTransport) -> set[tuple[str, Any]]:
+    consumer = log.consumer(None)
+    consumer.add({OUT: EARLIEST})
+    batches = consumer.poll(1_000, 0)
+    consumer.close()
+    return {
+        (key.decode(), value and json.loads(value))
+        for batch in batches
+        for key, value in zip(batch.keys, batch.values, strict=True)
+    }
+
+
+@pytest.mark.parametrize("step", DECIDING)
+def test_a_record_that_failed_below_a_step_is_written_once_that_is_repaired(log, tmp_path, step):
+    """Its row must not be on the log: the step would take the record for one that was written."""
+    send(log, ("a", 1, 0), ("b", 2, 1_000))
+    run(log, tmp_path, DECIDING[step])
+    send(log, ("c", 0, 20_000))
+    with pytest.raises(ProcessingError):
+        run(log, tmp_path, DECIDING[step])
+    assert 7 not in {value for _, value in written(log)}
+    repaired = DECIDING[step].replace("1 // value[0]", "7").replace("1 // value", "7").replace("value + 0", "7")
+    run(log, tmp_path, repaired)
+    assert {key for key, value in written(log) if value == 7} == ({"a", "b", "c"} if step == "ttl" else {"c"})
+
+
+class SlowLog(EmbeddedTransport):
+    """A log that acknowledges rows only once they are flushed, and notes what happens."""
+
+    def __init__(self, directory: Path, events: list[str]):
+        super().__init__(directory)
+        self.events = events
+
+    def producer(self, *, transactional_id: str | None = None, client_id: str = ""):
+        return SlowProducer(self.directory, self.events)
+
+
+class SlowProducer(EmbeddedProducer):
+    def __init__(self, directory: Path, events: list[str]):
+        super().__init__(directory, None)
+        self.events = events
+
+    def send(self, rows: Sequence[OutputTuple]) -> None:
+        self.events += [row[0].rpartition("-")[2] for row in rows if row[0] == "out" or "SUPPRESS" in row[0]]
+        super().send(rows)
+
+    def hasten(self, seconds: float) -> bool:
+        return False
+
+    def queued(self) -> int:
+        return int(self.events[-1:] not in ([], ["flush"]))
+
+    def flush(self) -> None:
+        self.events.append("flush")
+
+
+def test_a_buffer_forgets_what_it_held_once_that_is_acknowledged(log, tmp_path):
+    events: list[str] = []
+    send(log, ("a", 1, 0), ("b", 2, 1_000), ("c", 0, 20_000))
+    run(SlowLog(log.directory, events), tmp_path, WINDOWS)
+    assert events[: events.index("changelog")] == ["out", "out", "flush"]
+    assert events[-1] == "flush"
