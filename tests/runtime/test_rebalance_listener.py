@@ -90,3 +90,26 @@ def test_members_of_another_kind_are_waited_for_no_longer_than_their_session(mon
     clock.now += 1
     with pytest.raises(ForeignMembersError):
         listener.poll()
+
+
+def test_a_group_is_quiet_some_seconds_after_its_last_rebalance(monkeypatch) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module, "monotonic", lambda: clock.now)
+    answers: list[Any] = [{}, None]
+    coordinator = SimpleNamespace(poll=lambda join: answers.pop(0), use_threads=lambda names: None)
+    coordinator.is_member, coordinator.assigned, coordinator.rebalancing = False, True, False
+    thread = Thread()
+    listener = RebalanceListener(coordinator, lambda: [thread], 1000, 1000)  # type: ignore[arg-type,list-item]
+
+    def after(seconds: float) -> bool:
+        clock.now += seconds
+        return listener.is_quiet()
+
+    assert [after(9), after(2)] == [False, True]
+    listener.poll()
+    assert [after(9), after(2)] == [False, True]
+    for owner, name in ((coordinator, "rebalancing"), (thread, "busy")):
+        setattr(owner, name, True)
+        assert not listener.is_quiet()
+        setattr(owner, name, False)
+        assert [after(9), after(2)] == [False, True]

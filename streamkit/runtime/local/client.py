@@ -63,6 +63,9 @@ log = logging.getLogger(__name__)
 _CHECK_SECONDS = 0.05
 JOIN_SECONDS = 0.05
 _UPKEEP_SECONDS = 0.1
+_QUIET_UPKEEP_SECONDS = 0.25
+"""While the group has no rebalance: each look costs an idle process as much as a poll. A rebalance is heard of by a heartbeat, of which
+there are two a second."""
 StateListener = Callable[[ClientState, ClientState], None]
 """(new, old)."""
 
@@ -207,7 +210,8 @@ class Application(InstanceMetadataReader):
         """Poll the group and run the upkeep until `stop` is set or a thread has failed."""
         while not stop.is_set() and not self._failed.is_set():
             self._maintain()
-            stop.wait(_UPKEEP_SECONDS)
+            quiet = self._rebalance_listener is not None and self._rebalance_listener.is_quiet()
+            stop.wait(_QUIET_UPKEEP_SECONDS if quiet else _UPKEEP_SECONDS)
 
     def wait_until_idle(self, stop: threading.Event | None = None) -> None:
         """Wait until all inputs, internal topics included, are processed to their current ends and committed, or `stop` is set."""

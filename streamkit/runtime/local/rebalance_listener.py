@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 _WAIT_SECONDS = 5.0
 _FOREIGN_EXTRA_MS = 15_000
 _FOREIGN_RETRY_SECONDS = 1.0
+_QUIET_SECONDS = 10.0
+"""A group without a rebalance for this long is expected to have none soon."""
 _KEPT = 50
 """The number of rebalances that are kept for readers."""
 
@@ -50,6 +52,7 @@ class RebalanceListener:
         self._max_poll_ms = max_poll_ms
         self._foreign = _ForeignMembers(session_ms + _FOREIGN_EXTRA_MS)
         self._losing = False
+        self._busy_at = monotonic()
         self._owned: frozenset[TaskId] = frozenset()
         self.rebalances: deque[Rebalance] = deque(maxlen=_KEPT)
         """The latest rebalances; any thread may read them."""
@@ -58,6 +61,12 @@ class RebalanceListener:
     def settled(self) -> bool:
         """Whether the group has assigned tasks, and every thread has applied its assignment."""
         return self._coordinator.assigned and self._threads_settled()
+
+    def is_quiet(self) -> bool:
+        """Return whether there has been no rebalance for some seconds, so that `poll` may be called less often."""
+        if not self.settled or self._coordinator.rebalancing:
+            self._busy_at = monotonic()
+        return monotonic() > self._busy_at + _QUIET_SECONDS
 
     def assign_first(self, shares: Mapping[str, Share]) -> None:
         """Assign the threads their first tasks."""
@@ -114,6 +123,7 @@ class RebalanceListener:
         )
 
     def _assign(self, shares: Mapping[str, Share]) -> None:
+        self._busy_at = monotonic()
         with self._unchanged():
             for thread in self._threads():
                 share = shares.get(thread.name, Share())

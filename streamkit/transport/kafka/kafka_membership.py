@@ -107,7 +107,9 @@ class KafkaMembership(Membership):
                     return rebalance
                 if not (join and self._coordinator.need_rejoin()):
                     self._keep_alive()
-                    sleep(min(timeout_ms, _LONGEST_WAIT_MS) / 1000)
+                    if timeout_ms:
+                        # Even a sleep of no time gives up the core, and wakes the process again.
+                        sleep(min(timeout_ms, _LONGEST_WAIT_MS) / 1000)
                     return None
                 # In a separate thread and without a time-out, because kafka-python drops the result of an attempt whose caller
                 # no longer waits.
