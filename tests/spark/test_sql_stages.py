@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -27,6 +28,7 @@ from streamkit.runtime.spark.sql.window_times import refuse_late
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import columns_of, declared_counts, known_columns, prepare, submit
 from streamkit.serdes import parse as parse_serde
+from streamkit.serdes.formats.json_text import to_text
 from tests.spark.support import tried
 
 CASES = int(os.environ.get("STREAMKIT_SQL_CASES", "1"))
@@ -274,6 +276,7 @@ def stateless(draw: random.Random) -> list[str]:
             "map: {key: key, value: \"{'small': value.small * 2, 'item': key, 'paid': not value.paid, 'price': value.price, 'amount': value.amount}\"}",
             "set_timestamp: timestamp + value.small if value.small > 0 else timestamp",
             "assert: value.small is not None and key != 'poison'",
+            "peek: value.item",
             "map_values: \"merge(value, {'item': value.item or 'none', 'small': abs(value.small) % 7, 'price': (value.price or 2.0) * 1.2})\"",
         ],
         draw.randrange(4),
@@ -319,6 +322,57 @@ def test_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> No
         found = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
         expected = [as_row(record, False) for record in tried_records if record["topic"] == topic]
         assert sequences(found) == sequences(expected), pipelines
+
+
+JSON_STEPS = {
+    "whole": ["filter: value.small >= 0"],
+    "parts": ["map_values: \"{'n': value.small, 'item': value.item, 'all': [key, value.paid, [value.price, None]]}\""],
+    "lists": ['map_values: "[value.item, key]"', "filter: value[0] is None or value[0] != value[1]"],
+}
+
+
+def as_json(value: Any) -> str | None:
+    return None if value is None else to_text(value).decode()
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_values_without_types_are_the_same_json_text(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    texts, prices = (
+        ("", "é\U0001f600", '"\\', "a\n\t\r", "\x7f{"),
+        (None, 0.0, -0.0, 1.5, -20.0, 1234567.25, 0.001, 99.99),
+    )
+    rows = [
+        order(draw) | {"user": draw.choice(texts), "item": draw.choice((None, *texts)), "price": draw.choice(prices)}
+        for _ in range(60)
+    ]
+    job = Job(tmp_path, JSON_STEPS, rows)
+    job.run(spark)
+    assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
+    records = tried(job.path, as_records(job.rows))
+    for topic in job.topics:
+        files = sorted((tmp_path / f"{topic}.parquet").glob("part-*"))
+        found = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+        values = [(record["key"], record["value"]) for record in records if record["topic"] == topic]
+        if topic == "parts":
+            cells = [(row["key"], row["value_n"], row["value_item"], row["value_all"]) for row in found]
+            expected = [(key, as_json(v["n"]), as_json(v["item"]), [*map(as_json, v["all"])]) for key, v in values]
+        else:
+            cells = [(row["key"], row["value"]) for row in found]
+            expected = [(key, [*map(as_json, v)] if topic == "lists" else as_json(v)) for key, v in values]
+        assert sorted(map(str, cells)) == sorted(map(str, expected)), topic
+
+
+@pytest.mark.parametrize(("field", "odd"), [("item", "a\0b"), ("price", 0.0001), ("price", 1e7), ("price", 1 / 3)])
+def test_json_text_that_java_might_write_differently_is_left_to_python(
+    spark: Any, tmp_path: Path, field: str, odd: Any
+) -> None:
+    row = order(random.Random(0)) | {"user": "a", "item": "b", "price": 1.0, "small": 1}
+    job = Job(tmp_path, {"whole": JSON_STEPS["whole"]}, [row, row | {field: odd}])
+    job.run(spark)
+    assert [line for line in job.lines if "all stages run in Python after all: column value of the output has" in line]
+    texts = [row["value"] for row in job.written("whole")]
+    assert [json.loads(text)[field] for text in texts] in ([row[field], odd], [odd, row[field]])
 
 
 EXACT = ["filter: value.small > 0", "group_by: value.item", "count", "to_stream"]

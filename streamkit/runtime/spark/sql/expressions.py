@@ -13,7 +13,9 @@ from streamkit.runtime.spark.sql.terms import (
     BOOLEAN,
     INTEGER,
     LARGEST,
+    LIST,
     LOWEST,
+    NESTED,
     NOTHING,
     NUMBER,
     OBJECT,
@@ -21,6 +23,7 @@ from streamkit.runtime.spark.sql.terms import (
     WINDOWED,
     Guard,
     Term,
+    list_of,
     literal,
     object_of,
     quoted_text,
@@ -126,7 +129,7 @@ class Translator:
 
     def limited(self, node: ast.AST, term: Term) -> Term:
         """Return a part if it passes no limit of Python's, or of SQL. Raises UntranslatableError."""
-        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict, ast.Call, ast.Slice))
+        is_made = isinstance(node, (ast.BinOp, ast.JoinedStr, ast.Dict, ast.List, ast.Call, ast.Slice))
         self._footprint.size += _PART * self._footprint.times + (
             term.size if is_made else term.size // _READ if term.kind == TEXT else 0
         )
@@ -165,9 +168,12 @@ class Translator:
         if isinstance(node.slice, ast.Slice):
             return self._sliced(node, node.slice)
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if not isinstance(name, str):
-            return self.refuse(node, "only fields of objects by their names are columns")
-        return self._field(node, self._owner(node.value), name)
+        owner = self._owner(node.value)
+        if owner.kind == LIST and type(name) is int and 0 <= name < len(owner.fields):
+            name = str(name)
+        elif not isinstance(name, str) or owner.kind == LIST:
+            return self.refuse(node, "only fields of objects by their names are columns, and items by their places")
+        return self._field(node, owner, name)
 
     def _sliced(self, node: ast.Subscript, part: ast.Slice) -> Term:
         """A part of a text between constant places from its beginning, in code points."""
@@ -185,7 +191,7 @@ class Translator:
         return term if term is not None and term.kind == WINDOWED else self.of(node)
 
     def _field(self, node: ast.AST, owner: Term, name: str) -> Term:
-        if owner.kind not in (OBJECT, WINDOWED):
+        if owner.kind not in (*NESTED, WINDOWED):
             return self.refuse(node, f"{owner.kind} has no fields")
         field = owner.fields.get(name)
         if field is None:
@@ -212,6 +218,8 @@ class Translator:
         if len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return self.refuse(node, "only get(NAME) of an object has an exact form in SQL")
         owner = self.of(method.value)
+        if owner.kind != OBJECT:
+            return self.refuse(node, f"{owner.kind} has no fields")
         guards = [guard for default in node.args[1:] for guard in self.of(default).guards]
         return self._field(node, replace(owner, guards=(*owner.guards, *guards)), name.value)
 
@@ -360,6 +368,12 @@ class Translator:
             fields[key.value] = term.without_guards()
         return object_of(fields, guards) if fields else self.refuse(node, "it has no fields")
 
+    def on_List(self, node: ast.List) -> Term:
+        terms = [self.of(element) for element in node.elts]
+        if not terms:
+            return self.refuse(node, "an empty list has no exact form in SQL")
+        return list_of([term.without_guards() for term in terms], self._guards_of(terms))
+
     def on_JoinedStr(self, node: ast.JoinedStr) -> Term:
         parts: list[str] = []
         guards: list[Guard] = []
@@ -441,7 +455,7 @@ class Translator:
         if all(term.kind == BOOLEAN and not term.nullable for term in terms):
             return _joined(node, terms)
         kinds = {term.kind for term in terms} - {NOTHING}
-        if len(kinds) != 1 or OBJECT in kinds:
+        if len(kinds) != 1 or not kinds.isdisjoint(NESTED):
             return self.refuse(node, "the operands of and, or are of different kinds, or objects")
         kind, result = kinds.pop(), terms[-1]
         for term in reversed(terms[:-1]):
@@ -463,7 +477,7 @@ class Translator:
     def on_IfExp(self, node: ast.IfExp) -> Term:
         test, body, other = self.condition(node.test), self.of(node.body), self.of(node.orelse)
         kinds = {body.kind, other.kind} - {NOTHING}
-        if len(kinds) != 1 or OBJECT in kinds:
+        if len(kinds) != 1 or not kinds.isdisjoint(NESTED):
             return self.refuse(node, "its two values are of different kinds, or objects")
         inside = [guard.under(test.sql) for guard in body.guards]
         outside = [guard.under(f"NOT {test.sql}") for guard in other.guards]
@@ -502,7 +516,7 @@ class Translator:
         is_mixed = {left.kind, right.kind} == {INTEGER, NUMBER} and whole is not None and whole.is_double
         if (
             (left.kind != right.kind and not is_mixed)
-            or left.kind == OBJECT
+            or left.kind in NESTED
             or isinstance(operator, (ast.Is, ast.IsNot))
         ):
             self.refuse(node, f"{left.kind} is compared with {right.kind}")
@@ -523,7 +537,7 @@ class Translator:
         if not 0 < len(items) <= _MOST_MEMBERS or not all(isinstance(item, ast.Constant) for item in items):
             self.refuse(node, "only a list of constants or a text beside in has an exact form in SQL")
         members = [self.of(item) for item in items]
-        if any(member.kind not in (left.kind, NOTHING) for member in members) or left.kind in (OBJECT, NOTHING):
+        if any(member.kind not in (left.kind, NOTHING) for member in members) or left.kind in (*NESTED, NOTHING):
             self.refuse(node, f"{left.kind} is looked for among values of another kind")
         return f"({' OR '.join(f'({left.sql} <=> {member.sql})' for member in members)})", []
 

@@ -11,13 +11,15 @@ from streamkit.errors import InexactError, UntranslatableError
 from streamkit.operators.core.parsed_values import SessionWindows, TimeWindows
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
-from streamkit.runtime.spark.rows.output_columns import OutputColumn, OutputLayout, ticked
+from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
+    LIST,
+    NESTED,
     NOTHING,
     NUMBER,
     OBJECT,
@@ -26,7 +28,9 @@ from streamkit.runtime.spark.sql.terms import (
     Keep,
     Term,
     chosen_rows,
+    json_text,
     only_if,
+    quoted_text,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
 
@@ -355,7 +359,7 @@ def grouped(
 
     sums: functions and their operands, by name. Windows have records without a value too.
     """
-    if records.key.kind in (NOTHING, NUMBER, OBJECT):
+    if records.key.kind in (NOTHING, NUMBER, *NESTED):
         raise UntranslatableError(f"the key of the groups is {records.key.kind}")
     parts = () if records.row else (records.key, records.value) if windows is None else (records.key,)
     for part in parts:
@@ -393,13 +397,17 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
 
     is_final: whether the output has the last record of each key, rather than all.
     """
-    if isinstance(rows, Records) and rows.key.kind in (NUMBER, OBJECT):
+    if isinstance(rows, Records) and rows.key.kind in (NUMBER, *NESTED):
         raise UntranslatableError(f"the key of the stream {layout.topic} is {rows.key.kind}")
     for part, term in (("key", rows.key), ("value", rows.value)):
         names = {column.field for column in layout.columns if column.part == part}
-        if term.kind == OBJECT and not names.issuperset(term.fields):
+        if term.kind == OBJECT and None not in names and not names.issuperset(term.fields):
             raise UntranslatableError(f"the output {layout.place} has no column for a field of its {part}s")
-    columns = tuple((column.name, _cell(rows, column)) for column in layout.columns)
+    cells = [(column.name, *_cell(rows, column)) for column in layout.columns]
+    for _, _, guards in cells:
+        for guard in guards:
+            rows = rows.required(guard)
+    columns = tuple((name, sql) for name, sql, _ in cells)
     parts = () if isinstance(rows, Records) else rows.parts
     texts = [sql for part in parts for sql in part.operands.values()]
     texts += [test.sql for test in rows.tests]
@@ -409,25 +417,56 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
     return Query(rows, columns, is_final)
 
 
-def _cell(rows: Groups | Records, column: OutputColumn) -> str:
-    """Return SQL of a column."""
+def _cell(rows: Groups | Records, column: OutputColumn) -> tuple[str, tuple[Guard, ...]]:
+    """Return SQL of a column, and what must hold for it."""
     if column.part == "timestamp":
-        return f"timestamp_micros({rows.time.sql} * 1000L)"
+        return f"timestamp_micros({rows.time.sql} * 1000L)", ()
     if column.part == "headers":
-        return f"CAST(NULL AS {column.shape.ddl})"
+        return f"CAST(NULL AS {column.shape.ddl})", ()
     if column.part == "deleted":
-        return rows.value.is_null
+        return rows.value.is_null, ()
     whole = rows.key if column.part == "key" else rows.value
     if whole.kind == WINDOWED and column.field in ("start", "end"):
-        return f"timestamp_micros({whole.fields[column.field].sql} * 1000L)"
-    term: Term | None = whole.fields["key"] if whole.kind == WINDOWED else whole
-    if column.field is not None:
-        term = whole.fields.get(column.field) if whole.kind == OBJECT else None
-    if term is not None and term.kind == NOTHING:
-        return f"CAST(NULL AS {column.shape.ddl})"
-    if term is None or column.shape.fields or COLUMN_TYPES.get(term.kind) != column.shape.kind:
-        kind = "JSON" if column.shape.kind == "json" else column.shape.ddl
+        return f"timestamp_micros({whole.fields[column.field].sql} * 1000L)", ()
+    term = whole.fields["key"] if whole.kind == WINDOWED else whole
+    return _shaped(term if column.field is None else _field(term, column.field, column), column.shape, column)
+
+
+def _field(term: Term, name: str, column: OutputColumn) -> Term:
+    """Return a field of an object, or an item of a list: null if it has none."""
+    field = term.fields.get(name)
+    if field is None and (term.kind not in NESTED or name in set(term.fields)):
         raise UntranslatableError(
-            f"column {column.name} of the output is {kind}; {column.part}=TYPE gives it another type"
+            f"column {column.name} of the output is a field of {term.kind}, or of a type that SQL does not treat as Python does"
         )
-    return term.sql
+    return Term(NOTHING, "NULL", nullable=True) if field is None else field
+
+
+def _shaped(term: Term, shape: Shape, column: OutputColumn) -> tuple[str, tuple[Guard, ...]]:
+    """Return SQL of a value as a column, or a part of one, has it, and what must hold for it."""
+    if term.kind == NOTHING:
+        return f"CAST(NULL AS {shape.ddl})", ()
+    if shape.kind == JSON:
+        return json_text(term, f"column {column.name} of the output")
+    if (term.kind, shape.kind) in ((OBJECT, STRUCT), (LIST, ARRAY)):
+        return _nested(term, shape, column)
+    if shape.fields or COLUMN_TYPES.get(term.kind) != shape.kind:
+        raise UntranslatableError(
+            f"column {column.name} of the output is {shape.ddl}; {column.part}=TYPE gives it another type"
+        )
+    return term.sql, ()
+
+
+def _nested(term: Term, shape: Shape, column: OutputColumn) -> tuple[str, tuple[Guard, ...]]:
+    """Return SQL of an object, or a list, in a column of such."""
+    inner = dict(shape.fields) if shape.kind == STRUCT else dict.fromkeys(term.fields, shape.fields[0][1])
+    parts, guards = list[str](), list[Guard]()
+    if not inner.keys() >= set(term.fields):
+        raise UntranslatableError(f"column {column.name} of the output has no place for a field of its {column.part}s")
+    for name, part_shape in inner.items():
+        sql, own = _shaped(_field(term, name, column), part_shape, column)
+        parts += [*([quoted_text(name)] if shape.kind == STRUCT else []), sql]
+        guards += own
+    function = "named_struct" if shape.kind == STRUCT else "array"
+    sql = f"CAST({function}({', '.join(parts)}) AS {shape.ddl})"
+    return (f"if({term.is_null}, NULL, {sql})" if term.nullable else sql), tuple(guards)

@@ -30,6 +30,7 @@ from streamkit.operators.steps.stateless.filter import Filter, TableFilter
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
 from streamkit.operators.steps.stateless.map import Map
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
+from streamkit.operators.steps.stateless.peek import Peek
 from streamkit.operators.steps.stateless.select_key import SelectKey
 from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
@@ -414,6 +415,8 @@ class _Walk:
         if isinstance(processor, Assert):
             test = translate_condition(processor.condition, rows.names, self._footprint)
             return rows.guarded(test).required(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
+        if isinstance(processor, Peek):
+            return rows.guarded(translate(processor.do, rows.names, self._footprint))
         if isinstance(processor, MapValues | SelectKey | Map):
             return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
         if isinstance(processor, FlatMapValues):

@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streamkit.errors import InexactError
+from streamkit.errors import InexactError, UntranslatableError
 from streamkit.runtime.spark.workers.worker import MARK
 from streamkit.serdes.size import MAX_BYTES
 
 TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
-NOTHING, OBJECT, WINDOWED = "null", "an object", "a windowed key"
+NOTHING, OBJECT, LIST, WINDOWED = "null", "an object", "a list", "a windowed key"
+NESTED = (OBJECT, LIST)
+"""The kinds of values that have no column of their own: each of their fields, or items by their places, has one."""
 COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean", NUMBER: "double"}
 """The types of columns that hold scalars of these kinds."""
 SERDE_KINDS = {
@@ -22,7 +24,7 @@ SERDE_KINDS = {
     "integer": (INTEGER,),
     "double": (NUMBER,),
     "boolean": (BOOLEAN,),
-    "json": (TEXT, INTEGER, BOOLEAN, NUMBER, NOTHING, OBJECT),
+    "json": (TEXT, INTEGER, BOOLEAN, NUMBER, NOTHING, OBJECT, LIST),
 }
 """The kinds of values that a serde writes and reads again as they are."""
 LARGEST = MAX_BYTES // 6
@@ -57,7 +59,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Term:
-    """A value. sql: always in brackets, or one word; fields: of an object.
+    """A value. sql: always in brackets, or one word; fields: of an object, or the items of a list by their places.
 
     guards: what must hold if the value is used, each only if those before it hold. size: the most bytes of all text in it.
     """
@@ -74,7 +76,7 @@ class Term:
         """The condition that Python takes the value for true; never null if the guards hold."""
         if self.kind == NOTHING:
             return "false"
-        if self.kind == OBJECT:
+        if self.kind in NESTED:
             # Of an object that is not null only its fields tell, and all have some.
             return f"({self.sql} IS NOT NULL)" if self.nullable else "true"
         if self.kind == BOOLEAN:
@@ -110,6 +112,11 @@ def object_of(fields: Mapping[str, Term], guards: Sequence[Guard] = ()) -> Term:
     return Term(OBJECT, "", guards=tuple(guards), fields=fields, size=size)
 
 
+def list_of(items: Sequence[Term], guards: Sequence[Guard] = ()) -> Term:
+    """Return a list of several values, each of a kind of its own."""
+    return replace(object_of({str(place): item for place, item in enumerate(items)}, guards), kind=LIST)
+
+
 def literal(value: str | float | None) -> Term | None:
     """Return a constant; None for one that no column can hold."""
     if value is None:
@@ -127,7 +134,7 @@ def literal(value: str | float | None) -> Term | None:
 
 
 class _Shown(Mapping[str, Term]):
-    """The fields of an object that is there only where a condition holds."""
+    """The fields of an object, or a list, that is there only where a condition holds."""
 
     def __init__(self, fields: Mapping[str, Term], condition: str):
         self._fields = fields
@@ -147,7 +154,7 @@ def only_if(term: Term, condition: str) -> Term:
     """Return the value where a condition holds, which is never null, and null elsewhere."""
     if term.kind == NOTHING:
         return term
-    if term.kind != OBJECT:
+    if term.kind not in NESTED:
         return replace(term, sql=f"if({condition}, {term.sql}, NULL)", nullable=True)
     present = f"({condition} AND NOT {term.is_null})" if term.nullable else condition
     return replace(term, sql=f"if({present}, true, NULL)", nullable=True, fields=_Shown(term.fields, condition))
@@ -167,6 +174,61 @@ def quoted_text(text: str) -> str:
     "CAST(X'69742773' AS STRING)"
     """
     return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
+
+
+# As JSON text.
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_OTHER_CONTROLS = "".join(map(chr, range(32))).translate(dict.fromkeys(map(ord, _ESCAPES)))
+_OF_15_DIGITS = "DECIMAL(15,8)"
+"""The type of numbers below ten million: the shortest text of such a double is the one that the decimal has."""
+
+
+def json_text(term: Term, shown: str) -> tuple[str, tuple[Guard, ...]]:
+    """Return SQL of a value as JSON text, null for null, and what must hold for it. Raises UntranslatableError.
+
+    shown: the value, for messages.
+    """
+    guards: list[Guard] = []
+    text = _json(term, shown, guards)
+    sql = f"if({term.is_null}, NULL, {text})" if term.nullable or term.kind == NOTHING else text
+    return f"CAST({sql} AS STRING)", tuple(guards)
+
+
+def _json(term: Term, shown: str, guards: list[Guard]) -> str:
+    """Return SQL of a value that is not null as JSON text."""
+    if term.kind == NOTHING:
+        return "'null'"
+    if term.kind in NESTED:
+        return _nested_json(term, shown, guards)
+    sql = term.sql
+    if term.kind != TEXT and term.kind != NUMBER:
+        return f"CAST({sql} AS STRING)"
+    if term.kind == NUMBER:
+        exact = f"TRY_CAST({sql} AS {_OF_15_DIGITS})"
+        fits = f"{sql} = 0D OR (abs({sql}) >= 0.001D AND abs({sql}) < 10000000D AND CAST({exact} AS DOUBLE) = {sql})"
+        guards.append(Guard(f"({sql} IS NULL OR {fits})", f"{shown} has a number with many digits, as JSON"))
+        digits = f"trim(TRAILING '0' FROM CAST({exact} AS STRING))"
+        return f"if({sql} = 0D, CAST({sql} AS STRING), regexp_replace({digits}, '[.]$', '.0'))"
+    none = f"(translate({sql}, {quoted_text(_OTHER_CONTROLS)}, '') = {sql})"
+    guards.append(Guard(f"({sql} IS NULL OR {none})", f"{shown} has a text with control characters, as JSON"))
+    for character, escape in _ESCAPES.items():
+        sql = f"replace({sql}, {quoted_text(character)}, {quoted_text(escape)})"
+    return f"""concat('"', {sql}, '"')"""
+
+
+def _nested_json(term: Term, shown: str, guards: list[Guard]) -> str:
+    parts: list[str] = []
+    for name in term.fields:
+        field = term.fields.get(name)
+        if field is None or literal(name) is None:
+            raise UntranslatableError(f"{shown} has a field {name} that SQL does not treat as Python does")
+        text = _json(field, shown, guards)
+        key = "" if term.kind == LIST else f"{json.dumps(name, ensure_ascii=False)}:"
+        parts.append(quoted_text(("," if parts else "") + key))
+        parts.append(f"if({field.is_null}, 'null', {text})" if field.nullable else text)
+    begin, end = ("[", "]") if term.kind == LIST else ("{", "}")
+    return f"concat('{begin}', {', '.join(parts)}, '{end}')"
 
 
 def failure(reason: str) -> str:
