@@ -172,7 +172,7 @@ class Translator:
         if owner.kind == LIST and type(name) is int and 0 <= name < len(owner.fields):
             name = str(name)
         elif not isinstance(name, str) or owner.kind == LIST:
-            return self.refuse(node, "only fields of objects by their names are columns, and items by their places")
+            return self.refuse(node, "only fields of objects by their names are columns")
         return self._field(node, owner, name)
 
     def _sliced(self, node: ast.Subscript, part: ast.Slice) -> Term:

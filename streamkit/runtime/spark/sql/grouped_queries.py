@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
@@ -13,7 +13,7 @@ from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.sources import TIME, SqlSource
+from streamkit.runtime.spark.sql.sources import TIME, SqlSource, name_of
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -23,6 +23,7 @@ from streamkit.runtime.spark.sql.terms import (
     NOTHING,
     NUMBER,
     OBJECT,
+    TEXT,
     WINDOWED,
     Guard,
     Keep,
@@ -37,7 +38,8 @@ from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, wind
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_GROUP, _START, _ROW, _KEY_OF_RECORD = "key", "window start", "row", f"{HIDDEN}key"
+_GROUP, _START, _ROW = "key", "window start", "row"
+_KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
 ABSOLUTE = "absolute "
@@ -94,7 +96,7 @@ class Records:
     tests: with joins among them, for which only the records count that pass the tests before; so it is for records before.
     """
 
-    source: SqlSource
+    source: SqlSource | Pairs
     key: Term
     value: Term
     time: Term
@@ -106,6 +108,11 @@ class Records:
     def of(cls, source: SqlSource) -> Records:
         """Return all records of a source."""
         return cls(source, source.key, source.value, source.time)
+
+    @property
+    def sources(self) -> tuple[SqlSource, ...]:
+        """The topics whose records these are made of, without those of tables."""
+        return (self.source,) if isinstance(self.source, SqlSource) else self.source.sources
 
     @property
     def names(self) -> dict[str, Term]:
@@ -156,11 +163,11 @@ class Records:
         texts = [*(test.sql for test in self.tests), self.key.sql, self.time.sql, *selected]
         columns = self.source.columns_in(texts)
         has_order = has_order or any(isinstance(test, Earlier) for test in self.tests)
-        rows = self.source.frame(opened(self.source.topic), columns, has_order)
+        rows = self.source.rows(opened, columns, has_order)
         tests: list[Guard | Keep] = [*self.source.guards(columns)]
         for test in self.tests:
             if isinstance(test, TableJoin):
-                test.refuse_changes(self.source, opened)
+                test.refuse_changes(self.sources, opened)
                 rows = rows.where(chosen_rows(tests))
                 rows, tests = test.joined(rows, texts, opened(test.table.topic)), []
             elif isinstance(test, Earlier):
@@ -170,6 +177,195 @@ class Records:
             else:
                 tests.append(test)
         return rows.where(chosen_rows(tests))
+
+
+# Pairs of records.
+
+
+class _Renamed(Mapping[str, Term]):
+    """The fields of an object that columns of other names hold."""
+
+    def __init__(self, term: Term, path: tuple[str, ...]):
+        self._term = term
+        self._path = path
+
+    def __getitem__(self, name: str) -> Term:
+        return _renamed(self._term.fields[name], (*self._path, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._term.fields)
+
+    def __len__(self) -> int:
+        return len(self._term.fields)
+
+
+def _renamed(term: Term, path: tuple[str, ...]) -> Term:
+    """Return a value that columns hold whose names begin with a path."""
+    if term.kind == NOTHING:
+        return term
+    fields = _Renamed(term, path) if term.kind in NESTED else {}
+    return replace(term, sql=ticked(name_of(path)), fields=fields, guards=())
+
+
+def _leaves(term: Term, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the names of the columns of a renamed value, with SQL of what they hold."""
+    if term.kind in NESTED:
+        yield name_of(path), f"if({term.is_null}, NULL, true)"
+        for name in term.fields:
+            field = term.fields.get(name)
+            if field is not None:
+                yield from _leaves(field, (*path, name))
+    elif term.kind != NOTHING:
+        yield name_of(path), term.sql
+
+
+_BUCKET, _MADE = "bucket", "order"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The records of two streams with the same key whose times are within a window, pair by pair, in the order of a task.
+
+    The rows of both topics must be in the order of their times, so that no record is late: a task then takes them by time, topic and
+    place, and joins each with all of the other topic before. before, after: how much earlier and later than the left record
+    the right one may be; retention: how long a task keeps a record; all in ms.
+    """
+
+    left: Records
+    right: Records
+    before: int
+    after: int
+    retention: int
+    shown: str
+    time: Term = field(default_factory=lambda: Term(INTEGER, ticked(TIME)))
+
+    @classmethod
+    def of(cls, left: Records, right: Records, times: tuple[int, int, int], shown: str) -> Pairs:
+        """Return the pairs of records that have a key and a value. times: before, after, and the grace. Raises UntranslatableError."""
+        before, after, grace = times
+        one, other = (
+            reduce(Records.kept_where, (f"(NOT {part.is_null})" for part in (side.key, side.value)), side)
+            for side in (left, right)
+        )
+        topics = [source.topic for side in (left, right) for source in side.sources]
+        refusals = {
+            "it joins pairs of other streams": len(topics) > 2,
+            "both streams come from the same topic": len(set(topics)) < len(topics),
+            "a step before it sets the timestamps": any(side.time != side.source.time for side in (left, right)),
+            "its window has no time": before + after < 0,
+            f"a key is {left.key.kind}, the other {right.key.kind}": left.key.kind != right.key.kind
+            or left.key.kind not in (TEXT, INTEGER),
+        }
+        for side in (left, right):
+            for source in side.sources:
+                refusals[f"{source.topic} is not ordered by its timestamps"] = not source.may_be_in_order
+        for refusal, holds in refusals.items():
+            if holds:
+                raise UntranslatableError(f"{shown}: {refusal}")
+        lowest = min(before, after)
+        if lowest < 0:
+            # Negative times of windows end at 0.
+            guard = f"{shown}: a time is too near to 1970"
+            one, other = (side.required(Guard(f"({side.time.sql} >= {-lowest}L)", guard)) for side in (one, other))
+        return cls(one, other, before, after, before + after + grace, shown)
+
+    @property
+    def topic(self) -> str:
+        """The topic of the left stream."""
+        return self.sources[0].topic
+
+    @property
+    def sources(self) -> tuple[SqlSource, ...]:
+        """The topics of both streams."""
+        return (*self.left.sources, *self.right.sources)
+
+    @property
+    def names(self) -> dict[str, Term]:
+        """The parts that the expression of the join may use."""
+        return {
+            "key": replace(_renamed(self.left.key, ("left key",)), nullable=False),
+            "left": replace(_renamed(self.left.value, ("left",)), nullable=False),
+            "right": replace(_renamed(self.right.value, ("right",)), nullable=False),
+        }
+
+    def columns_in(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the columns that texts of SQL name, as `SqlSource.columns_in`."""
+        return [
+            (name,)
+            for side in ("left", "right")
+            for name, _ in self._leaves(side)
+            if any(ticked(name) in text for text in texts)
+        ]
+
+    def _leaves(self, side: str) -> list[tuple[str, str]]:
+        records = self.left if side == "left" else self.right
+        return [*_leaves(records.key, (f"{side} key",)), *_leaves(records.value, (side,))]
+
+    def guards(self, columns: Sequence[tuple[str, ...]]) -> list[Guard]:
+        """Return nothing: `rows` checks the records."""
+        return []
+
+    def order_columns(self, rows: DataFrame) -> list[Column]:
+        """Return what orders the pairs. rows: of `rows`."""
+        from pyspark.sql import functions as sf
+
+        return [sf.col(TIME), *(sf.col(name) for name in rows.columns if name.startswith(_MADE))]
+
+    def rows(
+        self, opened: Callable[[str], OpenedInput], columns: Sequence[tuple[str, ...]], has_order: bool = False
+    ) -> DataFrame:
+        """Return the pairs, as `SqlSource.rows`. Raises InexactError if rows of a topic are not in the order of their times."""
+        from pyspark.sql import functions as sf
+
+        for source in self.sources:
+            refuse_late(source, opened(source.topic), IN_ORDER)
+        names = [name for (name,) in columns]
+        width = self.before + self.after + 1
+        left, right = (self._side(side, opened, names, has_order) for side in ("left", "right"))
+        low, high = (
+            f"(greatest(0L, `left time` {sign}L) DIV {width}L)" for sign in (f"- {self.before}", f"+ {self.after}")
+        )
+        left = left.withColumn(f"left {_BUCKET}", sf.expr(f"explode(sequence({low}, {high}))"))
+        right = right.withColumn(f"right {_BUCKET}", sf.expr(f"`right time` DIV {width}L"))
+        same = f"`left key` = `right key` AND `left {_BUCKET}` = `right {_BUCKET}`"
+        within = f"`right time` BETWEEN `left time` - {self.before}L AND `left time` + {self.after}L"
+        pairs = left.join(right, sf.expr(f"{same} AND {within}"))
+        is_later = "`left time` >= `right time`" if self._is_left_later else "`left time` > `right time`"
+        pairs = pairs.where(chosen_rows(self._exact(is_later)))
+        # Pairs are made by the later record, one by one in the order of the others.
+        first, left_order, right_order = sf.expr(is_later), sf.col("left order"), sf.col("right order")
+        made = (first if self._is_left_later else ~first, sf.when(first, left_order), right_order, left_order)
+        order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)] if has_order else []
+        time = sf.greatest("left time", "right time").alias(TIME)
+        return pairs.select(*(sf.col(ticked(name)) for name in names), time, *order)
+
+    @property
+    def _is_left_later(self) -> bool:
+        """Whether a task takes the left one of two records with the same time last."""
+        left, right = (source.topic.encode() for source in self.sources)
+        return left > right
+
+    def _exact(self, is_later: str) -> list[Guard]:
+        """Return what must hold of each pair: how long a task keeps the earlier record depends on all of its partition."""
+        kept = self.retention
+        if kept > max(self.before, self.after):
+            return []
+        ends = f"if({is_later}, `right time` <= `left time` - {kept}L, `left time` <= `right time` - {kept}L)"
+        return [Guard(f"(NOT {ends})", f"{self.shown}: a record is at the end of its window, which has no grace")]
+
+    def _side(
+        self, side: str, opened: Callable[[str], OpenedInput], names: Sequence[str], has_order: bool
+    ) -> DataFrame:
+        """Return the records of one side, with columns whose names begin with the side."""
+        from pyspark.sql import functions as sf
+
+        records = self.left if side == "left" else self.right
+        key = f"{side} key"
+        cells = {name: sql for name, sql in self._leaves(side) if name in names} | {key: records.key.sql}
+        rows = records.frame(opened, list(cells.values()), has_order)
+        order = [sf.struct(*records.order_columns(rows)).alias(f"{side} {_MADE}")] if has_order else []
+        time = sf.expr(records.time.sql).alias(f"{side} time")
+        return rows.select(*(sf.expr(sql).alias(name) for name, sql in cells.items()), time, *order)
 
 
 @dataclass(frozen=True)
@@ -191,10 +387,10 @@ class Part:
             return self._moves(opened)
         rows = records.frame(opened, [*self.operands.values()])
         starts = []
-        if isinstance(windows, SessionWindows):
-            refuse_late(records.source, opened(records.source.topic), IN_ORDER)
-        elif windows is not None:
-            refuse_late(records.source, opened(records.source.topic), windows)
+        if windows is not None and isinstance(records.source, SqlSource):
+            limits = IN_ORDER if isinstance(windows, SessionWindows) else windows
+            refuse_late(records.source, opened(records.source.topic), limits)
+        if isinstance(windows, TimeWindows):
             starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
         operands = [sf.expr(sql).alias(name) for name, sql in self.operands.items()]
         return rows.select(
@@ -257,6 +453,8 @@ class Query:
     columns: tuple[tuple[str, str], ...]
     """SQL by the names of the columns, in their order."""
     is_final: bool = True
+    others: tuple[Query, ...] = ()
+    """Those of the records of other topics, which are merged with these: the rows of all are in the order of their times."""
 
     def frame(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the rows over opened inputs. A row for which the query is not exact raises InexactError when they are computed.
@@ -307,18 +505,35 @@ class Query:
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
-        from pyspark.sql import functions as sf
+        from pyspark.sql import DataFrame
 
-        columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
-        rows = records.frame(opened, [sql for _, sql in self.columns], True)
-        key, order = records.key, records.order_columns(rows)
-        selected = rows.select(*columns, sf.expr(key.sql).alias(_KEY_OF_RECORD), *order)
+        queries = sorted((self, *self.others), key=lambda query: query.topic.encode())
+        places = range(len(queries)) if self.others else (None,)
+        parts = [query._with_order(opened, place) for place, query in zip(places, queries, strict=True)]
+        selected = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+        order = [ticked(name) for name in selected.columns if name.startswith(_ORDERED)]
+        is_keyed = any(isinstance(query.rows, Records) and query.rows.key.kind != NOTHING for query in queries)
         by_key = (
-            selected.orderBy(*order)
-            if key.kind == NOTHING
-            else selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order)
+            selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order) if is_keyed else selected.orderBy(*order)
         )
         return by_key.select(*(ticked(name) for name, _ in self.columns))
+
+    def _with_order(self, opened: Callable[[str], OpenedInput], place: int | None) -> DataFrame:
+        """Return the records with their keys and their order. place: that of their topic among several."""
+        from pyspark.sql import functions as sf
+
+        records = self.rows
+        assert isinstance(records, Records)
+        rows = records.frame(opened, [sql for _, sql in self.columns], True)
+        order = list(records.order_columns(rows))
+        names = [f"{_ORDERED}{place or 0}.{index}" for index in range(len(order))]
+        if place is not None:
+            # Their order has other columns than that of the other topics.
+            refuse_late(records.sources[0], opened(self.topic), IN_ORDER)
+            order, names = [sf.col(TIME), sf.lit(place), *order], [f"{_ORDERED}time", f"{_ORDERED}topic", *names]
+        columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
+        placed = [column.alias(name) for column, name in zip(order, names, strict=True)]
+        return rows.select(*columns, sf.expr(records.key.sql).alias(_KEY_OF_RECORD), *placed)
 
 
 def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -133,7 +133,7 @@ class SqlSource:
 
     def name_of(self, path: Path) -> str:
         """Return the name of the column of a path."""
-        return self.mark + _name(path)
+        return self.mark + name_of(path)
 
     def columns_in(self, texts: Sequence[str]) -> list[Path]:
         """Return the paths of the columns that texts of SQL name, and perhaps of others."""
@@ -160,13 +160,13 @@ class SqlSource:
             if self._kind_of(path) == TEXT:
                 column = ticked(self.name_of(path))
                 fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {longest})"
-                reason = f"{_name(path)} of {self.topic} is no UTF-8, or a long text"
+                reason = f"{name_of(path)} of {self.topic} is no UTF-8, or a long text"
                 guards.append(Guard(f"({column} IS NULL OR {fits})", reason))
             elif self._kind_of(path) == NUMBER:
                 column = ticked(self.name_of(path))
                 fits = f"abs({column}) < CAST('Infinity' AS DOUBLE)"
                 guards.append(
-                    Guard(f"({column} IS NULL OR {fits})", f"{_name(path)} of {self.topic} is NaN or infinite")
+                    Guard(f"({column} IS NULL OR {fits})", f"{name_of(path)} of {self.topic} is NaN or infinite")
                 )
         return guards
 
@@ -189,6 +189,15 @@ class SqlSource:
         if self._columns.order != FILES:
             return [sf.col(ROW), sf.col(BLOCK)]
         return [file_order(), sf.col(BLOCK), sf.col(ROW)]
+
+    def rows(self, opened: Callable[[str], OpenedInput], paths: Sequence[Path], has_order: bool = False) -> DataFrame:
+        """Return what `frame` does of the topic's input among opened ones."""
+        return self.frame(opened(self.topic), paths, has_order)
+
+    @property
+    def may_be_in_order(self) -> bool:
+        """Whether Spark can tell that the rows are in the order of their timestamps."""
+        return self.order == FILES or self.is_by_time
 
     def frame(self, opened: OpenedInput, paths: Sequence[Path], has_order: bool = False) -> DataFrame:
         """Return the columns that steps read, under the names that terms have. Raises TransportError as the Python engine.
@@ -288,10 +297,10 @@ def _kind(kind: DataType, depth: int) -> str | None:
     return BOOLEAN if isinstance(kind, types.BooleanType) else None
 
 
-def _name(path: Path) -> str:
+def name_of(path: Path) -> str:
     """Return the name of a column; a field whose name has a dot is another one than a field in an object.
 
-    >>> _name(("value", "a", "b")), _name(("value", "a.b"))
+    >>> name_of(("value", "a", "b")), name_of(("value", "a.b"))
     ('value.a.b', 'value.a\\\\.b')
     """
     return ".".join(name.replace("\\", "\\\\").replace(".", "\\.") for name in path)
@@ -336,4 +345,4 @@ def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     return InputColumns(schema, place.columns.key is not None, FILES)
 
 
-__all__ = ["LATEST", "ORDER", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order"]
+__all__ = ["LATEST", "ORDER", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order", "name_of"]

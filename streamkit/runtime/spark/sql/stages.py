@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
+from streamkit.compile.record_writer import counts
+from streamkit.config import Config
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.expressions.syntax import Source
@@ -24,6 +26,7 @@ from streamkit.operators.steps.aggregations.aggregate_node import (
 from streamkit.operators.steps.aggregations.group_by import TableGroupBy
 from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
+from streamkit.operators.steps.joins.stream_stream_join import JoinWindow, StreamStreamJoin
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter, TableFilter
@@ -37,7 +40,6 @@ from streamkit.operators.steps.topics.source import GlobalTableSource, TableSour
 from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job_options import PYTHON
-from streamkit.runtime.spark.rows.files import FILES
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
 from streamkit.runtime.spark.sql.expressions import (
@@ -53,6 +55,7 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     Earlier,
     Exploded,
     Groups,
+    Pairs,
     Query,
     Records,
     grouped,
@@ -227,9 +230,24 @@ class _Compiler:
             raise UntranslatableError(f"{topic} gets all changes of a table")
         if isinstance(rows, Groups):
             return query_of(rows, layout, is_final)
-        if len(rows) > 1:
-            raise UntranslatableError(f"{topic} is a stream that merges the records of several topics by their times")
-        return query_of(rows[0], layout, is_final)
+        first, *others = [query_of(records, layout, is_final) for records in rows]
+        if others:
+            _check_order(topic, rows, is_final)
+        return replace(first, others=tuple(others))
+
+
+def _check_order(topic: str, rows: tuple[Records, ...], is_final: bool) -> None:
+    """Raise UntranslatableError if the records of several topics are not just merged by their times."""
+    sources = [source for records in rows for source in records.sources]
+    reasons = {
+        "whose last records of each key depend on their order": is_final,
+        "or what several steps make of the same records": len({source.topic for source in sources}) < len(rows),
+        "and joins of streams": len(sources) > len(rows),
+        **{f"and {source.topic} is not ordered by its timestamps": not source.may_be_in_order for source in sources},
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UntranslatableError(f"{topic} is a stream that merges the records of several topics, {reason}")
 
 
 def _guards(rows: Records) -> set[Guard]:
@@ -249,6 +267,8 @@ class _Walk:
         self._footprint = Footprint(times=MOST_ITEMS if flattens else 1)
         self._arrived: dict[str, list[tuple[Records, ...]]] = {}
         """The records from each parent of a node that has several."""
+        self._sides: dict[str, Records] = {}
+        """The records of streams that are joined, by the node of their side."""
         self.between: dict[str, tuple[Records, ...]] = {}
         self.written: dict[str, _Rows] = {}
         self._dropped: list[tuple[ProcessorNode, Records]] = []
@@ -296,11 +316,39 @@ class _Walk:
             self._branch(node.processor, rows)
         elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableSource) and not node.children:
             self._check_table(node)
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, StreamStreamJoin):
+            self._join_streams(node, node.processor, rows)
         elif isinstance(node, ProcessorNode):
             output = self._processed(node, rows)
             if not node.children:
                 self._drop(node, output)
             self._to_children(node.children, output)
+
+    def _join_streams(self, node: ProcessorNode, join: StreamStreamJoin, rows: _Rows) -> None:
+        """Follow the pairs of two streams once the records of both have arrived."""
+        shown = where(self._plan, node)
+        if join.kind != "inner":
+            raise UntranslatableError(
+                f"{shown}: when a record without a partner goes on depends on all records of its partition"
+            )
+        if counts(self._sub, Config.expression_max_bytes.default, Config.expression_max_steps.default):
+            raise UntranslatableError(f"{shown}: a record's pairs may make it too large for Python")
+        if isinstance(rows, Groups) or len(rows) != 1:
+            raise UntranslatableError(f"{shown}: one of its streams has the records of several topics, or of a table")
+        self._sides[node.name] = rows[0]
+        if join.peer not in self._sides:
+            return
+        left, right = (
+            self._sides[name] for name in ((node.name, join.peer) if join.is_left else (join.peer, node.name))
+        )
+        times = (join.before, join.after) if join.is_left else (join.after, join.before)
+        pairs = Pairs.of(left, right, (*times, join.grace), shown)
+        value = translate(join.value, pairs.names, self._footprint)
+        records = Records(pairs, pairs.names["key"], value.without_guards(), pairs.time, value.guards)
+        # The step after both sides has each of them as a parent.
+        for name in node.children:
+            self._follow(name, ())
+            self._follow(name, (records,))
 
     def _check_table(self, node: ProcessorNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
@@ -407,6 +455,9 @@ class _Walk:
     def _stepped(self, node: ProcessorNode, rows: Records) -> Records:
         """Return what a node makes of the records of one source."""
         processor = node.processor
+        if isinstance(processor, JoinWindow):
+            store = self._plan.stores[processor.store]
+            return self._checked(node, "value", store.value_serde, self._checked(node, "key", store.key_serde, rows))
         if isinstance(processor, RepartitionFilter):
             return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
         if isinstance(processor, Filter):
@@ -580,12 +631,13 @@ class _Walk:
         """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
         source = records.source
         windows = processor.windows if isinstance(processor, WindowAggregate) else IN_ORDER
+        is_in_order = isinstance(source, Pairs) or source.may_be_in_order
         reasons = {
             "it waits for the close of its windows": processor.on_close,
             f"a record is in more than {MOST_WINDOWS:,} windows": windows.size > MOST_WINDOWS * windows.advance,
             "only counts and reductions of sessions have a form in SQL": isinstance(processor, SessionAggregate)
             and processor.aggregation.kind not in ("count", "reduce"),
-            f"{source.topic} is not ordered by its timestamps": source.order != FILES and not source.is_by_time,
+            f"{source.topic} is not ordered by its timestamps": not is_in_order,
             "a step before it sets the timestamps": records.time != source.time,
         }
         for reason, holds in reasons.items():

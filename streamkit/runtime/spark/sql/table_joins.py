@@ -66,16 +66,17 @@ class TableJoin:
         latest = rows.groupBy(sf.col(key)).agg(last).select(sf.col(key), f"{_ROW}.*")
         return latest.where(f"{self._is_present} IS NOT NULL")
 
-    def refuse_changes(self, source: SqlSource, opened: Callable[[str], OpenedInput]) -> None:
+    def refuse_changes(self, sources: Sequence[SqlSource], opened: Callable[[str], OpenedInput]) -> None:
         """Raise InexactError if a record may come before a change of its table: a task merges both by their times."""
         if self.is_global:
             return
         from pyspark.sql import functions as sf
 
         (last,) = self.table.frame(opened(self.table.topic), ()).agg(sf.max(TIME)).collect()[0]
-        (first,) = source.frame(opened(source.topic), ()).agg(sf.min(TIME)).collect()[0]
-        if last is not None and first is not None and last >= first:
-            raise InexactError(f"{self.table.topic} changes while records of {source.topic} are joined with it")
+        for source in sources:
+            (first,) = source.rows(opened, ()).agg(sf.min(TIME)).collect()[0]
+            if last is not None and first is not None and last >= first:
+                raise InexactError(f"{self.table.topic} changes while records of {source.topic} are joined with it")
 
 
 __all__ = ["TableJoin"]
