@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
@@ -105,6 +105,26 @@ def emit_get_value(gen: CodeWriter, store: str, old: Code) -> None:
     key = gen.bytes_of(gen.record.key, gen.stores[store].key_serde)
     gen.assign(old, method(gen.store(store), "get", key))
     gen.assign(old, unless_none(old, item(old, 0)))
+
+
+def emit_computed(
+    gen: CodeWriter, node: Node, store: str | None, send_old: bool, compute: Callable[[Slot], Code]
+) -> None:
+    """Write code that forwards the values which `compute` returns for the new and the old value of a table's row."""
+    record, new, old = gen.record, gen.var("new"), gen.var("old")
+    assert record.old is not None
+    with gen.guard(node):
+        gen.assign(new, compute(record.value))
+        if not send_old:
+            gen.assign(old, NONE)
+        elif store is None:
+            gen.assign(old, compute(record.old))
+        elif not gen.is_cached(store):
+            emit_get_value(gen, store, old)
+    if store is not None:
+        emit_put(gen, node, store, new, old if send_old else None, record.time)
+    else:
+        gen.forward(node, value=Slot(new), old=Slot(old))
 
 
 def emit_flush_listener(gen: CodeWriter, node: Node, store: str, send_old: bool, window: str | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -32,6 +32,13 @@ class BuildError(StreamkitError):
     def __init__(self, position: Position | None = None, message: str = ""):
         self.problems = [Problem(position, message)] if position is not None else []
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def misplaced(step: Step, option: str, where: str, upstream: str) -> BuildError:
+    """Return the error of an option that is not for a step's upstream."""
+    return BuildError(
+        step.at(option), f"{step.operator}: `{option}` is for {where}; this step's upstream is {upstream}"
+    )
 
 
 @frozen
@@ -382,12 +389,14 @@ class AggregateWork(TableWork):
 class DerivedWork(TableWork):
     """A table that is computed row by row from another table. It has a store only if the step names one.
 
-    For KTableFilter, KTableMapValues and KTableTransformValues.
+    For KTableFilter, KTableMapValues and KTableTransformValues. `computed` makes the lookup that computes a value from the
+    parent's lookup.
     """
 
-    def __init__(self, parent: Table, store: StoreDef | None):
+    def __init__(self, parent: Table, store: StoreDef | None, computed: Callable[[Getter], Getter]):
         super().__init__()
         self.parent, self.store = parent, store
+        self._computed = computed
 
     def enable_old_values(self, force: bool) -> bool:
         if self.store is not None or self.parent.enable_old_values(force):
@@ -395,14 +404,10 @@ class DerivedWork(TableWork):
         return self.send_old
 
     def view(self) -> Getter:
-        return self.computed() if self.store is None else StoreGetter.of(self.store)
+        return self._computed(self.parent.getter()) if self.store is None else StoreGetter.of(self.store)
 
     def history(self) -> int | None:
         return self.parent.work.history() if self.store is None else self.store.history
-
-    @abstractmethod
-    def computed(self) -> Getter:
-        """Return the lookup that computes a value from the parent's value."""
 
 
 @dataclass(eq=False)

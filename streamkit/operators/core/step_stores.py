@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 
 from streamkit.errors import Position
-from streamkit.operators.core.operator import AnySerde, BuildError, Context, required_serde
+from streamkit.graph.physical_topology import ProcessorGraphNode
+from streamkit.operators.codegen.code_writer import Processor
+from streamkit.operators.core.operator import (
+    AnySerde,
+    BuildError,
+    Context,
+    DerivedWork,
+    Table,
+    required_serde,
+    serde_or_none,
+)
 from streamkit.operators.core.parsed_values import (
     SessionWindows,
     SlidingWindows,
@@ -86,6 +97,33 @@ def output_versioned(step: Step, store: StoreDef | None) -> bool | None:
     if step.get("store") is None:
         return None
     return store is not None and store.type == "versioned"
+
+
+def derived_table(
+    step: Step,
+    ctx: Context,
+    name: str,
+    work: DerivedWork,
+    serde: Serde | None,
+    processor: Callable[[ProcessorGraphNode, str | None], Processor],
+    stores: Iterable[StoreDef | str] = (),
+) -> Table:
+    """Return a table that is computed from another one, and add its node.
+
+    serde: the serde of its values; None: that of its parent. processor: makes the node's work, given the node and the
+    name of the table's own store, once all steps are built.
+    """
+    parent, store = work.parent, work.store
+    node: ProcessorGraphNode = ProcessorGraphNode(
+        name,
+        lambda: processor(node, None if store is None else store.name),
+        stores=(*(() if store is None else (store,)), *stores),
+    )
+    value_serde = parent.value_serde if serde is None else serde
+    node.serdes = (serde_or_none(parent.key_serde), serde_or_none(value_serde))
+    node.output_versioned = output_versioned(step, store)
+    ctx.graph.add(parent.node, node)
+    return Table(name, node, parent.sources, parent.key_serde, value_serde, work)
 
 
 def is_named(options: StoreOptions | None) -> bool:

@@ -18,6 +18,7 @@ from streamkit.operators.core.operator import (
     Types,
     WindowedCogroup,
     WindowedStream,
+    misplaced,
 )
 from streamkit.operators.core.parsed_values import SessionWindows, Step
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
@@ -90,17 +91,9 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
             "aggregate", step.options["add"], step.options["initial"], subtract, step.get("merge")
         )
         if isinstance(upstream, GroupedTable):
-            if subtract is None:
-                raise BuildError(
-                    step.position,
-                    "aggregate: on a grouped table `subtract` is required; it removes a row's old value",
-                )
             return aggregate_table(step, builder, upstream, aggregation, "KTABLE-AGGREGATE-", serde)
         if subtract is not None:
-            raise BuildError(
-                step.at("subtract"),
-                f"aggregate: `subtract` is for grouped tables; this step's upstream is {upstream.label}",
-            )
+            raise misplaced(step, "subtract", "grouped tables", upstream.label)
         return aggregate_stream(step, builder, upstream, aggregation, "KSTREAM-AGGREGATE-", serde)
 
     def _check_merge(
@@ -112,6 +105,4 @@ class AggregateOperator(Operator[GroupedStream | GroupedTable | WindowedStream |
                 step.position, "aggregate: session windows need `merge`, which combines the results of two sessions"
             )
         if not sessions and step.get("merge") is not None:
-            raise BuildError(
-                step.at("merge"), f"aggregate: `merge` is for session windows; this step's upstream is {upstream.label}"
-            )
+            raise misplaced(step, "merge", "session windows", upstream.label)

@@ -37,6 +37,7 @@ from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
     AggregateWork,
     AnySerde,
+    BuildError,
     Context,
     GroupedStream,
     GroupedTable,
@@ -227,6 +228,9 @@ def aggregate_table(
     step: Step, ctx: Context, group: GroupedTable, aggregation: Aggregation, prefix: str, value_serde: AnySerde
 ) -> Table:
     """Build an aggregation of a grouped table (KGroupedTableImpl.doAggregate)."""
+    if aggregation.subtract is None and aggregation.kind != "count":
+        text = f"{step.operator}: on a grouped table `subtract` is required; it removes a row's old value"
+        raise BuildError(step.position, text)
     # In Java the store's name contains AGGREGATE for reduce, too.
     store = materialize(step, ctx, group.key_serde, value_serde, "KTABLE-AGGREGATE-")
     given_name = step.get("name")

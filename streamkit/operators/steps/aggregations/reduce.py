@@ -7,7 +7,6 @@ from typing import ClassVar
 from streamkit.expressions.types import one_of
 from streamkit.operators.core.fields import AGGREGATE_NAMES, NAME, STORE, Expr, Field, SerdeField
 from streamkit.operators.core.operator import (
-    BuildError,
     Context,
     GroupedStream,
     GroupedTable,
@@ -16,6 +15,7 @@ from streamkit.operators.core.operator import (
     TypeInference,
     Types,
     WindowedStream,
+    misplaced,
 )
 from streamkit.operators.core.parsed_values import Step
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, aggregate_stream, aggregate_table
@@ -54,15 +54,8 @@ class ReduceOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
         group = upstream.group if isinstance(upstream, WindowedStream) else upstream
         serde = step.get("value_serde", group.value_serde)
         if isinstance(upstream, GroupedTable):
-            if subtract is None:
-                raise BuildError(
-                    step.position, "reduce: on a grouped table `subtract` is required; it removes a row's old value"
-                )
             aggregation = Aggregation("reduce", add, subtract=subtract)
             return aggregate_table(step, builder, upstream, aggregation, "KTABLE-REDUCE-", serde)
         if subtract is not None:
-            raise BuildError(
-                step.at("subtract"),
-                f"reduce: `subtract` is for grouped tables; this step's upstream is {upstream.label}",
-            )
+            raise misplaced(step, "subtract", "grouped tables", upstream.label)
         return aggregate_stream(step, builder, upstream, Aggregation("reduce", add), "KSTREAM-REDUCE-", serde)

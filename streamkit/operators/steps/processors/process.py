@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from streamkit.code import NONE, Code, attribute, call, literal, mapping_of, method
+from streamkit.code import Code, attribute, call, literal, mapping_of, method
 from streamkit.errors import Problem
 from streamkit.expressions import load_callable
 from streamkit.graph.physical_topology import ProcessorGraphNode
@@ -14,8 +14,7 @@ from streamkit.operators.codegen.table_code import (
     RT,
     BatchProcessor,
     connected_stores,
-    emit_get_value,
-    emit_put,
+    emit_computed,
     emit_transformer,
 )
 from streamkit.operators.core.fields import (
@@ -41,12 +40,12 @@ from streamkit.operators.core.operator import (
     Table,
     TypeInference,
     Types,
+    misplaced,
     serde_or_none,
 )
 from streamkit.operators.core.parsed_values import BatchCall, CallRef, Step
-from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
+from streamkit.operators.core.step_stores import derived_table, materialize_if_named
 from streamkit.operators.core.value_getters import Getter, TransformGetter
-from streamkit.state.definitions import StoreDef
 
 
 @frozen
@@ -119,7 +118,7 @@ class ProcessOperator(Operator[Stream | Table]):
         if isinstance(upstream, Table):
             return transform_values(step, upstream, builder)
         if step.get("store") is not None:
-            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this step's upstream is a stream")
+            raise misplaced(step, "store", "tables", upstream.label)
         names = tuple(step.get("stores") or ())
         stores = tuple(builder.custom_store(name, step) for name in names)
         # A given name takes no index here (KStreamImpl.process).
@@ -172,9 +171,7 @@ class ProcessValuesOperator(ProcessOperator):
 
     def build(self, step: Step, upstream: Stream | Table, builder: Context) -> Stream | Table:
         if isinstance(upstream, Table) and step.get("batch") is not None:
-            raise BuildError(
-                step.at("batch"), "process_values: `batch` is for streams; this step's upstream is a table"
-            )
+            raise misplaced(step, "batch", "streams", upstream.label)
         return super().build(step, upstream, builder)
 
     def _processor(self, step: Step, stores: tuple[str, ...]) -> Processor:
@@ -202,42 +199,14 @@ class TransformValues(Processor):
 
     def emit(self, node: Node, gen: CodeWriter) -> None:
         transformer = emit_transformer(gen, node, self.call, self.connected, ("transform", node.name))
-        record, new, old = gen.record, gen.var("new"), gen.var("old")
-        assert record.old is not None
+        record = gen.record
 
         def transformed(value: Slot) -> Code:
             return method(
                 transformer, "transform", gen.object_of(record.key), gen.object_of(value), record.time, record.context
             )
 
-        with gen.guard(node):
-            gen.assign(new, transformed(record.value))
-            if not self.send_old:
-                gen.assign(old, NONE)
-            elif self.store is None:
-                gen.assign(old, transformed(record.old))
-            elif not gen.is_cached(self.store):
-                emit_get_value(gen, self.store, old)
-        if self.store is not None:
-            emit_put(gen, node, self.store, new, old if self.send_old else None, record.time)
-        else:
-            gen.forward(node, value=Slot(new), old=Slot(old))
-
-
-class _TransformWork(DerivedWork):
-    def __init__(self, parent: Table, store: StoreDef | None, step: Step, node: str):
-        super().__init__(parent, store)
-        self.step, self.node = step, node
-
-    def computed(self) -> Getter:
-        if self.step.get("stores"):
-            # Java fails at the start, because the processor that looks up rows is not connected to these stores.
-            raise BuildError(
-                self.step.at("stores"),
-                "process_values: a later step looks up rows, but can't use these stores to compute them; "
-                "give the result a `store`",
-            )
-        return TransformGetter(self.parent.getter(), self.step.options["call"], self.node)
+        emit_computed(gen, node, self.store, self.send_old, transformed)
 
 
 def transform_values(step: Step, table: Table, ctx: Context) -> Table:
@@ -247,15 +216,25 @@ def transform_values(step: Step, table: Table, ctx: Context) -> Table:
     name = ctx.graph.names.named(step.get("name"), "KTABLE-TRANSFORMVALUES-")
     connected = tuple(step.get("stores") or ())
     definitions = [ctx.custom_store(store_name, step) for store_name in connected]
-    work = _TransformWork(table, store, step, name)
-    node = ProcessorGraphNode(
+    target = step.options["call"]
+
+    def computed(parent: Getter) -> Getter:
+        if connected:
+            # Java fails at the start, because the processor that looks up rows is not connected to these stores.
+            raise BuildError(
+                step.at("stores"),
+                "process_values: a later step looks up rows, but can't use these stores to compute them; "
+                "give the result a `store`",
+            )
+        return TransformGetter(parent, target, name)
+
+    work = DerivedWork(table, store, computed)
+    return derived_table(
+        step,
+        ctx,
         name,
-        lambda: TransformValues(
-            step.options["call"], connected, store.name if store is not None else None, work.send_old
-        ),
-        stores=(*(() if store is None else (store,)), *definitions),
+        work,
+        value_serde,
+        lambda _, own: TransformValues(target, connected, own, work.send_old),
+        definitions,
     )
-    node.serdes = (serde_or_none(table.key_serde), value_serde)
-    node.output_versioned = output_versioned(step, store)
-    ctx.graph.add(table.node, node)
-    return Table(name, node, table.sources, table.key_serde, value_serde, work)

@@ -6,25 +6,22 @@ from typing import ClassVar
 
 from streamkit.code import NONE, Code, all_of, any_of, either, is_not_none, negated
 from streamkit.expressions import Expression
-from streamkit.graph.physical_topology import ProcessorGraphNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import BatchProcessor, emit_get_value, emit_put, refuse_batch
 from streamkit.operators.core.fields import BATCH_CALL, NAME, STORE, Expr, Field
 from streamkit.operators.core.frozen import frozen
 from streamkit.operators.core.operator import (
-    BuildError,
     Context,
     DerivedWork,
     Operator,
     Stream,
     Table,
     add_stream_node,
-    serde_or_none,
+    misplaced,
 )
 from streamkit.operators.core.parsed_values import BatchCall, Step
-from streamkit.operators.core.step_stores import materialize_if_named, output_versioned
-from streamkit.operators.core.value_getters import FilterGetter, Getter
-from streamkit.state.definitions import StoreDef
+from streamkit.operators.core.step_stores import derived_table, materialize_if_named
+from streamkit.operators.core.value_getters import FilterGetter
 
 
 @frozen
@@ -85,17 +82,6 @@ class TableFilter(Processor):
         return "neither the old nor the new value passes the filter"
 
 
-class _FilterWork(DerivedWork):
-    def __init__(self, parent: Table, store: StoreDef | None, predicate: Expression, negate: bool):
-        super().__init__(parent, store)
-        self.predicate, self.negate = predicate, negate
-        # If the parent can send old values without being materialized, fewer tombstones are forwarded.
-        self.send_old = parent.enable_old_values(False)
-
-    def computed(self) -> Getter:
-        return FilterGetter(self.parent.getter(), self.predicate, self.negate)
-
-
 class FilterOperator(Operator[Stream | Table]):
     """`filter` (KStream.filter, KTable.filter)."""
 
@@ -118,7 +104,7 @@ class FilterOperator(Operator[Stream | Table]):
         if isinstance(upstream, Table):
             return self._build_table(step, upstream, builder)
         if step.get("store") is not None:
-            raise BuildError(step.at("store"), f"{self.name}: `store` is for tables; this step's upstream is a stream")
+            raise misplaced(step, "store", "tables", upstream.label)
         name = builder.graph.names.named(step.get("name"), "KSTREAM-FILTER-")
         test = step.options["if"]
         kernel = "BatchDrop" if self.negate else "BatchKeep"
@@ -129,23 +115,18 @@ class FilterOperator(Operator[Stream | Table]):
         refuse_batch(step, "if")
         store = materialize_if_named(step, ctx, (table.key_serde, table.value_serde), "KTABLE-FILTER-")
         name = ctx.graph.names.named(step.get("name"), "KTABLE-FILTER-")
-        predicate = step.options["if"]
-        work = _FilterWork(table, store, predicate, self.negate)
-        node: ProcessorGraphNode = ProcessorGraphNode(
+        predicate, negate = step.options["if"], self.negate
+        work = DerivedWork(table, store, lambda parent: FilterGetter(parent, predicate, negate))
+        # If the parent can send old values without being materialized, fewer tombstones are forwarded.
+        work.send_old = table.enable_old_values(False)
+        return derived_table(
+            step,
+            ctx,
             name,
-            lambda: TableFilter(
-                predicate,
-                self.negate,
-                store.name if store is not None else None,
-                work.send_old,
-                bool(node.versioned_parents),
-            ),
-            stores=() if store is None else (store,),
+            work,
+            None,
+            lambda node, own: TableFilter(predicate, negate, own, work.send_old, bool(node.versioned_parents)),
         )
-        node.serdes = (serde_or_none(table.key_serde), serde_or_none(table.value_serde))
-        node.output_versioned = output_versioned(step, store)
-        ctx.graph.add(table.node, node)
-        return Table(name, node, table.sources, table.key_serde, table.value_serde, work)
 
 
 class FilterNotOperator(FilterOperator):
