@@ -64,6 +64,13 @@ class Rule:
     is_mistake: bool = False
 
 
+def _rule(
+    code: str, summary: str, why: str, find: Callable[[Subject], Iterable[Place]], is_mistake: bool = False
+) -> Rule:
+    """Return a rule whose examples are in lint.yaml, which only its page and its test read."""
+    return Rule(code, summary, why, "", "", find, is_mistake)
+
+
 @dataclass(frozen=True)
 class Finding:
     """A place that breaks a rule."""
@@ -142,7 +149,6 @@ def _parts_of(kind: type) -> tuple[str, ...]:
 
 # Rules about definitions that no part of the file uses.
 
-_UNUSED_HEAD = "streamkit: 1\napplication: example\n"
 _EFFECTS = ("peek", "print", "process", "process_values")
 _STATE = ("count", "reduce", "aggregate", "to_table")
 
@@ -203,59 +209,34 @@ def _macros(subject: Subject) -> Iterable[Place]:
 
 
 _UNUSED_RULES = (
-    Rule(
+    _rule(
         "unused-pipeline",
         "A pipeline whose records go nowhere.",
         "Its work is wasted; usually its `to` was forgotten.",
-        _UNUSED_HEAD
-        + "topics: {in: {value: string}}\npipelines:\n  loud:\n    stream: in\n    steps: [map_values: value.upper()]\n",
-        _UNUSED_HEAD
-        + "topics: {in: {value: string}, out: {value: string}}\npipelines:\n  loud:\n    stream: in\n"
-        + "    steps: [map_values: {value: value.upper(), value_serde: string}]\n    to: out\n",
         _pipelines,
     ),
-    Rule(
+    _rule(
         "unused-topic",
         "A topic that no pipeline reads or writes.",
         "It is left over, or its name is misspelt elsewhere.",
-        _UNUSED_HEAD
-        + "topics: {in: {value: string}, out: {value: string}, old: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
-        _UNUSED_HEAD
-        + "topics: {in: {value: string}, out: {value: string}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _topics,
     ),
-    Rule(
+    _rule(
         "unused-function",
         "A function that no expression calls.",
         "It is left over, or an expression repeats its code.",
-        _UNUSED_HEAD
-        + "functions: {double: {params: [n], expr: n * 2}}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
-        _UNUSED_HEAD
-        + "functions: {double: {params: [n], expr: n * 2}}\ntopics: {in: {}, out: {}}\n"
-        + "pipelines:\n  twice:\n    stream: in\n    steps: [map_values: double(value)]\n    to: out\n",
         _functions,
     ),
-    Rule(
+    _rule(
         "unused-store",
         "A store that no processor uses.",
         "The file declares state that is never created.",
-        _UNUSED_HEAD
-        + "stores: {seen: {type: key_value}}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
-        _UNUSED_HEAD
-        + "stores: {seen: {type: key_value}}\ntopics: {in: {}, out: {}}\npipelines:\n  once:\n    stream: in\n"
-        + "    steps: [process: {call: 'seen:Once', stores: [seen]}]\n    to: out\n",
         _stores,
     ),
-    Rule(
+    _rule(
         "unused-macro",
         "A macro that no pipeline uses, or a parameter that no step of its macro has.",
         "It is left over. The steps of an unused macro are not checked.",
-        _UNUSED_HEAD
-        + "macros: {loud: {steps: [map_values: value.upper()]}}\ntopics: {in: {}, out: {}}\n"
-        + "pipelines:\n  copy: {stream: in, to: out}\n",
-        _UNUSED_HEAD
-        + "macros: {loud: {steps: [map_values: value.upper()]}}\ntopics: {in: {}, out: {}}\n"
-        + "pipelines:\n  copy: {stream: in, steps: [loud], to: out}\n",
         _macros,
     ),
 )
@@ -263,9 +244,6 @@ _UNUSED_RULES = (
 
 # Rules about state: names that must last, caches, and repartition topics.
 
-_STATE_HEAD = (
-    "streamkit: 1\napplication: example\ntopics: {in: {value: string}, out: {value: long}, more: {value: string}}\n"
-)
 _NUMBERED = re.compile(r"-\d{10}\b")
 _CACHE = "statestore.cache.max.bytes"
 _NAMED_BY = {
@@ -372,43 +350,24 @@ def _shared(subject: Subject) -> Iterable[Place]:
 
 
 _STATE_RULES = (
-    Rule(
+    _rule(
         "unnamed-state",
         "A store with a changelog, or a repartition topic, with a generated name.",
         "Generated names count the steps before them: adding a step gives the state another name, and the upgraded "
         "application starts with empty state (KIP-1111 makes it an error in Kafka Streams).",
-        _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
-        "    steps: [group_by_key, count, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
-        _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
-        "    steps: [group_by_key, count: counts, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
         _unnamed,
     ),
-    Rule(
+    _rule(
         "implicit-cache",
         "A table whose updates are written to a topic without a setting for its cache.",
         "By default the record cache holds updates back until a commit, every 30 seconds, and then writes only the "
         "last update of each key. A consumer of the topic may expect every update, and `try` shows every update.",
-        _STATE_HEAD
-        + "pipelines:\n  counts:\n    stream: in\n    steps: [group_by_key, count: counts, to_stream]\n    to: out\n"
-        "  other: {stream: more, to: in}\n",
-        _STATE_HEAD + "pipelines:\n  counts:\n    stream: in\n"
-        "    steps: [group_by_key, count: {store: {name: counts, caching: false}}, to_stream]\n    to: out\n"
-        "  other: {stream: more, to: in}\n",
         _implicit_cache,
     ),
-    Rule(
+    _rule(
         "shared-repartition",
         "Steps that repartition the same stream, each through a separate topic.",
         "Every record is written and read once for each of them.",
-        _STATE_HEAD
-        + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  keyed:\n    stream: in\n    steps: [select_key: value]\n"
-        "  one:\n    from: keyed\n    steps: [group_by_key: {name: one}, count: ones, to_stream]\n    to: out\n"
-        "  two:\n    from: keyed\n    steps: [group_by_key: {name: two}, count: twos, to_stream]\n    to: out\n"
-        "  other: {stream: more, to: in}\n",
-        _STATE_HEAD + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  keyed:\n    stream: in\n"
-        "    steps: [select_key: value, repartition: {name: keyed, value_serde: string}]\n  one:\n    from: keyed\n   "
-        " steps: [group_by_key, count: ones, to_stream]\n    to: out\n  two:\n    from: keyed\n    steps: "
-        "[group_by_key, count: twos, to_stream]\n    to: out\n  other: {stream: more, to: in}\n",
         _shared,
     ),
 )
@@ -416,7 +375,6 @@ _STATE_RULES = (
 
 # Rules about windows: the windows of keys in topics, and their grace.
 
-_WINDOW_HEAD = "streamkit: 1\napplication: example\nconfig: {statestore.cache.max.bytes: 0}\n"
 _PIPELINE = """\
 pipelines:
   counts:
@@ -539,21 +497,15 @@ def _has_one_task(plan: Plan, topic: str) -> bool:
 
 
 _WINDOW_RULES = (
-    Rule(
+    _rule(
         "window-size",
         "A topic of windowed keys whose declared `size`, or kind of window, is not that of the windows written to it.",
         "A record contains only the start of its window. A reader that uses the entry gets windows with another end; "
         "Kafka Streams does not check this either.",
-        _WINDOW_HEAD
-        + "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
-        + _PIPELINE,
-        _WINDOW_HEAD
-        + "topics: {in: {value: string}, out: {key: {windowed: string, size: 5m}, value: long}}\n"
-        + _PIPELINE,
         _sizes,
         is_mistake=True,
     ),
-    Rule(
+    _rule(
         "short-grace",
         "A windowed aggregation, or a stream-stream join, after a repartition, whose `grace` is shorter than its "
         "windows.",
@@ -561,8 +513,6 @@ _WINDOW_RULES = (
         "one of these may be read hours ahead of another. Stream time follows the first, and records of the other "
         "are late and dropped; Kafka Streams behaves the same. The grace limits how far ahead a partition may be; "
         "with a single partition none is needed. `status` shows the share of late records by task.",
-        _LATE % "10s",
-        _LATE % "1h",
         _short_graces,
     ),
 )
@@ -570,10 +520,6 @@ _WINDOW_RULES = (
 
 # Rules about calls of Python: models that are asked for one record at a time, and look-ups that wait too long.
 
-_CALL_HEAD = (
-    "streamkit: 1\napplication: example\ntopics: {in: {value: json}, out: {value: json}}\npipelines:\n  copy:\n    "
-    "stream: in\n"
-)
 _PREDICTIONS = ("predict", "predict_proba", "decision_function")
 """Methods of models that take many rows, in scikit-learn and in the libraries that follow its interface."""
 
@@ -613,23 +559,19 @@ def _long_lookups(subject: Subject) -> Iterable[Place]:
 
 
 _CALL_RULES = (
-    Rule(
+    _rule(
         "single-prediction",
         "A function on a stream that calls a model for one record at a time.",
         "A call of `predict` costs about as much for one row as for hundreds; with `batch` the function gets lists, "
         "and the order and the results do not change. The rule reads the source of modules beside the file.",
-        _CALL_HEAD + '    steps: [map_values: {call: "scoring:score"}]\n    to: out\n',
-        _CALL_HEAD + '    steps: [map_values: {call: "scoring:scores", batch: 512}]\n    to: out\n',
         _single_predictions,
     ),
-    Rule(
+    _rule(
         "long-lookup",
         "An `enrich` whose calls may take more than half of `max.poll.interval.ms`: `timeout` times the calls, and "
         "the pauses between them.",
         "While it waits, the thread does not poll. If the service does not answer, the instance leaves the group, "
         "and its tasks move to another instance, where the same happens.",
-        _CALL_HEAD + '    steps: [enrich: {call: "scoring:look_up", timeout: 1m, retries: 5}]\n    to: out\n',
-        _CALL_HEAD + '    steps: [enrich: {call: "scoring:look_up", timeout: 5s, retries: 5}]\n    to: out\n',
         _long_lookups,
     ),
 )
@@ -637,7 +579,6 @@ _CALL_RULES = (
 
 # Rules about defaults that a file should replace, and about leftovers in a file.
 
-_HABITS_HEAD = "streamkit: 1\napplication: example\n"
 _TOPICS = "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
 _JOINS = ("join", "left_join", "outer_join")
 
@@ -709,47 +650,31 @@ def _required_fields(text: str, names: set[str]) -> Iterator[str]:
 
 
 _HABIT_RULES = (
-    Rule(
+    _rule(
         "timestamp-default",
         "A `timestamp` of a topic that reads a field of JSON without a default.",
         "A record without the field has no time and goes to `deserialization.exception.handler`, which by default "
         "ends the application. Possible defaults are the record's own `timestamp`, or `-1`, which drops and counts "
         "the record.",
-        _HABITS_HEAD
-        + "topics: {in: {value: json, timestamp: value.at}, out: {value: json}}\npipelines:\n  copy: {stream: in, to: out}\n",
-        _HABITS_HEAD
-        + "topics:\n  in: {value: json, timestamp: \"get(value, 'at', timestamp)\"}\n  out: {value: json}\n"
-        "pipelines:\n  copy: {stream: in, to: out}\n",
         _timestamps_without_default,
     ),
-    Rule(
+    _rule(
         "no-grace",
         "A window, or a join of streams, without `grace`.",
         "The default is none: records that arrive after the end of their window are dropped, even if only another "
         "partition was read faster. `grace: 0` states that this is intended.",
-        _HABITS_HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
-        "    steps: [group_by_key, window: {tumbling: 1m}, count: counts, to_stream]\n    to: out\n",
-        _HABITS_HEAD + _TOPICS + "config: {statestore.cache.max.bytes: 0}\npipelines:\n  counts:\n    stream: in\n"
-        "    steps: [group_by_key, window: {tumbling: 1m, grace: 10s}, count: counts, to_stream]\n    to: out\n",
         _no_grace,
     ),
-    Rule(
+    _rule(
         "plain-secret",
         "A password or key that is written in the file.",
         "Topology files are kept in repositories and shown to people, so their contents are not secret.",
-        _HABITS_HEAD
-        + "config: {sasl.password: hunter2}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
-        _HABITS_HEAD
-        + "config:\n  sasl.password: ${PASSWORD:-}\ntopics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _plain_secrets,
     ),
-    Rule(
+    _rule(
         "debug-print",
         "A `print` step.",
         "It helps while you write a topology; in production it costs more than the rest of the pipeline.",
-        _HABITS_HEAD
-        + "topics: {in: {}, out: {}}\npipelines:\n  copy:\n    stream: in\n    steps: [print: here]\n    to: out\n",
-        _HABITS_HEAD + "topics: {in: {}, out: {}}\npipelines:\n  copy: {stream: in, to: out}\n",
         _debug_prints,
     ),
 )

@@ -120,11 +120,11 @@ def command_section(name: str, text: str) -> str:
     return f"## `{name}`\n\n```text\n" + "\n".join(lines) + "\n```\n"
 
 
-def rule_section(rule: Rule) -> str:
+def rule_section(rule: Rule, bad: str, good: str) -> str:
     """Return the section of a rule: its reason, a topology that breaks it, and one that does not."""
     return (
         f"## `{rule.code}`\n\n{rule.summary} {rule.why}\n\n"
-        f"Instead of\n\n```yaml\n{rule.bad}```\n\nwrite\n\n```yaml\n{rule.good}```\n"
+        f"Instead of\n\n```yaml\n{bad}```\n\nwrite\n\n```yaml\n{good}```\n"
     )
 
 
@@ -174,12 +174,14 @@ def commands() -> str:
 def rules() -> str:
     """Return docs/lint.md."""
     from streamkit.lint import RULES
+    from streamkit.spec.language_reference import examples_of_rules
 
+    examples = examples_of_rules()
     rows = "".join(
         f"| [`{rule.code}`](#{rule.code}) | {rule.summary}{' An error.' if rule.is_mistake else ''} |\n"
         for rule in RULES.values()
     )
-    return LINT + rows + "".join(f"\n{rule_section(rule)}" for rule in RULES.values())
+    return LINT + rows + "".join(f"\n{rule_section(rule, **examples[code])}" for code, rule in RULES.items())
 
 
 def keep(files: dict[Path, str | None], write: bool) -> int:

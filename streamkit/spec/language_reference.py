@@ -146,6 +146,14 @@ def examples_of_macros() -> list[Example]:
     return packaged_examples("streamkit.spec", "macros")
 
 
+def examples_of_rules() -> dict[str, dict[str, str]]:
+    """Return for each rule of the linter a topology that breaks it (`bad`), and one that does not (`good`)."""
+    examples: dict[str, dict[str, str]] = yaml.safe_load(
+        (resources.files("streamkit") / "lint.yaml").read_text("utf-8")
+    )
+    return examples
+
+
 def packaged_examples(package: str, name: str) -> list[Example]:
     """Return the examples in the file NAME.yaml of a package; none without such a file. Raises UsageError for a malformed one."""
     file = resources.files(package) / f"{name}.yaml"

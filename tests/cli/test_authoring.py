@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.lint import RULES
+from streamkit.spec.language_reference import examples_of_rules
 from streamkit_cli.commands.new import TEMPLATES, Template
 from tests.cli.support import UPPER, assert_one_clear_line, command, streamkit
 
@@ -69,10 +69,10 @@ def test_new_overwrites_nothing(tmp_path: Path) -> None:
 
 
 def test_plain_validate_reports_what_is_certainly_a_mistake(upper: Path) -> None:
-    upper.write_text(RULES["window-size"].bad)
+    upper.write_text(examples_of_rules()["window-size"]["bad"])
     done = streamkit("validate", upper)
     assert (done.code, "size: 60000ms; records hold" in done.err + done.out) == (1, True)
-    upper.write_text(RULES["debug-print"].bad)
+    upper.write_text(examples_of_rules()["debug-print"]["bad"])
     assert streamkit("validate", upper).code == 0
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from streamkit import lint, plan, spec
-from streamkit.lint import RULES, Rule
+from streamkit.lint import RULES
+from streamkit.spec.language_reference import examples_of_rules
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = examples_of_rules()
 
 
 SCORING = """
@@ -29,21 +31,21 @@ def codes(text: str, folder: Path) -> list[str]:
     return [finding.code for finding in lint.check(model, plan.build(model, env={}))]
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
-def test_the_bad_example_breaks_the_rule_and_no_other(rule: Rule, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", RULES)
+def test_the_bad_example_breaks_the_rule_and_no_other(code: str, tmp_path: Path) -> None:
     (tmp_path / "scoring.py").write_text(SCORING)
-    assert set(codes(rule.bad, tmp_path)) == {rule.code}
+    assert set(codes(EXAMPLES[code]["bad"], tmp_path)) == {code}
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
-def test_the_good_example_breaks_none(rule: Rule, tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", RULES)
+def test_the_good_example_breaks_none(code: str, tmp_path: Path) -> None:
     (tmp_path / "scoring.py").write_text(SCORING)
     (tmp_path / "seen.py").write_text("class Once:\n    def process(self, record): ...\n")
-    assert codes(rule.good, tmp_path) == []
+    assert codes(EXAMPLES[code]["good"], tmp_path) == []
 
 
 def test_what_is_final_in_any_case_needs_no_word_about_caches(tmp_path: Path) -> None:
-    text = RULES["no-grace"].good.replace("config: {statestore.cache.max.bytes: 0}\n", "")
+    text = EXAMPLES["no-grace"]["good"].replace("config: {statestore.cache.max.bytes: 0}\n", "")
     assert codes(text, tmp_path) == ["implicit-cache"]
     suppressed = text.replace("count: counts, ", "count: counts, suppress: {until: window_closes, name: once}, ")
     assert codes(suppressed, tmp_path) == []
@@ -77,7 +79,7 @@ def test_a_join_needs_a_grace_where_one_side_is_repartitioned(within: str, expec
 
 @pytest.mark.parametrize("window", ["hopping: 5m, advance: 1m", "sliding: 5m", "session: 5m"])
 def test_every_kind_of_window_needs_a_grace_behind_a_repartition(window: str, tmp_path: Path) -> None:
-    text = RULES["short-grace"].bad.replace("tumbling: 5m", window)
+    text = EXAMPLES["short-grace"]["bad"].replace("tumbling: 5m", window)
     if window.startswith("session"):
         text = text.replace("{windowed: string, size: 5m}", "{session_windowed: string}")
     assert codes(text, tmp_path) == ["short-grace"]
@@ -97,18 +99,18 @@ def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:
 
 def test_a_topic_of_dead_letters_is_used(tmp_path: Path) -> None:
     config = "config: {errors.dead.letter.queue.topic.name: old}\n"
-    assert codes(RULES["unused-topic"].bad.replace("topics:", config + "topics:"), tmp_path) == []
+    assert codes(EXAMPLES["unused-topic"]["bad"].replace("topics:", config + "topics:"), tmp_path) == []
 
 
 def test_a_function_may_be_used_by_another_one_alone(tmp_path: Path) -> None:
-    text = RULES["unused-function"].good.replace(
+    text = EXAMPLES["unused-function"]["good"].replace(
         "functions: {", "functions: {four: {params: [n], expr: double(double(n))}, unused: {params: [n], expr: n}, "
     )
     assert codes(text.replace("double(value)", "four(value)"), tmp_path) == ["unused-function"]
 
 
 def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
-    text = RULES["debug-print"].bad
+    text = EXAMPLES["debug-print"]["bad"]
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=debug-print"), tmp_path) == []
     assert codes(text.replace("[print: here]", "[print: here]  # lint: ignore=no-grace"), tmp_path) == ["debug-print"]
 
@@ -116,5 +118,5 @@ def test_a_comment_silences_rules_in_its_line(tmp_path: Path) -> None:
 def test_a_model_is_called_for_one_row_of_a_table(tmp_path: Path) -> None:
     """Tables take no batches."""
     (tmp_path / "scoring.py").write_text(SCORING)
-    text = RULES["single-prediction"].bad.replace("stream: in", "table: in").replace("    to: out", "")
+    text = EXAMPLES["single-prediction"]["bad"].replace("stream: in", "table: in").replace("    to: out", "")
     assert "single-prediction" not in codes(text.replace("to: out", ""), tmp_path)
