@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from streamkit.compile.record_writer import counts
+from streamkit.compile.program_needs import counts
 from streamkit.config import Config
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
