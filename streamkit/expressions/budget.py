@@ -254,7 +254,7 @@ class Budget:
         if pattern not in self._patterns:
             if len(self._patterns) >= regex.KEPT // 2:
                 self._patterns.clear()
-            self.spend(_COMPILE + _INSTRUCTION * compiled.programsize)
+            self.spend(_COMPILE + _INSTRUCTION * compiled.size)
             self._patterns.add(pattern)
         self.spend(_SEARCH + _GROUP * compiled.groups + self.size(text) * regex.weight(pattern) // _PLACES)
 

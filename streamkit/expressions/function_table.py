@@ -298,14 +298,14 @@ _UNBOUNDED = float("inf")
 
 def re_search(pattern: Value, text: Value) -> str | None:
     """Return the first match in a text, or None."""
-    match = regex.compiled(pattern).search(need_text(text, "re_search"))
-    return None if match is None else match[0]
+    found = regex.compiled(pattern).first(need_text(text, "re_search"))
+    return None if found is None else found[0]
 
 
 def re_groups(pattern: Value, text: Value) -> list[str | None] | None:
     """Return the groups of the first match in a text, or None."""
-    match = regex.compiled(pattern).search(need_text(text, "re_groups"))
-    return None if match is None else list(match.groups())
+    found = regex.compiled(pattern).first(need_text(text, "re_groups"))
+    return None if found is None else found[1:]
 
 
 def re_sub(pattern: Value, replacement: Value, text: Value) -> str:

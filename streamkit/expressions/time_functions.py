@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from streamkit import durations
 from streamkit.distribution import install_command
@@ -25,6 +25,8 @@ _ONE_OF = (("Y", "y"), ("H", "I"), ("m", "b", "B", "j"), ("d", "j"))
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+"""In milliseconds."""
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SHORT_MONTHS, _SHORT_DAYS = tuple(name[:3] for name in _MONTHS), tuple(name[:3] for name in _DAYS)
 _TWO = "[0-9]{1,2}"
@@ -65,6 +67,9 @@ _WRITTEN: dict[str, Callable[[datetime], str]] = {
     "z": lambda time: time.strftime("%z")[:5],
 }
 
+_CHANGES = {"H": _HOUR, "I": _HOUR, "p": _HOUR, "M": _MINUTE, "S": _SECOND, "f": 1}
+"""After how many milliseconds what a directive writes may change in UTC; that of the others changes with the day."""
+
 
 @dataclass(frozen=True)
 class TimeFormat:
@@ -76,7 +81,12 @@ class TimeFormat:
 
     def write(self, time: datetime) -> str:
         """Return a time as text."""
-        return "".join(part if isinstance(part, str) else part(time) for part in self.parts)
+        return "".join([part if isinstance(part, str) else part(time) for part in self.parts])
+
+    @cached_property
+    def changes(self) -> int:
+        """After how many milliseconds the text of a time in UTC may change."""
+        return min([_CHANGES.get(directive, _DAY) for directive in self.directives], default=_DAY)
 
     def read(self, text: str, zone: tzinfo) -> int | None:
         """Return the milliseconds since the epoch of a text; None if it has another form, or its day or time does not exist.
@@ -299,7 +309,23 @@ def format_time(time: Value, zone: Value = "UTC") -> str:
 
 def strftime(time: Value, format: Value, zone: Value = "UTC") -> str:
     """Return a time in a zone as text of a format."""
-    return time_format(need_text(format, "strftime")).write(_moment(time, "strftime", zone))
+    form, moment = need_text(format, "strftime"), need_integer(time, "strftime")
+    changes = time_format(form).changes
+    if zone != "UTC":
+        zone_of(zone)
+        # A zone may change its offset at any second.
+        changes = min(changes, _SECOND)
+    if changes < _SECOND:
+        return _written(moment, form, zone)
+    # Records that come together have the same day, and nearly the same second.
+    return _text_of(moment // changes * changes, form, zone)
+
+
+def _written(time: Value, format: str, zone: Value) -> str:
+    return time_format(format).write(_moment(time, "strftime", zone))
+
+
+_text_of = lru_cache(maxsize=1024)(_written)
 
 
 def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _ABSENT) -> Value:

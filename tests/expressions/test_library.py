@@ -10,15 +10,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.errors import LimitError, Position, SerdeError, TopologyError
-from streamkit.expressions import Function, parse
+from streamkit.expressions import Function, parse, regex
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.function_table import LIBRARY
 from streamkit.expressions.infer import infer
-from streamkit.expressions.time_functions import format_time, from_epoch, strftime, strptime
+from streamkit.expressions.time_functions import format_time, from_epoch, strftime, strptime, time_format
 from streamkit.expressions.types import INTEGER, NUMBER, TEXT, ListOf, Record
 
 EXAMPLES = [(text, shown) for each in LIBRARY.values() for text, shown in each.examples]
@@ -216,6 +217,11 @@ def test_a_part_that_is_not_there_gives_the_default() -> None:
         assert evaluated("get(value, key, 7)", {"value": value, "key": path}, False) == expected
 
 
+def _written_once(time: int, format: str, zone: str) -> str:
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)).astimezone(ZoneInfo(zone))
+    return time_format(format).write(moment)
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Zurich", "America/St_Johns", "Pacific/Apia"])
 @given(st.integers(-60_000_000_000_000, 200_000_000_000_000))
 def test_a_time_is_written_as_python_writes_it_and_read_again(zone: str, time: int) -> None:
@@ -226,6 +232,10 @@ def test_a_time_is_written_as_python_writes_it_and_read_again(zone: str, time: i
     earlier = (moment.replace(fold=0) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     for format in ("%A %d %B %Y, %I:%M:%S.%f %p", "%Y/%j %H%M%S.%f", "%b %d %Y %H:%M:%S.%f %a"):
         assert strptime(strftime(time, format, zone), format, zone) == earlier
+    for format in ("%Y-%m-%d", "%H", "%I %p", "%j %H:%M", "%H:%M:%S %z", "day"):
+        # Texts are kept; those of times that share one are the same.
+        for near in (time, time + 1, time + 999, time + 59_999):
+            assert strftime(near, format, zone) == _written_once(near, format, zone)
 
 
 @pytest.mark.parametrize(
@@ -249,3 +259,11 @@ def test_offsets_and_changes_of_the_clock() -> None:
 def test_numbers_that_are_no_time(number: float) -> None:
     with pytest.raises(ValueError, match="from_epoch\\(\\) takes a finite number, not"):
         from_epoch(number, "s")
+
+
+@pytest.mark.parametrize("pattern", ["é+", "(a|😀)(b)?", "()", "^(.)(.)$", "[^a]*", r"(\w)|(é)", r"\b漢"])
+@given(text=st.text("aé漢😀b\n", max_size=8))
+def test_the_first_match_is_that_of_the_package_for_re2(pattern: str, text: str) -> None:
+    found, whole = re2.search(pattern, text), re2.fullmatch(pattern, text)
+    expected = None if found is None else [found[0], *found.groups()]
+    assert (regex.compiled(pattern).first(text), regex.match(pattern, text)) == (expected, whole is not None)
