@@ -45,13 +45,13 @@ MAX_EQUAL_HASHES = 100
 """Members of a set or keys of an object whose hashes are equal; each of them is compared with all others."""
 
 
-def size_error(what: str, size: int) -> LimitError:
-    """Return the error of a value that is too large.
+def size_error(operation: str, size: int, most: int = MAX_BYTES) -> LimitError:
+    """Return the error of an operation whose result is too large.
 
-    >>> str(size_error("text made by '*'", 20_000_000))
-    "text made by '*' has 20000000 bytes; at most 10485760 are allowed"
+    >>> str(size_error("'*'", 20_000_000))
+    "the result of '*' has 20000000 bytes; at most 10485760 are allowed"
     """
-    return LimitError(f"{what} has {_digits(size)} bytes; at most {MAX_BYTES} are allowed")
+    return LimitError(f"the result of {operation} has {_digits(size)} bytes; at most {most} are allowed")
 
 
 def _digits(number: int) -> str:

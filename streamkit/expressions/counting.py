@@ -43,7 +43,7 @@ def multiply(budget: Budget, a: Operand, b: Operand) -> Value:
     for one, other in ((a, b), (b, a)):
         if one.__class__ not in _SMALL and isinstance(other, int) and hasattr(one, "__len__"):
             if (size := budget.size(one) * other) > MAX_BYTES:
-                raise size_error(f"{helpers.noun(one)} made by '*'", size)
+                raise size_error("'*'", size)
             return budget.item(one * other)
     _long(budget, a, b)
     return _number(budget, helpers.multiply(a, b))
@@ -69,7 +69,7 @@ def modulo(budget: Budget, a: Operand, b: Value) -> Value:
     size = budget.size(b)
     budget.spend(CALL + len(a) // 4 + size // SLOT)
     if size > MAX_BYTES:
-        raise size_error("text made by '%'", size)
+        raise size_error("'%'", size)
     return budget.item(helpers.modulo(a, b))
 
 
@@ -133,7 +133,7 @@ def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value
 
 def text(budget: Budget, *parts: Value) -> str:
     """An f-string."""
-    return budget.item(helpers.bounded("".join([_str(budget, part) for part in parts]), "text made by an f-string"))
+    return budget.item(helpers.bounded("".join([_str(budget, part) for part in parts]), "an f-string"))
 
 
 def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Value], str] = str) -> str:
@@ -142,10 +142,10 @@ def _str(budget: Budget, value: Value, what: str = "str()", write: Callable[[Val
     _long(budget, value)
     size = budget.size(value)
     if size > MAX_BYTES:
-        raise size_error(f"text made by {what}", size)
+        raise size_error(what, size)
     # The time to print an integer grows with the square of its digits.
     budget.spend(1 + size // (SLOT // 2))
-    return helpers.bounded(write(value), f"text made by {what}")
+    return helpers.bounded(write(value), what)
 
 
 def make_str(budget: Budget, value: Value = "", *arguments: Value, **named: Value) -> str:

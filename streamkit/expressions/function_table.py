@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from streamkit.expressions import regex, time_functions
-from streamkit.expressions.budget import MAX_BYTES, MAX_TOTAL, SLOT, Budget, deep_size, size_error
+from streamkit.expressions.budget import MAX_BYTES, MAX_TOTAL, SLOT, Budget, size_error
 from streamkit.expressions.function_entry import (
     LibraryFunction,
     bytes_of,
@@ -27,7 +27,7 @@ from streamkit.expressions.function_entry import (
     need_text,
     one_of_words,
 )
-from streamkit.expressions.helpers import bounded
+from streamkit.expressions.helpers import bounded, written
 from streamkit.expressions.types import BYTES, INTEGER, NUMBER, TEXT, ListOf
 from streamkit.record import Key, Operand, Value, WindowedKey
 
@@ -339,7 +339,7 @@ def _substituted(pattern: Value, replacement: Operand, text: Operand, spend: Cal
         pieces += [part if isinstance(part, str) else match[part] or "" for part in template]
         size += sum(map(len, pieces[-len(template) - 1 :]))
         if size > MAX_BYTES:
-            raise size_error("text made by re_sub()", size)
+            raise size_error("re_sub()", size)
         end = match.end()
     pieces.append(text[end:])
     return "".join(pieces)
@@ -423,7 +423,7 @@ def from_json(text: Value) -> Value:
     containers = data.count(b"[") + data.count(b"{")
     size = containers * _CONTAINER + data.count(b",") * SLOT
     if size > MAX_TOTAL:
-        raise size_error("a value made by from_json()", size)
+        raise size_error("from_json()", size, MAX_TOTAL)
     return from_text(data)
 
 
@@ -431,16 +431,14 @@ def to_json(value: Value) -> str:
     """Return the compact JSON text of a value. Raises SerdeError, LimitError."""
     from streamkit.serdes.formats.json_text import to_text
 
-    if deep_size(value, MAX_BYTES) > MAX_BYTES:
-        raise size_error("text made by to_json()", MAX_BYTES + 1)
-    return bounded(to_text(value).decode("utf-8", "surrogatepass"), "text made by to_json()")
+    return written(value, lambda value: to_text(value).decode("utf-8", "surrogatepass"), "to_json()")
 
 
 def base64_encode(value: Value) -> str:
     """Return the base64 text of text or bytes."""
     from base64 import b64encode
 
-    return bounded(b64encode(bytes_of(value, "base64_encode")).decode(), "text made by base64_encode()")
+    return bounded(b64encode(bytes_of(value, "base64_encode")).decode(), "base64_encode()")
 
 
 def base64_decode(text: Value) -> bytes:
@@ -458,7 +456,7 @@ def url_encode(text: Value) -> str:
     """Return percent-encoded text."""
     data = bytes_of(text, "url_encode")
     if len(data) * 3 > MAX_BYTES:
-        raise size_error("text made by url_encode()", len(data) * 3)
+        raise size_error("url_encode()", len(data) * 3)
     return quote(data, safe="")
 
 
@@ -466,7 +464,7 @@ def url_decode(text: Operand) -> str:
     """Decode percent-encoded text."""
     size = need_text(text, "url_decode").count("%") * _ESCAPE
     if size > MAX_TOTAL:
-        raise size_error("text made by url_decode()", size)
+        raise size_error("url_decode()", size, MAX_TOTAL)
     return unquote(text)
 
 

@@ -87,7 +87,7 @@ def times(a: Value, b: Operand) -> Value:
 def _repeat(sequence: Operand, count: int) -> Value:
     unit = len(sequence) if isinstance(sequence, (str, bytes)) else deep_size(sequence, MAX_BYTES)
     if unit * count > MAX_BYTES:
-        raise size_error(f"{noun(sequence)} made by '*'", unit * count)
+        raise size_error("'*'", unit * count)
     if unit * count > LARGE:
         count_bytes(unit * count)
     return sequence * count
@@ -97,7 +97,7 @@ def power(a: Value, b: Operand) -> Value:
     """`a ** b`; a complex result is a ValueError, as the language has no complex numbers."""
     if isinstance(a, int) and isinstance(b, int) and b > 0:
         if (a.bit_length() - 1) * b >= MAX_BITS:
-            raise LimitError(f"an integer of over {MAX_BITS} bits made by '**'")
+            raise LimitError(f"the result of '**' has over {MAX_BITS} bits")
         return check_bits(a**b)
     result = a**b
     if isinstance(result, complex):
@@ -108,7 +108,7 @@ def power(a: Value, b: Operand) -> Value:
 def shift(a: Value, b: Operand) -> Value:
     """`a << b`."""
     if isinstance(a, int) and isinstance(b, int) and a and a.bit_length() + b > MAX_BITS:
-        raise LimitError(f"an integer of over {MAX_BITS} bits made by '<<'")
+        raise LimitError(f"the result of '<<' has over {MAX_BITS} bits")
     return a << b
 
 
@@ -135,27 +135,27 @@ def modulo(a: Value, b: Operand) -> Value:
         total += int(width or 0) + int(precision or 0)
         total += argument if isinstance(b, dict) else 0
     if total + argument > MAX_BYTES:
-        raise size_error("text made by '%'", total + argument)
-    return bounded(a % b, "text made by '%'")
+        raise size_error("'%'", total + argument)
+    return bounded(a % b, "'%'")
 
 
 # -- sizes --
 
 
-def bounded(value: Text, what: str) -> Text:
+def bounded(value: Text, operation: str) -> Text:
     """Return text or bytes unchanged, or raise LimitError if they are too long."""
     if len(value) > LARGE:
         if len(value) > MAX_BYTES:
-            raise size_error(what, len(value))
+            raise size_error(operation, len(value))
         count_bytes(len(value))
     return value
 
 
-def noun(value: Value) -> str:
-    """Return the type of a sequence in words, for messages."""
-    if isinstance(value, str):
-        return "text"
-    return "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
+def written(value: Value, write: Callable[[Value], str], operation: str) -> str:
+    """Return a value as text, or raise LimitError if the text is too long; a much too large value is not written at all."""
+    if deep_size(value, MAX_BYTES) > MAX_BYTES:
+        raise size_error(operation, MAX_BYTES + 1)
+    return bounded(write(value), operation)
 
 
 def collected(items: Iterable[Value], what: str) -> Iterable[Value]:
@@ -226,7 +226,7 @@ def make_int(value: Operand = 0, base: Operand = _NO_VALUE) -> int:
     if isinstance(value, (str, bytes)) and len(value) > MAX_BITS + 200:
         value = value.strip()
         if len(value) > MAX_BITS + 200:
-            raise LimitError(f"an integer of over {MAX_BITS} bits made by int()")
+            raise LimitError(f"the result of int() has over {MAX_BITS} bits")
     return check_bits(int(value) if base is _NO_VALUE else int(value, base))
 
 
@@ -238,9 +238,7 @@ def make_str(value: Value = "", *arguments: Value, **named: Value) -> str:
         if not isinstance(value, bytes):
             raise TypeError("str() with an encoding takes bytes")
         return decode(value, *arguments, **named)
-    if deep_size(value, MAX_BYTES) > MAX_BYTES:
-        raise size_error("text made by str()", MAX_BYTES + 1)
-    return bounded(str(value), "text made by str()")
+    return written(value, str, "str()")
 
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -248,21 +246,17 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 def make_repr(value: Value) -> str:
     """The `!r` of an f-string."""
-    if deep_size(value, MAX_BYTES) > MAX_BYTES:
-        raise size_error("text made by '!r'", MAX_BYTES + 1)
-    return bounded(repr(value), "text made by '!r'")
+    return written(value, repr, "'!r'")
 
 
 def make_ascii(value: Value) -> str:
     """The `!a` of an f-string."""
-    if deep_size(value, MAX_BYTES) > MAX_BYTES:
-        raise size_error("text made by '!a'", MAX_BYTES + 1)
-    return bounded(ascii(value), "text made by '!a'")
+    return written(value, ascii, "'!a'")
 
 
 def make_text(*parts: Value) -> str:
     """An f-string whose parts may be large."""
-    return bounded("".join([make_str(part) for part in parts]), "text made by an f-string")
+    return bounded("".join([make_str(part) for part in parts]), "an f-string")
 
 
 def make_list(items: Operand = ()) -> list[Value]:
@@ -311,7 +305,7 @@ def make_sum(items: Operand, start: Operand = 0) -> Value:
         if not isinstance(item, type(start)):
             raise TypeError(f"sum() can't add {type(item).__name__} to {type(start).__name__}")
         result.extend(item)
-        collected(result, "a list made by sum()")
+        collected(result, "the result of sum()")
     return [*start, *result] if isinstance(start, list) else (*start, *result)
 
 
@@ -372,7 +366,7 @@ def decode(data: Value, encoding: Value = "utf-8", errors: Value = "strict") -> 
     """`data.decode(…)`."""
     if not isinstance(data, bytes):
         raise AttributeError(f"decode() is a method of bytes, not of {type(data).__name__}")
-    return bounded(data.decode(*codec(encoding, errors)), "text made by decode()")
+    return bounded(data.decode(*codec(encoding, errors)), "decode()")
 
 
 def re_match(pattern: str, text: str) -> bool:
@@ -555,7 +549,7 @@ def _padding(name: str) -> Callable[..., Operand]:
     def pad(receiver: Operand, width: Operand, *fill: Operand) -> Operand:
         _need_text(receiver, name)
         if isinstance(width, int) and width > MAX_BYTES:
-            raise size_error(f"text made by {name}()", width)
+            raise size_error(f"{name}()", width)
         return getattr(receiver, name)(width, *fill)
 
     return pad
@@ -566,7 +560,7 @@ def _expandtabs(receiver: Operand, tabsize: Operand = 8) -> Operand:
     tab = "\t" if isinstance(receiver, str) else b"\t"
     size = len(receiver) + receiver.count(tab) * max(tabsize, 0)
     if size > MAX_BYTES:
-        raise size_error("text made by expandtabs()", size)
+        raise size_error("expandtabs()", size)
     return receiver.expandtabs(tabsize)
 
 
@@ -576,16 +570,16 @@ def _replace(receiver: Operand, old: Operand, new: Operand, count: Operand = -1)
         times = receiver.count(old) if count < 0 else min(receiver.count(old), count)
         size = len(receiver) + times * (len(new) - len(old))
         if size > MAX_BYTES:
-            raise size_error("text made by replace()", size)
+            raise size_error("replace()", size)
     return receiver.replace(old, new, count)
 
 
 def _join(receiver: Operand, items: Operand) -> Operand:
     _need_text(receiver, "join")
-    items = items if isinstance(items, (list, tuple)) else collected(items, "a list made by join()")
+    items = items if isinstance(items, (list, tuple)) else collected(items, "the argument of join()")
     size = sum(map(len, items)) + len(receiver) * len(items)
     if size > MAX_BYTES + len(receiver):
-        raise size_error("text made by join()", size)
+        raise size_error("join()", size)
     return receiver.join(items)
 
 
@@ -594,21 +588,21 @@ def _translate(receiver: Operand, table: Operand, *delete: Operand, **named: Ope
     if isinstance(receiver, str) and isinstance(table, dict):
         longest = max((len(text) for text in table.values() if isinstance(text, str)), default=1)
         if longest > 1 and len(receiver) * longest > MAX_BYTES:
-            raise size_error("text made by translate()", len(receiver) * longest)
+            raise size_error("translate()", len(receiver) * longest)
     return receiver.translate(table, *delete, **named)
 
 
 def _encode(receiver: Operand, encoding: Operand = "utf-8", errors: Operand = "strict") -> bytes:
     if not isinstance(receiver, str):
         raise AttributeError(f"encode() is a method of str, not of {type(receiver).__name__}")
-    return bounded(receiver.encode(*codec(encoding, errors)), "bytes made by encode()")
+    return bounded(receiver.encode(*codec(encoding, errors)), "encode()")
 
 
 def _hex(receiver: Operand, *arguments: Operand, **named: Operand) -> str:
     if isinstance(receiver, bytes):
         size = len(receiver) * (3 if arguments or named else 2)
         if size > MAX_BYTES:
-            raise size_error("text made by hex()", size)
+            raise size_error("hex()", size)
     elif not isinstance(receiver, float):
         raise AttributeError(f"hex() is a method of bytes and float, not of {type(receiver).__name__}")
     return str(receiver.hex(*arguments, **named))
@@ -618,7 +612,7 @@ def _to_bytes(receiver: Operand, length: Operand = 1, byteorder: Operand = "big"
     if not isinstance(receiver, int):
         raise AttributeError(f"to_bytes() is a method of int, not of {type(receiver).__name__}")
     if length > MAX_BYTES:
-        raise size_error("bytes made by to_bytes()", length)
+        raise size_error("to_bytes()", length)
     return receiver.to_bytes(length, byteorder, signed=signed)
 
 
@@ -626,7 +620,7 @@ def _from_bytes(receiver: Operand, data: Operand, byteorder: Operand = "big", *,
     if not isinstance(receiver, int):
         raise AttributeError(f"from_bytes() is a method of int, not of {type(receiver).__name__}")
     if len(data) > MAX_BITS // 8:
-        raise LimitError(f"an integer of over {MAX_BITS} bits made by from_bytes()")
+        raise LimitError(f"the result of from_bytes() has over {MAX_BITS} bits")
     return int.from_bytes(data, byteorder, signed=signed)
 
 

@@ -70,7 +70,7 @@ MESSAGES: dict[str, tuple[str, str, Any, int, str, str, str]] = {
     ),
     "bounds": (
         "map_values: '\"x\" * value'", "out", 10**9, 4, "map_values",
-        "text made by '*' has 1000000000 bytes; at most 10485760 are allowed", "key k, value 1000000000",
+        "the result of '*' has 1000000000 bytes; at most 10485760 are allowed", "key k, value 1000000000",
     ),
     "branch": (
         "branch: {when: {x: value.a, y: value.b}}", "", {"b": 1}, 4, "branch", "field 'a' is missing",
