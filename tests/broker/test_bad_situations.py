@@ -156,9 +156,32 @@ def test_each_handler_of_a_failing_step(kafka: Log, tmp_path: Path) -> None:
 
 
 def test_a_record_too_large_for_the_broker(kafka: Log, tmp_path: Path) -> None:
-    app = filled(application(tmp_path, kafka, "upper", UPPER), b"a", b"x" * 3000, b"b")
-    kafka.create(app.topic("loud"), 1, **{"max.message.bytes": "1000"})
-    assert_one_clear_line(app.run("--set", "producer.linger.ms=0"), 1, app.topic("loud"), "too large")
+    app = filled(application(tmp_path, kafka, "upper", UPPER), b"a", b"x" * 300_000, b"b")
+    kafka.create(app.topic("loud"), 1, **{"max.message.bytes": "290000"})
+    assert_one_clear_line(app.run(), 1, app.topic("loud"), "too large")
+    assert app.run("--set", "production.exception.handler=continue").code == 0
+    assert set(values(app)) == {b"A", b"B"}
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_a_topic_that_takes_only_small_batches(kafka: Log, tmp_path: Path, guarantee: str) -> None:
+    app = filled(application(tmp_path, kafka, "upper", UPPER), *(b"%0100d" % n for n in range(3000)))
+    kafka.create(app.topic("loud"), 1, **{"max.message.bytes": "20000"})
+    # The handler may drop no record because of the batch that it is in.
+    done = app.run("--set", "production.exception.handler=continue", "--set", f"processing.guarantee={guarantee}")
+    assert done.code == 0
+    assert "takes only batches smaller than 262144 bytes (max.message.bytes)" in done.err
+    assert list(dict.fromkeys(values(app))) == [b"%0100d" % n for n in range(3000)]
+
+
+def test_no_handler_drops_records_of_changelogs(kafka: Log, tmp_path: Path) -> None:
+    config = {"topic_max_message_bytes": 1000, "producer_batch_size": 1, "production_exception_handler": "continue"}
+    app = application(tmp_path, kafka, "count", COUNT, **config)
+    kafka.create(app.topic("words"), 1)
+    kafka.write([(app.topic("words"), b"k" * 3000, b"v", 1, None, 0)])
+    assert_one_clear_line(
+        app.run(), 1, f"{app.application}-counts-changelog", "no handler drops records of a changelog"
+    )
 
 
 def test_a_record_that_was_damaged_on_the_brokers_disk(kafka: Log, broker: Broker, tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ def test_what_was_tried_without_success_is_a_warning(monkeypatch, caplog):
     assert warnings(caplog) == [line]
 
 
-def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("handler", ["fail", "continue"])
+def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, monkeypatch, caplog, handler):
     """The commit before the end: nothing is left to read, and what was put out is not on the log yet."""
     refused = []
     flush = FakeProducer.flush
@@ -147,7 +148,8 @@ def test_records_that_wait_too_long_at_the_last_commit_are_made_again(tmp_path, 
 
     monkeypatch.setattr(FakeProducer, "flush", refuse_once)
     log = filled()
-    Application(pass_through(tmp_path), log).run(until_idle=True, stop=threading.Event())
+    plan = pass_through(tmp_path, **{"production.exception.handler": handler})
+    Application(plan, log).run(until_idle=True, stop=threading.Event())
     assert set(output(log)) == set(range(9))
     # The producer that could not write them may never write anything again.
     assert flushed[0] not in flushed[1:]

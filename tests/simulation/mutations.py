@@ -128,13 +128,13 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
             _LOCAL + "committer",
             "        with self._gate.opened():\n            self._commit_to_log(offsets)\n",
             "        for each in dirty:\n"
-            "            each.note_positions(self._lost, marks=True)\n"
+            "            each.note_positions(marks=True)\n"
             "        self._commit_stores([store for each in dirty for store in each.task.stores.values()])\n"
             "        with self._gate.opened():\n            self._commit_to_log(offsets)\n",
         ),
         Mutation(
             _LOCAL + "committer",
-            "        for local_task in dirty:\n            local_task.note_positions(lost, marks=marks)\n"
+            "        for local_task in dirty:\n            local_task.note_positions(marks=marks)\n"
             "        self._commit_stores([store for local_task in dirty for store in local_task.task.stores.values()])\n",
             "",
         ),

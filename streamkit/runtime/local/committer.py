@@ -82,14 +82,14 @@ class Committer:
         """The topics of these rows."""
         self.postponed = False
         """Whether the last commit was postponed because of a rebalance."""
-        self._lost: Counter[TopicPartition] = Counter()
-        """Records that were dropped since the last commit because the log rejected them."""
         self.rejected = DroppedRecords()
         """Records that the log rejected and that were dropped."""
         self._warnings = DropWarnings(log)
         self._admin: Admin | None = None
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix=f"{name}-store-writer")
         self._last_commit = self._last_purge = shared.elapsed()
+        stores = shared.plan.stores.items()
+        self._changelogs = {shared.plan.changelog_name(name) for name, store in stores if store.source_topic is None}
         self._repartitions = {
             shared.plan.internal_name(name)
             for name, topic in shared.plan.internal_topics.items()
@@ -286,10 +286,9 @@ class Committer:
         if self._own is not None:
             self._unmarked, self._unmarked_since = frozenset(self._written), self._shared.elapsed()
             self._written.clear()
-        lost, self._lost = self._lost, Counter()
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for local_task in dirty:
-            local_task.note_positions(lost, marks=marks)
+            local_task.note_positions(marks=marks)
         self._commit_stores([store for local_task in dirty for store in local_task.task.stores.values()])
         for local_task in dirty:
             local_task.task.end_commit()
@@ -412,28 +411,31 @@ class Committer:
     def _handle_rejected(self, error: ProductionError, sent: Sequence[OutputTuple] = ()) -> None:
         """Handle rows that the log rejected: write dead letters if their topic is set, then apply the production handler.
 
-        If a retry may succeed, FAIL restarts the tasks from their last commit (RETRY in Java's handler), and so does a
-        producer that has failed permanently. `sent`: the rows that may be lost if the error does not name its rows.
+        If a retry may succeed, the tasks restart from their last commit (RETRY in Java's handler), and so they do if a producer
+        has failed permanently. No handler drops rows of changelogs: stores would differ from what restores them. `sent`: the rows
+        that may be lost if the error does not name its rows.
         """
         handlers = self._settings.handlers
         final: ProductionError | None = None
         rejected: tuple[ProductionError, Sequence[OutputTuple]] | None = (error, sent)
         while rejected is not None:
             error, rows = rejected[0], rejected[0].rows or rejected[1]
-            goes_on = handlers.production == CONTINUE and not self._settings.exactly_once and not error.lost_producer
-            if error.retriable and not goes_on and final is None:
+            if error.retriable and final is None:
                 raise TaskCorruptedError(str(error), on_disk=False) from error
             if self._settings.exactly_once:
                 # The abort of the transaction would include the dead letters.
                 raise error
+            logged = self._changelogs.intersection(map(_topic_of, rows))
+            goes_on = handlers.production == CONTINUE and not logged and not error.lost_producer
+            if logged and handlers.production == CONTINUE:
+                error = ProductionError(f"{error}; no handler drops records of a changelog", error.rows)
             if not goes_on:
                 final = final or error
             topic = handlers.dead_letter_topic
             # After a restart, records whose rejection was transient are written again.
-            failed = [] if error.retriable and not goes_on else [row for row in error.rows if row[0] != topic]
+            failed = [] if error.retriable else [row for row in error.rows if row[0] != topic]
             letters = [] if topic is None else dead_letters_of_rows(topic, error, failed, self._shared.clock())
             if goes_on:
-                self._lost.update(TopicPartition(row[0], row[5]) for row in rows)
                 for row in rows:
                     reason = f"the log rejects records of topic {row[0]}"
                     has_letter = bool(error.rows) and topic not in (None, row[0])

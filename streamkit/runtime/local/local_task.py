@@ -241,18 +241,17 @@ class LocalTask:
         for changelog in self.changelogs:
             changelog.produced, changelog.marked = self.produced[changelog.partition.topic], False
 
-    def note_positions(self, lost: Mapping[TopicPartition, int], *, marks: bool) -> None:
+    def note_positions(self, *, marks: bool) -> None:
         """Set the positions of the stores after a commit that the log has acknowledged; the stores are committed next.
 
         In a changelog the position is after the records that the task has written, in a source topic after the records that
-        it has processed. `lost`: records of changelogs that were dropped since the last commit; `marks`: see
-        Changelog.wrote.
+        it has processed. `marks`: see Changelog.wrote.
         """
         consumed = self.task.consumed()
         for changelog in self.changelogs:
             partition = changelog.partition
             if changelog.limit is None:
-                changelog.wrote(self.produced[partition.topic], lost=lost.get(partition, 0), marks=marks)
+                changelog.wrote(self.produced[partition.topic], marks=marks)
             elif partition in consumed:
                 changelog.position = changelog.limit = consumed[partition] + 1
             if changelog.position is not None:

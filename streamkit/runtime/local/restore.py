@@ -109,15 +109,15 @@ class Changelog:
         text = f"the state of store {self.store.name} goes up to offset {position - 1} of {where}, {bound}"
         raise TaskCorruptedError(text, path=self.path)
 
-    def wrote(self, total: int, *, lost: int, marks: bool) -> None:
+    def wrote(self, total: int, *, marks: bool) -> None:
         """Advance the position by the records that a commit wrote.
 
-        `total`: the number of records that this process has written to the changelog; `lost`: how many of them the log rejected
-        since the last commit. This number determines the offsets, since only this task writes here, one commit after the other.
+        `total`: the number of records that this process has written to the changelog. This number determines the offsets, since
+        only this task writes here, one commit after the other, and no handler drops any.
         Records that other processes wrote before they were fenced make the real offsets higher; some records are then read
         again. The control record of this commit may be written after its response, so it counts with the next commit.
         """
-        written = total - self.produced - lost
+        written = total - self.produced
         self.produced = total
         if written > 0 and self.position is not None:
             self.position += written + self.marked

@@ -90,6 +90,8 @@ class KafkaTransport(Transport):
         self._settings = settings or {}
         self._lock = threading.Lock()
         self._committed: dict[tuple[str, bool], CommittedOffsets] = {}
+        self._largest_batch: int | None = None
+        """The batch.size (bytes) that a topic has forced on producers."""
 
     def consumer(
         self, group: str | None, *, read_committed: bool = False, role: str = "main", client_id: str = ""
@@ -109,8 +111,13 @@ class KafkaTransport(Transport):
         config, timeout = self._config(_PRODUCER, ("producer",), client_id)
         if transactional_id is not None:
             config["transactional.id"] = transactional_id
+        if self._largest_batch is not None:
+            config["batch.size"] = str(min(int(config["batch.size"]), self._largest_batch))
         lingers = any(not _LINGER.isdisjoint(self._settings.get(role, ())) for role in ("common", "producer"))
-        return KafkaProducer(config, timeout, logger, lingers=lingers)
+        return KafkaProducer(config, timeout, logger, lingers=lingers, shrink=self._shrink_batches)
+
+    def _shrink_batches(self, size: int) -> None:
+        self._largest_batch = min(size, self._largest_batch or size)
 
     def admin(self) -> Admin:
         from streamkit.transport.kafka.kafka_admin import KafkaAdmin

@@ -59,6 +59,10 @@ _RETRIABLE = {
 }
 
 
+_SHRINK = 8
+_LEAST_BATCH = 512
+
+
 class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
     """Passes on the lines of a client, and notes those about a lost connection.
 
@@ -78,15 +82,28 @@ class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
 class KafkaProducer(Producer):
     """A librdkafka producer; `timeout` seconds limit each transactional call.
 
-    lingers: rows wait for fuller batches even if the caller hastens, as the user has set how long.
+    lingers: rows wait for fuller batches even if the caller hastens, as the user has set how long. shrink: called with a size in
+    bytes if a topic takes only smaller batches; later producers need it as their batch.size.
     """
 
-    def __init__(self, config: dict[str, str], timeout: float, logger: logging.Logger, *, lingers: bool = False):
+    def __init__(
+        self,
+        config: dict[str, str],
+        timeout: float,
+        logger: logging.Logger,
+        *,
+        lingers: bool = False,
+        shrink: Callable[[int], None] = lambda size: None,
+    ):
         self._address = config["bootstrap.servers"]
         self._timeout = timeout
         self._lingers = lingers
         self._transactional = "transactional.id" in config
         self._initialised = False
+        self._batch_size = int(config.get("batch.size", 0))
+        self._shrink = shrink
+        self._outgrown = False
+        """Whether a topic takes only smaller batches than this producer makes."""
         self._unusable = False
         self._disconnected = False
         """Whether a broker was lost since offsets were last added to a transaction."""
@@ -246,6 +263,8 @@ class KafkaProducer(Producer):
             raise RetriableTransportError(f"the transaction could not be aborted: {error}") from error
         finally:
             self._clear_failure()
+        if self._outgrown:
+            raise RetriableTransportError("a topic takes only smaller batches")
 
     def close(self) -> None:
         self._drop_sending()
@@ -379,19 +398,37 @@ class KafkaProducer(Producer):
             place = message.partition()
             number = place if place is not None and place >= 0 else None
             row = message.topic(), message.key(), message.value(), known, message.headers(), number
-            self._note_failure(
-                cast(OutputTuple, row), error
-            )  # the row of a record: its topic and headers have their types
+            # The row of a record: its topic and headers have their types.
+            self._note_undelivered_row(cast(OutputTuple, row), error)
 
     def _note_failure(self, row: OutputTuple, error: KafkaError, cause: Exception | None = None) -> None:
         self._failed_rows.append(row)
-        self._failure = self._failure or self._production_error(row[0], error, cause)
+        failure = self._production_error(row[0], error, cause)
+        # No handler may drop rows that another attempt may write.
+        if self._failure is None or (_is_retriable(failure) and not _is_retriable(self._failure)):
+            self._failure = failure
+
+    def _note_undelivered_row(self, row: OutputTuple, error: KafkaError) -> None:
+        """Note a row that was not delivered. A batch that is too large for its topic may have valid rows: smaller ones are needed.
+
+        Java's producer splits such a batch (RecordAccumulator.splitAndReenqueue).
+        """
+        self._note_failure(row, error)
+        size = sum(map(len, filter(None, (row[1], row[2]))))
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and size < self._batch_size and self._batch_size > 1:
+            if not self._outgrown:
+                self._outgrown = True
+                smaller = self._batch_size // _SHRINK
+                self._shrink(smaller if smaller >= _LEAST_BATCH else 1)
+            text = f"the topic takes only batches smaller than {self._batch_size} bytes (max.message.bytes), as from now on"
+            self._failure = ProductionError(f"a record for topic {row[0]} could not be written: {text}")
+            self._failure.retriable = True
 
     def _note_undelivered(self) -> None:
         """Note the rows that the extension sent but that were not delivered."""
         if self._link is not None:
             for row, code in self._link.failures():
-                self._note_failure(row, KafkaError(code))
+                self._note_undelivered_row(row, KafkaError(code))
 
     def _clear_failure(self) -> None:
         self._note_undelivered()
@@ -426,6 +463,10 @@ class KafkaProducer(Producer):
     def _require_transactional_id(self) -> None:
         if not self._transactional:
             raise TransportError("this producer has no transactional id")
+
+
+def _is_retriable(failure: StreamkitError) -> bool:
+    return isinstance(failure, ProductionError) and failure.retriable
 
 
 def _unwritable_name(headers: Headers | None) -> str | None:
