@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from streamkit import durations
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import ConfigError, SerdeError, StreamkitError, TopicError
+from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan import load
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
@@ -21,7 +22,7 @@ from streamkit.runtime.execution.handlers import CONTINUE, Handlers
 from streamkit.runtime.execution.queues import Idling, Part, PartitionGroup, RecordQueue, Run
 from streamkit.runtime.execution.store_opening import MemoryStores, reprocess, reprocesses, restore_store
 from streamkit.runtime.execution.task import Task
-from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.serdes.plain import Json
 from streamkit.state.definitions import Store

@@ -10,6 +10,7 @@ from random import Random
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
 from streamkit.errors import StreamkitError
+from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.plan.partitions import Layout, lay_out, source_topics
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId, TopicPartition
@@ -17,7 +18,7 @@ from streamkit.runtime.execution.handlers import CONTINUE, Handlers
 from streamkit.runtime.execution.queues import Idling
 from streamkit.runtime.execution.store_opening import restore_store
 from streamkit.runtime.execution.task import Task
-from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from streamkit.runtime.records import store_rows
 from streamkit.runtime.tracing import ProgramTrace, TracedTask, Tracer, Visit
 from streamkit.serdes.partitioner import partition as partition_of

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
+from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import Columns, RecordBatch, TopicPartition
@@ -21,7 +22,7 @@ from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
 from streamkit.runtime.execution.store_opening import MemoryStores
 from streamkit.runtime.execution.task import Task
-from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec
 from tests.runtime.fakes import Clock
 
 TOPOLOGY = """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from streamkit.config import Config
 from streamkit.record import Headers, Key, OutputTuple, RecordContext, Value
 from streamkit.state.definitions import CurrentTopic
 from streamkit.user_metrics import TaskMetrics
@@ -19,16 +20,23 @@ class Cancellable(Protocol):
         """Fire no more."""
 
 
-class EmitIntervals(Protocol):
-    """Intervals between checks, in milliseconds of the task's clock."""
+@dataclass(frozen=True)
+class EmitIntervals:
+    """Intervals (ms of the task's clock) at which closed windows, and outer-join rows without a match, are emitted."""
 
-    @property
-    def windows(self) -> int:
-        """The interval between checks for closed windows to emit."""
+    windows: int = Config.emit_interval_ms_of_windows.default
+    joins: int = Config.emit_interval_ms_of_outer_joins.default
 
-    @property
-    def joins(self) -> int:
-        """The interval between checks for unmatched rows of outer joins."""
+    @classmethod
+    def of(cls, config: Config, default: int | None = None) -> EmitIntervals:
+        """Read the settings of a Config; `default`: the value of those that are not set (TopologyTestDriver: 0)."""
+        settings = (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
+        return cls(
+            *(
+                config.value(setting) if default is None or config.origin(setting.name) != "default" else default
+                for setting in settings
+            )
+        )
 
 
 UserLog: TypeAlias = "logging.LoggerAdapter[logging.Logger]"

@@ -6,15 +6,15 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from streamkit.compile.program import Program
-from streamkit.config import Config
+from streamkit.operators.core.task_services import EmitIntervals, TaskServices
 from streamkit.plan.model import Plan, SubTopology
-from streamkit.record import Headers, OutputTuple, TopicPartition
+from streamkit.record import Headers, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling, PartitionGroup
-from streamkit.state.definitions import CurrentTopic, Store
+from streamkit.state.definitions import Store
 
 if TYPE_CHECKING:
     from streamkit.runtime.telemetry.task_tracing import TaskTracing
@@ -30,25 +30,6 @@ class TaskSpec:
     program: Program
     inputs: tuple[TopicPartition, ...]
     """Partitions by the names of topics on the log."""
-
-
-@dataclass(frozen=True)
-class EmitIntervals:
-    """Intervals (ms) at which closed windows, and outer-join rows without a match, are emitted."""
-
-    windows: int = Config.emit_interval_ms_of_windows.default
-    joins: int = Config.emit_interval_ms_of_outer_joins.default
-
-    @classmethod
-    def of(cls, config: Config, default: int | None = None) -> EmitIntervals:
-        """Read the settings of a Config; `default`: the value of those that are not set (TopologyTestDriver: 0)."""
-        settings = (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
-        return cls(
-            *(
-                config.value(setting) if default is None or config.origin(setting.name) != "default" else default
-                for setting in settings
-            )
-        )
 
 
 STEP_LOG = logging.getLogger("streamkit.steps")
@@ -91,23 +72,12 @@ class TaskEnvironment:
     """Whether end-to-end latencies are measured (KIP-613); `try` and batch jobs do not process records as they arrive."""
 
 
-class StoreOwner(Protocol):
-    """The members of a task that the services of its stores use."""
-
-    output: list[OutputTuple]
-    partition: int
-    current_topic: CurrentTopic
-
-    def dropped(self, reason: str) -> None:
-        """Count a dropped record."""
-
-
 class StoreServices:
     """The services that a store uses (StoreContext): its changelog, and the count of dropped records."""
 
     __slots__ = ("_append", "_partition", "_topic", "dropped", "topic")
 
-    def __init__(self, task: StoreOwner, changelog: str | None):
+    def __init__(self, task: TaskServices, changelog: str | None):
         self._append = task.output.append
         self._topic = changelog
         self._partition = task.partition

@@ -15,12 +15,12 @@ from streamkit.compile.program import Program
 from streamkit.config import Config
 from streamkit.config.application_config import TRANSACTION_TIMEOUT_MS
 from streamkit.metrics import Metrics
+from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import TaskId
 from streamkit.runtime.execution.collecting import CycleCollector
 from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
-from streamkit.runtime.execution.task_environment import EmitIntervals
 from streamkit.runtime.local.internal_topics import TopicsOnLog
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from streamkit.state.definitions import Store

@@ -17,6 +17,7 @@ from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
 from streamkit.errors import StreamkitError
 from streamkit.metrics import DroppedCount, dropped_line
+from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.plan.partitions import Layout
 from streamkit.record import Columns, RecordBatch, TaskId, TopicPartition
@@ -25,7 +26,7 @@ from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
 from streamkit.runtime.execution.store_opening import MemoryStores, reprocess
 from streamkit.runtime.execution.task import Task
-from streamkit.runtime.execution.task_environment import EmitIntervals, TaskEnvironment, TaskSpec, log_to_stderr
+from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.stage_plan import Stage
 from streamkit.runtime.spark.workers import arrow_rows
