@@ -235,7 +235,7 @@ def _rewrite_self_joins(graph: GraphBuilder) -> None:
             continue
         parent = node.parents[0]
         windowed = {child.name: child for child in parent.children}
-        left, right = (windowed.get(name) for name in node.windowed)
+        left, right = (windowed.get(name) for name in node.above)
         if left is not None and right is not None:
             parent.remove_child(right)
             node.is_self_join = True

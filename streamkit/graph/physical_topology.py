@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamkit.errors import Position, Problem
 from streamkit.hashing import hash_order
@@ -305,14 +305,6 @@ class SinkDescription:
     value_kind: str = "plain"
 
 
-class WorkWithStore(Protocol):
-    """The work of a node with one store."""
-
-    @property
-    def store(self) -> str:
-        """The store's name."""
-
-
 class GraphNode:
     """A node of the logical graph; parents and children keep the order of their insertion."""
 
@@ -495,58 +487,56 @@ class RepartitionNode(GraphNode):
         topology.add_source(self, self.source_name, source)
 
 
-class StreamJoinNode(GraphNode):
-    """The two sides of a stream-stream join and their merge (StreamStreamJoinNode)."""
+class JoinNode(GraphNode):
+    """The two sides of a join and their merge."""
 
-    def __init__(
-        self,
-        name: str,
-        windowed: tuple[str, str],
-        sides: tuple[JoinSide, JoinSide],
-        merge: Work,
-        self_join: WorkWithStore,
-    ):
+    def __init__(self, name: str, above: tuple[str, str], sides: tuple[JoinSide, JoinSide], merge: Work):
         super().__init__(name)
-        self.windowed = windowed
-        """The names of the nodes that keep each side's records in its window store."""
-        self.sides = sides
-        self.merge = merge
-        self.self_join = self_join
-        self.is_self_join = False
-        self.serdes: KnownSerdes = (None, None)
-
-    def write(self, topology: Topology) -> None:
-        if self.is_self_join:
-            topology.add_processor(self, self.name, self.self_join, (self.windowed[0],), self.serdes)
-            topology.connect(self, self.name, (self.self_join.store,))
-            return
-        for windowed, (name, work, _) in zip(self.windowed, self.sides, strict=True):
-            topology.add_processor(self, name, work, (windowed,), self.serdes)
-        topology.add_processor(self, self.name, self.merge, (self.sides[0][0], self.sides[1][0]), self.serdes)
-        for name, _, stores in self.sides:
-            topology.connect(self, name, stores)
-
-
-class TableJoinNode(GraphNode):
-    """The two sides of a table-table join and their merge (KTableKTableJoinNode)."""
-
-    def __init__(
-        self, name: str, parents: tuple[str, str], sides: tuple[JoinSide, JoinSide], merge: Work, stores: Stores
-    ):
-        super().__init__(name)
-        self.table_names = parents
+        self.above = above
+        """The names of the nodes above the sides."""
         self.sides = sides
         """Each side uses the stores of the other side."""
         self.merge = merge
-        self.stores = stores
         self.serdes: KnownSerdes = (None, None)
 
     def write(self, topology: Topology) -> None:
-        for parent, (name, work, _) in zip(self.table_names, self.sides, strict=True):
-            topology.add_processor(self, name, work, (parent,), self.serdes)
+        for above, (name, work, _) in zip(self.above, self.sides, strict=True):
+            topology.add_processor(self, name, work, (above,), self.serdes)
         topology.add_processor(self, self.name, self.merge, (self.sides[0][0], self.sides[1][0]), self.serdes)
         for name, _, stores in self.sides:
             topology.connect(self, name, stores)
+
+
+class StreamJoinNode(JoinNode):
+    """A stream-stream join, below the nodes that keep each side's records in its window store (StreamStreamJoinNode)."""
+
+    def __init__(
+        self, name: str, above: tuple[str, str], sides: tuple[JoinSide, JoinSide], merge: Work, self_join: JoinSide
+    ):
+        super().__init__(name, above, sides, merge)
+        self.self_join = self_join
+        self.is_self_join = False
+
+    def write(self, topology: Topology) -> None:
+        if not self.is_self_join:
+            super().write(topology)
+            return
+        name, work, stores = self.self_join
+        topology.add_processor(self, name, work, (self.above[0],), self.serdes)
+        topology.connect(self, name, stores)
+
+
+class TableJoinNode(JoinNode):
+    """A table-table join (KTableKTableJoinNode)."""
+
+    def __init__(
+        self, name: str, above: tuple[str, str], sides: tuple[JoinSide, JoinSide], merge: Work, stores: Stores
+    ):
+        super().__init__(name, above, sides, merge)
+        self.stores = stores
+
+    def write(self, topology: Topology) -> None:
+        super().write(topology)
         topology.connect(self, self.name, self.stores)
 
 

@@ -207,7 +207,7 @@ def join_streams(step: Step, ctx: Context, left: Stream, right: Stream, kind: st
         names.windowed,
         ((joined[0], left_side, (stores[1].name, *shared)), (joined[1], right_side, (stores[0].name, *shared))),
         PassThrough(),
-        SelfJoin(kind, value, stores[0].name, before, after, grace),
+        (names.merge, SelfJoin(kind, value, stores[0].name, before, after, grace), (stores[0].name,)),
     )
     value_serde = step.get("value_serde", ctx.default_value)
     node.serdes = (stores[0].key_serde, value_serde)
