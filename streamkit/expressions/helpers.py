@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from streamkit.errors import LimitError
 from streamkit.expressions import regex
@@ -20,6 +20,7 @@ from streamkit.expressions.budget import (
     MAX_LEVELS,
     MAX_RANGE,
     SLOT,
+    Budget,
     check_bits,
     deep_size,
     size_error,
@@ -427,17 +428,7 @@ _SALTED = frozenset((str, bytes, bool, type(None)))
 _CHUNK = 4096
 
 
-class Charged(Protocol):
-    """The methods of a budget that this module calls."""
-
-    def key(self, value: T) -> T:
-        """Charge the steps of hashing a value."""
-
-    def spend(self, steps: int) -> None:
-        """Charge steps."""
-
-
-def check_hashes(members: list[T], budget: Charged | None = None) -> list[T]:
+def check_hashes(members: list[T], budget: Budget | None = None) -> list[T]:
     """Return the members. Raises LimitError if too many different ones have the same hash.
 
     >>> check_hashes([2**61 - 1] * 1000) is not None
