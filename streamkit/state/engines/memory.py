@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import merge
 from itertools import islice
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from sortedcontainers import SortedList
 
@@ -21,12 +21,8 @@ def bytes_of(items: Iterable[tuple[bytes, bytes | None]]) -> int:
     return sum(len(key) + len(value or b"") for key, value in items)
 
 
-class Scan(Protocol):
-    """Returns entries as BytesMap.range does."""
-
-    def __call__(
-        self, low: bytes | None, high: bytes | None, reverse: bool, include_high: bool, limit: int | None
-    ) -> Iterator[tuple[bytes, bytes]]: ...
+Scan = Callable[["bytes | None", "bytes | None", bool, bool, "int | None"], Iterator[tuple[bytes, bytes]]]
+"""Returns entries as BytesMap.range does."""
 
 
 class CommittedMap(BytesMap):
