@@ -375,26 +375,6 @@ _STATE_RULES = (
 
 # Rules about windows: the windows of keys in topics, and their grace.
 
-_PIPELINE = """\
-pipelines:
-  counts:
-    stream: in
-    steps: [group_by_key, {window: {tumbling: 5m, grace: 0}}, count: counts, to_stream]
-    to: out
-"""
-
-_LATE = """\
-streamkit: 1
-application: example
-config: {statestore.cache.max.bytes: 0}
-topics: {in: {value: string}, out: {key: {windowed: string, size: 5m}, value: long}}
-pipelines:
-  counts:
-    stream: in
-    steps: [group_by: {key: value, name: words}, window: {tumbling: 5m, grace: %s}, count: counts, to_stream]
-    to: out
-"""
-
 
 def _sizes(subject: Subject) -> Iterable[Place]:
     for sub in subject.plan.sub_topologies:
@@ -579,7 +559,6 @@ _CALL_RULES = (
 
 # Rules about defaults that a file should replace, and about leftovers in a file.
 
-_TOPICS = "topics: {in: {value: string}, out: {key: {windowed: string, size: 1m}, value: long}}\n"
 _JOINS = ("join", "left_join", "outer_join")
 
 
