@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import MAX_PREC, Context, Decimal, InvalidOperation
-from functools import cache
+from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, cast
@@ -47,7 +47,6 @@ from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.registry import Part, Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
-from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_size, check_value
 
 RAW = frozenset(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")) | {
@@ -241,9 +240,8 @@ def _type(schema: Document, named: dict[str, Json], seen: dict[str, Record]) -> 
     return _type(kind, named, seen)
 
 
-def make_avro(spec: dict[str, Json], folder: str) -> Serde:
-    """Return the serde of `{avro: FILE}` or `{avro: {…}}`. Raises SerdeError."""
-    return SchemaSerde(AvroSchema, spec, folder)
+make_avro = partial(SchemaSerde, AvroSchema)
+"""Return the serde of `{avro: FILE}` or `{avro: {…}}`. Raises SerdeError."""
 
 
 # Which values fit an Avro schema.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import (
@@ -23,7 +24,6 @@ from streamkit.serdes.formats.json_text import from_text, to_text
 from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.registry import Read, Schema
 from streamkit.serdes.schema_serde import SchemaSerde
-from streamkit.serdes.serde import Serde
 
 _SCALARS = {"string": TEXT, "integer": INTEGER, "number": NUMBER, "boolean": BOOLEAN, "null": NOTHING}
 
@@ -132,6 +132,5 @@ def _local(reference: str, root: Json) -> Json:
     return schema
 
 
-def make_json_schema(spec: dict[str, Json], folder: str) -> Serde:
-    """Return the serde of `{json_schema: FILE}` or `{json_schema: {…}}`. Raises SerdeError."""
-    return SchemaSerde(JsonSchema, spec, folder)
+make_json_schema = partial(SchemaSerde, JsonSchema)
+"""Return the serde of `{json_schema: FILE}` or `{json_schema: {…}}`. Raises SerdeError."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from streamkit.errors import SerdeError
 from streamkit.expressions.types import BOOLEAN, BYTES, INTEGER, NUMBER, TEXT, ListOf, MapOf, Record, Type
 from streamkit.record import Key, Value
-from streamkit.serdes.plain import Json, shown
+from streamkit.serdes.plain import shown
 from streamkit.serdes.registry import Part, Read, Schema, read_file
 from streamkit.serdes.schema_serde import SchemaSerde
-from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_size, check_value
 from streamkit.suggestions import did_you_mean
 
@@ -358,6 +357,5 @@ def _field_type(field: FieldDescriptor, seen: dict[str, Record]) -> Type:
     return kinds.get(field.cpp_type, INTEGER)
 
 
-def make_protobuf(spec: dict[str, Json], folder: str) -> Serde:
-    """Return the serde of `{protobuf: FILE}` or `{protobuf: {…}}`. Raises SerdeError."""
-    return SchemaSerde(ProtobufSchema, spec, folder)
+make_protobuf = partial(SchemaSerde, ProtobufSchema)
+"""Return the serde of `{protobuf: FILE}` or `{protobuf: {…}}`. Raises SerdeError."""
