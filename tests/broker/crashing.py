@@ -120,7 +120,7 @@ def prepare(run: Run) -> None:
                 for changelog in each.changelogs:
                     # What goes out between two commits; the stores' caches are off, so that nothing comes later.
                     name = f"{changelog.partition.topic}-{changelog.partition.partition}"
-                    rows = sum(row[0] == changelog.partition.topic for row in each.task.output)
+                    rows = sum(row[0] == changelog.partition.topic for row in (*each.task.output, *each.held))
                     run.flight[name] = each.produced[changelog.partition.topic] - changelog.produced + rows
             run.die_if("before the flush")
             inner(self, dirty)

@@ -436,6 +436,18 @@ def test_protobuf_writes_no_value_of_another_type(name: str, wrong: list[Any]) -
             schema.encode({name: value})
 
 
+def test_protobuf_writes_one_member_of_a_oneof() -> None:
+    """The library keeps the last one that is set: the new value would be lost if its field came first."""
+    schema = ProtobufSchema(
+        'syntax = "proto3"; message Paid { oneof how { string card = 1; string cash = 2; } optional int32 n = 3; }'
+    )
+    read = schema.reader(schema)(schema.encode({"cash": "b", "n": 0}), 0)
+    assert read == {"card": None, "cash": "b", "n": 0}
+    assert schema.reader(schema)(schema.encode({**read, "cash": None, "card": "a"}), 0)["card"] == "a"
+    with pytest.raises(SerdeError, match=r"'cash' and 'card' are both set; of the oneof how at most one may be"):
+        schema.encode({**read, "card": "a"})
+
+
 def test_protobuf_writes_the_ends_of_numbers() -> None:
     schema = ProtobufSchema(SCALARS)
     value = {

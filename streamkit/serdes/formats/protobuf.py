@@ -248,6 +248,12 @@ def _fill(message: Message, value: Value) -> None:
         if item is None:
             continue
         field, target = fields[name], getattr(message, name)
+        group = field.containing_oneof
+        if group is not None and (other := message.WhichOneof(group.name)) is not None:
+            # The library would keep the last one, and which is last depends on the order of the object's fields.
+            raise ValueError(
+                f"{name!r} and {other!r} are both set; of the oneof {group.name} at most one may be, the others null"
+            )
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"]
             keys = field.message_type.fields_by_name["key"]
