@@ -328,12 +328,16 @@ def merge_in_python(*parts: dict[Value, Value]) -> dict[Value, Value]:
     >>> merge_in_python({"a": 1, "b": 1}, {"b": 2})
     {'a': 1, 'b': 2}
     """
-    result: dict[Value, Value] = {}
+    result: dict[Value, Value] | None = None
     for part in parts:
         if not isinstance(part, dict):
             raise TypeError(f"merge() takes objects, not {type(part).__name__}")
-        result |= part
-    return result
+        if result is None:
+            # An object may have a type, which its copy keeps (UnionRecord).
+            result = part.copy()
+        else:
+            result |= part
+    return {} if result is None else result
 
 
 merge = native("merge", merge_in_python)

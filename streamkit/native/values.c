@@ -55,7 +55,10 @@ PyObject *values_merge(PyObject *module, PyObject *const *parts, Py_ssize_t coun
             const char *name = Py_TYPE(parts[number])->tp_name, *dot = strrchr(name, '.');
             return PyErr_Format(PyExc_TypeError, "merge() takes objects, not %s", dot ? dot + 1 : name);
         }
-    PyObject *result = count ? PyDict_Copy(parts[0]) : PyDict_New();
+    PyObject *result;
+    if (!count) result = PyDict_New();
+    else if (PyDict_CheckExact(parts[0])) result = PyDict_Copy(parts[0]);
+    else result = PyObject_CallMethod(parts[0], "copy", NULL);
     for (Py_ssize_t number = 1; result && number < count; number++)
         if (PyDict_Update(result, parts[number])) Py_CLEAR(result);
     return result;

@@ -10,7 +10,7 @@ from decimal import MAX_PREC, Context, Decimal, InvalidOperation
 from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from streamkit.code import (
     CONDITION,
@@ -68,6 +68,33 @@ _SCALARS = {
 }  # fmt: skip
 
 
+class UnionRecord(dict[str, Value]):
+    """A record of a union as it was read: an object that keeps the full name of its type, so that it is written as the same type."""
+
+    __slots__ = ("type_name",)
+    type_name: str
+
+    def copy(self) -> UnionRecord:
+        """Return a copy of the same type; `merge` begins with it."""
+        return _union_record(self.type_name, self)
+
+
+def _union_record(name: str, fields: Mapping[str, Value]) -> UnionRecord:
+    record = UnionRecord(fields)
+    record.type_name = name
+    return record
+
+
+def _with_types(value: Value) -> Value:
+    """Return what fastavro has read with the names of records in unions, as plain data and UnionRecords."""
+    if isinstance(value, tuple):
+        name, fields = value
+        return _union_record(name, {field: _with_types(item) for field, item in fields.items()})
+    if isinstance(value, dict):
+        return {name: _with_types(item) for name, item in value.items()}
+    return [_with_types(item) for item in value] if isinstance(value, list) else value
+
+
 class AvroSchema(Schema):
     """A schema in JSON; the values of its records are objects."""
 
@@ -98,6 +125,7 @@ class AvroSchema(Schema):
         self.type = _type(self._schema, named, {})
         values = AvroValues(self._schema, named)
         self._fits, self._misfit = values.fits, values.misfit
+        self._typed = values.typed if values.has_choice(self._schema) else None
 
     def needed_by(self, text: str) -> list[str]:
         return [part.name for part in self.parts if part.text != text and f'"{part.name}"' in text]
@@ -113,8 +141,12 @@ class AvroSchema(Schema):
         try:
             fits = self._fits(value)
             if fits:
-                # Tuples are lists here as in all serdes, not fastavro's notation for a type of a union.
-                self._write(buffer, self._schema, value, strict_allow_default=True, disable_tuple_notation=True)
+                # Tuples are lists here as in all serdes, not fastavro's notation for a type of a union, unless it is needed.
+                typed = self._typed
+                noted = value if typed is None else typed(self._schema, value)
+                self._write(
+                    buffer, self._schema, noted, strict_allow_default=True, disable_tuple_notation=typed is None
+                )
         except Exception as error:
             raise SerdeError(f"the value does not fit: {error or type(error).__name__}") from error
         if not fits:
@@ -125,18 +157,18 @@ class AvroSchema(Schema):
         assert isinstance(written, AvroSchema)
         theirs = written._schema
         ours = None if written == self else self._schema
-        read, buffer_of = self._read, io.BytesIO
+        read, buffer_of, typed = self._read, io.BytesIO, self._typed is not None
 
         def decode(data: bytes, start: int) -> Value:
             buffer = buffer_of(data)
             buffer.seek(start)
             try:
-                value = read(buffer, theirs, ours)
+                value = read(buffer, theirs, ours, return_record_name=typed)
             except Exception as error:
                 raise SerdeError(f"the bytes do not decode: {error!r}") from error
             if buffer.tell() != len(data):
                 raise SerdeError(f"{len(data) - buffer.tell()} bytes too many")
-            return value
+            return _with_types(value) if typed else value
 
         return decode
 
@@ -266,6 +298,9 @@ _EXPECTED = {
     "record": "an object",
     "error": "an object",
 }
+_RECORDS = ("record", "error")
+_OBJECTS = (*_RECORDS, "map")
+"""The types whose values are objects."""
 _ABSENT = object()
 _Test = Callable[[Value], bool]
 
@@ -282,7 +317,7 @@ def _is_sequence(value: Value) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _is_list(value: Value) -> bool:
+def _is_list(value: Value) -> TypeGuard[Sequence[Value]]:
     return _is_sequence(value) and not isinstance(value, (bytes, bytearray, memoryview))
 
 
@@ -315,6 +350,51 @@ class AvroValues:
         """Return which part of a value does not fit, and what it must be."""
         return self._misfit(self._schema, value, "")
 
+    # -- The types of records in unions --
+
+    def has_choice(self, schema: Json, seen: set[str] | None = None) -> bool:
+        """Return whether the schema has a union of several types whose values are objects."""
+        seen = set() if seen is None else seen
+        kind, inner = self._resolved(schema)
+        if kind == "union":
+            objects = [member for member in inner if self._resolved(member)[0] in _OBJECTS]
+            return len(objects) > 1 or any(self.has_choice(member, seen) for member in inner)
+        if _is_record(kind):
+            if inner["name"] in seen:
+                return False
+            seen.add(inner["name"])
+            return any(self.has_choice(field["type"], seen) for field in inner["fields"])
+        return kind in ("array", "map") and self.has_choice(inner["items" if kind == "array" else "values"], seen)
+
+    def typed(self, schema: Json, value: Value) -> Value:
+        """Return a value that fits, with the type of each object in a union in fastavro's notation: a tuple of name and value."""
+        kind, inner = self._resolved(schema)
+        if kind == "union":
+            member = self._member(inner, value)
+            kind, inner = self._resolved(member)
+            noted = self.typed(member, value)
+            return (inner.get("name", kind), noted) if kind in _OBJECTS else noted
+        if isinstance(value, Mapping):
+            fields = {field["name"]: field["type"] for field in inner["fields"]} if _is_record(kind) else {}
+            types = dict.fromkeys(value, inner["values"]) if kind == "map" else fields
+            return {name: self.typed(types[name], item) if name in types else item for name, item in value.items()}
+        return [self.typed(inner["items"], item) for item in value] if kind == "array" and _is_list(value) else value
+
+    def _member(self, union: Sequence[Json], value: Value) -> Json:
+        """Return the type of a union that a value is written as: that of which it was read, else the one that fastavro chooses."""
+        fitting = [member for member in union if self._compiled(member)(value)]
+        if not isinstance(value, Mapping):
+            return fitting[0]
+        types, shared = {}, {}
+        for member in fitting:
+            kind, inner = self._resolved(member)
+            name = inner.get("name", kind)
+            # Records are read with their types, so that any other object is a map.
+            fields = {field["name"] for field in inner["fields"]} if _is_record(kind) else {kind, *value}
+            types[name], shared[name] = member, len(fields & value.keys()) + (kind == "map")
+        name = value.type_name if isinstance(value, UnionRecord) else ""
+        return types[name if name in types else max(shared, key=lambda each: shared[each])]
+
     # -- The tests --
 
     def _compiled(self, schema: Json) -> _Test:
@@ -337,7 +417,7 @@ class AvroValues:
                 self._names[key] = same
         return self._names[key]
 
-    def _resolved(self, schema: Document) -> tuple[str, Json]:
+    def _resolved(self, schema: Document) -> tuple[str, Document]:
         """Return the type of a schema, and the schema itself, looked up if it is a name."""
         while not isinstance(schema, list):
             kind = schema if isinstance(schema, str) else schema["type"]
@@ -443,7 +523,7 @@ def _logical(kind: str, schema: Json) -> str | None:
 
 
 def _is_record(kind: str) -> bool:
-    return kind in ("record", "error")
+    return kind in _RECORDS
 
 
 # Values of the exact class, which are nearly all, need no call.
