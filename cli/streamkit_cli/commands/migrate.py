@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,25 +110,9 @@ def _data(migration: Migration, executed: bool) -> dict[str, Json]:
         "application": migration.application,
         "executed": executed,
         "members": sorted(member for members in migration.members.values() for member in members),
-        "steps": [
-            {
-                "kind": step.kind,
-                "subject": step.subject,
-                "text": step.text,
-                "count": step.count,
-                "state": str(step.state),
-                "reason": step.reason,
-            }
-            for step in migration.steps
-        ],
+        "steps": [asdict(step) for step in migration.steps],
         "left": [
-            {
-                "verdict": str(finding.verdict),
-                "subject": finding.subject,
-                "name": finding.name,
-                "message": finding.message,
-                "action": finding.action,
-            }
+            {name: getattr(finding, name) for name in ("verdict", "subject", "name", "message", "action")}
             for finding in migration.left
         ],
     }
