@@ -150,11 +150,14 @@ def topology(pipelines: Mapping[str, list[str]]) -> str:
             continue
         grouped = next((each for each in steps if each.startswith("group_by")), "")
         key = next((found[1] for found in [re.search(r"key_serde: (\w+)}", grouped)] if found), "string")
-        size = next((found[1] for each in steps if (found := re.search(r"(?:tumbling|hopping): (\w+)", each))), None)
+        size = next(
+            (found[1] for each in steps if (found := re.search(r"(?:tumbling|hopping|sliding): (\w+)", each))), None
+        )
         key = key if size is None else f"{{windowed: {key}, size: {size}}}"
         key = f"{{session_windowed: {key}}}" if any("{session: " in each for each in steps) else key
         last = steps[-2] if len(steps) > 1 else ""
-        value = "long" if last == "count" or "value_serde: long" in last else "json"
+        is_long = last.startswith(("count", "suppress")) or "value_serde: long" in last
+        value = "long" if is_long else "json"
         topics.append(f"  {name}: {{key: {key}, value: {value}}}")
         parts += [
             f"  {name}:",
@@ -653,6 +656,70 @@ def test_sessions_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> N
     draw = random.Random(seed)
     rows = sorted((order(draw) | {"at": draw.randrange(900)} for _ in range(200)), key=lambda row: row["at"])
     job = Job(tmp_path, {f"out{number}": sessions(draw, draw.choice((0, 4, 20, 60))) for number in range(3)}, rows)
+    job.run(spark)
+    assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
+    for topic in job.topics:
+        assert job.written(topic) == job.expected(topic), job.path.read_text()
+
+
+def closing(draw: random.Random, grace: int, number: int) -> list[str]:
+    """The steps of a pipeline that writes closed windows only."""
+    kind = draw.choice(("tumbling: 7ms", "hopping: 10ms, advance: 4ms", "hopping: 9ms, advance: 3ms"))
+    aggregated = 'aggregate: {initial: 5, add: "aggregate + value.small", value_serde: long'
+    first = [draw.choice(("filter: value.small != 3", "filter: value.paid or value.small >= 0"))]
+    group = draw.choice(("group_by_key", "group_by: \"key + 'x'\""))
+    if number % 2:
+        kept = draw.choice(("", ", retention: 90ms", ", type: in_memory", ", segment_interval: 1m"))
+        fold = f"{draw.choice(('count: {', f'{aggregated}, '))}store: {{name: s{number}{kept}}}}}"
+        return [*first, group, f"window: {{{kind}, grace: {grace}ms, emit: on_close}}", fold, "to_stream"]
+    kind = draw.choice((kind, "session: 4ms")) if grace else kind
+    fold = "count" if "session" in kind else draw.choice(("count", aggregated + "}"))
+    kind = draw.choice((kind, "sliding: 6ms")) if grace else kind
+    mapped = draw.choice(([], ["map_values: {value: '1 if value > 2 else 0', value_serde: long}"]))
+    return [
+        *first,
+        group,
+        f"window: {{{kind}, grace: {grace}ms}}",
+        fold,
+        *mapped,
+        "suppress: window_closes",
+        "to_stream",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_closed_windows_are_what_try_gives(
+    spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gaps in which the stores of windows lose some before they close."""
+    monkeypatch.setattr("tests.spark.test_sql_stages.HEAD", HEAD.replace("partitions: 2", "partitions: 1"))
+    draw = random.Random(seed)
+    times = accumulate(draw.choice((0, 0, 0, 1, 1, 2, 5, 9, 30)) for _ in range(150))
+    rows = [order(draw) | {"user": draw.choice(("a", "b", "c")), "at": at} for at in times]
+    job = Job(
+        tmp_path, {f"out{number}": closing(draw, draw.choice((0, 1, 3, 12)), number) for number in range(6)}, rows
+    )
+    job.run(spark)
+    assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
+    for topic in job.topics:
+        assert job.written(topic) == job.expected(topic), job.path.read_text()
+
+
+def sliding(draw: random.Random) -> list[str]:
+    """The steps of a pipeline with sliding windows."""
+    group = draw.choice(("group_by_key", "group_by: {key: \"'all'\"}", "group_by: \"key + 'x'\""))
+    window = f"window: {{sliding: {draw.choice((1, 4, 20, 60))}ms, grace: {draw.choice((1, 30))}ms}}"
+    fold = draw.choice(("count", "reduce: aggregate + value", "reduce: 'min(value, aggregate)'"))
+    summed = 'aggregate: {initial: -7, add: "aggregate + value", value_serde: long}'
+    return ["map_values: value.small", group, window, draw.choice((fold, summed)), "to_stream"]
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_sliding_windows_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    times = accumulate(draw.choice((0, 0, 0, 1, 1, 2, 3, 5, 21)) for _ in range(150))
+    rows = [order(draw) | {"user": draw.choice(("a", "b", "c")), "at": at} for at in times]
+    job = Job(tmp_path, {f"out{number}": sliding(draw) for number in range(4)}, rows)
     job.run(spark)
     assert not [line for line in job.lines if "not sql" in line or "after all" in line], job.lines
     for topic in job.topics:

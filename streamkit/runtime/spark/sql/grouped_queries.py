@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
-from streamkit.operators.core.parsed_values import SessionWindows, TimeWindows
+from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _GROUP, _START, _ROW = "key", "window start", "row"
 _KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
+_LATEST, _HIGHEST, _CLOSING = "latest", "highest", "closing"
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
 ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
@@ -368,6 +369,56 @@ class Pairs:
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in cells.items()), time, *order)
 
 
+def length_of(windows: Windows | None) -> int | None:
+    """Return the time from the start of a window to its end, in ms; None for sessions, and without windows."""
+    return windows.difference if isinstance(windows, SlidingWindows) else getattr(windows, "size", None)
+
+
+@dataclass(frozen=True)
+class Closing:
+    """Which windows a table of closed windows has, if all records are in one partition.
+
+    delay: from the end of a window to its close, in ms. kept: for how many ms a store finds a window, counted from its start to
+    the start of the last one; None for the buffer of `suppress`, which finds all.
+    """
+
+    delay: int
+    kept: int | None = None
+
+    def closed(self, rows: DataFrame, windows: Windows) -> DataFrame:
+        """Return the windows that records have closed. rows: windows with their times."""
+        from pyspark.sql import functions as sf
+
+        if isinstance(windows, TimeWindows) and self.kept is not None:
+            return rows.join(self._found(rows, windows, self.kept), _START)
+        length = length_of(windows)
+        end = sf.col(TIME) if length is None else sf.col(_START) + length
+        is_last = sf.col(_IS_LAST) if length is None else sf.lit(True)
+        highest = rows.agg(sf.max(TIME).alias(_HIGHEST))
+        return rows.crossJoin(sf.broadcast(highest)).where(is_last & (end <= sf.col(_HIGHEST) - self.delay))
+
+    def _found(self, rows: DataFrame, windows: TimeWindows, kept: int) -> DataFrame:
+        """Return the starts of the windows that their store finds at the record that closes them: the first one after it.
+
+        That record has just added the windows that it is in, and the start of the last one of them decides what has expired.
+        So a gap between records loses windows, as in Kafka Streams (AbstractRocksDBTimeOrderedSegmentedBytesStore).
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sf
+
+        after = windows.size + self.delay
+        # The first start whose records may close a window, counted from its own start.
+        first = after // windows.advance * windows.advance
+        starts = rows.groupBy(_START).agg(sf.max(_LATEST).alias(_LATEST))
+        by_start = Window.orderBy(_START)
+        has_records = sf.when(sf.col(_LATEST).isNotNull(), sf.col(_START))
+        same = sf.max(_LATEST).over(by_start.rangeBetween(first, first)) >= sf.col(_START) + after
+        later = sf.min(has_records).over(by_start.rangeBetween(first + 1, Window.unboundedFollowing))
+        closing = sf.when(same, sf.col(_START) + first).otherwise(later)
+        # Null without such a record.
+        return starts.withColumn(_CLOSING, closing).where(sf.col(_START) > sf.col(_CLOSING) - kept).select(_START)
+
+
 @dataclass(frozen=True)
 class Part:
     """Records of one source that are aggregated. operands: SQL of what is aggregated of each, by name.
@@ -378,7 +429,12 @@ class Part:
     records: Records
     operands: Mapping[str, str]
 
-    def frame(self, opened: Callable[[str], OpenedInput], windows: TimeWindows | SessionWindows | None) -> DataFrame:
+    def frame(
+        self,
+        opened: Callable[[str], OpenedInput],
+        windows: Windows | None,
+        closing: Closing | None = None,
+    ) -> DataFrame:
         """Return the key, the start of the window if there are windows, the operands and the time of each record."""
         from pyspark.sql import functions as sf
 
@@ -388,7 +444,8 @@ class Part:
         rows = records.frame(opened, [*self.operands.values()])
         starts = []
         if windows is not None and isinstance(records.source, SqlSource):
-            limits = IN_ORDER if isinstance(windows, SessionWindows) else windows
+            keeps_all = closing is None or closing.kept is None
+            limits = windows if isinstance(windows, TimeWindows) and keeps_all else IN_ORDER
             refuse_late(records.source, opened(records.source.topic), limits)
         if isinstance(windows, TimeWindows):
             starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
@@ -432,7 +489,9 @@ class Groups:
     value: Term
     functions: Mapping[str, str]
     tests: tuple[Guard, ...] = ()
-    windows: TimeWindows | SessionWindows | None = None
+    windows: Windows | None = None
+    closing: Closing | None = None
+    """For a table that has only closed windows."""
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
 
     @property
@@ -482,16 +541,25 @@ class Query:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
-        rows = reduce(DataFrame.unionByName, (part.frame(opened, groups.windows) for part in groups.parts))
-        if isinstance(groups.windows, SessionWindows):
-            aggregates = _sessions(rows, groups.functions, groups.windows.gap)
-            aggregates = aggregates.where(chosen_rows(groups.tests))
-            return aggregates.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
-        by = [_GROUP] if groups.windows is None else [_GROUP, _START]
-        computed = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()]
-        aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
+        windows, closing = groups.windows, groups.closing
+        rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, closing) for part in groups.parts))
+        if isinstance(windows, SessionWindows):
+            aggregates = _sessions(rows, groups.functions, windows.gap)
+        elif isinstance(windows, SlidingWindows):
+            aggregates = _sliding(rows, groups.functions, windows.difference)
+        else:
+            by = [_GROUP] if windows is None else [_GROUP, _START]
+            computed = [
+                sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()
+            ]
+            if isinstance(windows, TimeWindows) and closing is not None:
+                is_first = sf.col(TIME) < sf.col(_START) + windows.advance
+                computed.append(sf.max(sf.when(is_first, sf.col(TIME))).alias(_LATEST))
+            aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
         if groups.tests:
             aggregates = aggregates.where(chosen_rows(groups.tests))
+        if closing is not None and windows is not None:
+            aggregates = closing.closed(aggregates, windows)
         return aggregates.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
 
     def _last(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
@@ -545,15 +613,12 @@ def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFr
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    # The rows of one time are aggregated first, and counts then added up.
-    parts = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in functions.items()]
-    rows = rows.groupBy(_GROUP, TIME).agg(*parts)
+    rows, whole = _by_time(rows, functions)
     by_time = Window.partitionBy(_GROUP).orderBy(TIME)
     begins = sf.col(TIME) - sf.lag(TIME).over(by_time) <= gap
     rows = rows.withColumn(_BEGINS, sf.when(begins, 0).otherwise(1))
     rows = rows.withColumn(_SESSION, sf.sum(_BEGINS).over(by_time))
     session = Window.partitionBy(_GROUP, _SESSION)
-    whole = {name: "sum" if function == "count" else function for name, function in functions.items()}
     return rows.select(
         _GROUP,
         TIME,
@@ -563,30 +628,78 @@ def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFr
     )
 
 
+def _by_time(rows: DataFrame, functions: Mapping[str, str]) -> tuple[DataFrame, dict[str, str]]:
+    """Return aggregates of the rows of a key and a time, and the functions that aggregate those: counts are added up."""
+    from pyspark.sql import functions as sf
+
+    parts = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in functions.items()]
+    whole = {name: "sum" if function == "count" else function for name, function in functions.items()}
+    return rows.groupBy(_GROUP, TIME).agg(*parts), whole
+
+
+def _sliding(rows: DataFrame, functions: Mapping[str, str], difference: int) -> DataFrame:
+    """Return the sliding windows of rows with a key and a time. The times of all rows order them.
+
+    Each record has a window that ends with it; those before `difference` share the first one, which begins at 0. Another window
+    begins a millisecond after a record if the next one is in it (KIP-450).
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    rows, whole = _by_time(rows, functions)
+    by_time = Window.partitionBy(_GROUP).orderBy(TIME)
+    time, following = sf.col(TIME), sf.lead(TIME).over(by_time)
+    ends, begins = by_time.rangeBetween(-difference, 0), by_time.rangeBetween(1, difference + 1)
+    last = sf.max(TIME).over(begins)
+    shares_first = sf.coalesce(following <= difference, sf.lit(False))
+    # A window that ends with a record is that record's own.
+    starts = {
+        ends: sf.when(~shares_first, sf.greatest(time - difference, sf.lit(0))),
+        begins: sf.when(last < time + 1 + difference, time + 1),
+    }
+    windows = [
+        sf.struct(
+            start.alias(_START),
+            sf.max(TIME).over(window).alias(TIME),
+            *(sf.expr(f"{function}({ticked(name)})").over(window).alias(name) for name, function in whole.items()),
+        )
+        for window, start in starts.items()
+    ]
+    # Spark explodes no expression over windows.
+    rows = rows.select(_GROUP, sf.array(*windows).alias(_ROW)).select(_GROUP, sf.explode(_ROW).alias(_ROW))
+    return rows.select(_GROUP, f"{_ROW}.*").where(sf.col(_START).isNotNull())
+
+
 def grouped(
     records: Records,
     value: Term,
     sums: Mapping[str, tuple[str, str]],
     tests: tuple[Guard, ...] = (),
-    windows: TimeWindows | SessionWindows | None = None,
+    windows: Windows | None = None,
 ) -> Groups:
     """Return the groups of records by their key and windows; records without a key are in none, nor those without a value.
 
-    sums: functions and their operands, by name. Windows have records without a value too.
+    sums: functions and their operands, by name. Windows other than sliding ones have records without a value too.
     """
     if records.key.kind in (NOTHING, NUMBER, *NESTED):
         raise UntranslatableError(f"the key of the groups is {records.key.kind}")
-    parts = () if records.row else (records.key, records.value) if windows is None else (records.key,)
+    parts = (
+        ()
+        if records.row
+        else (records.key,)
+        if isinstance(windows, TimeWindows | SessionWindows)
+        else (records.key, records.value)
+    )
     for part in parts:
         if part.is_null != "false":
             records = records.kept_where(f"(NOT {part.is_null})")
     key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
     if windows is not None:
         start = ticked(_START)
-        is_session = isinstance(windows, SessionWindows)
-        end = ticked(TIME) if isinstance(windows, SessionWindows) else f"({start} + {windows.size}L)"
+        length = length_of(windows)
+        end = ticked(TIME) if length is None else f"({start} + {length}L)"
         ends = {"start": Term(INTEGER, start), "end": Term(INTEGER, end)}
-        value = only_if(value, ticked(_IS_LAST)) if is_session else value
+        value = only_if(value, ticked(_IS_LAST)) if length is None else value
         key = Term(WINDOWED, "", fields={"key": key, **ends}, size=key.size)
     operands = {name: operand for name, (_, operand) in sums.items()}
     functions = {name: function for name, (function, _) in sums.items()}

@@ -14,14 +14,16 @@ from streamkit.expressions import Expression
 from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
-from streamkit.operators.core.parsed_values import SessionWindows, TimeWindows
+from streamkit.operators.core.parsed_values import SessionWindows, Windows
 from streamkit.operators.core.value_getters import StoreGetter
 from streamkit.operators.steps.aggregations.aggregate_node import (
     Aggregation,
     SessionAggregate,
+    SlidingAggregate,
     StreamAggregate,
     TableAggregate,
     WindowAggregate,
+    WindowedAggregate,
 )
 from streamkit.operators.steps.aggregations.group_by import TableGroupBy
 from streamkit.operators.steps.extensions.assertion import Assert
@@ -35,6 +37,7 @@ from streamkit.operators.steps.stateless.map import Map
 from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
 from streamkit.operators.steps.stateless.peek import Peek
 from streamkit.operators.steps.stateless.select_key import SelectKey
+from streamkit.operators.steps.tables.suppress import Suppress
 from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
 from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
@@ -52,6 +55,7 @@ from streamkit.runtime.spark.sql.expressions import (
 )
 from streamkit.runtime.spark.sql.grouped_queries import (
     ABSOLUTE,
+    Closing,
     Earlier,
     Exploded,
     Groups,
@@ -59,6 +63,7 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     Query,
     Records,
     grouped,
+    length_of,
     merged,
     query_of,
 )
@@ -86,6 +91,7 @@ from streamkit.serdes.serde import Serde
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that the types of its input decide, which only Spark can tell."""
+_SEVERAL_TASKS = "its windows close by the times of each of several partitions"
 _LONGEST_KEY = 256
 """Bytes of the key of a record of which a step makes several."""
 _Rows: TypeAlias = tuple[Records, ...] | Groups
@@ -185,7 +191,7 @@ class _Compiler:
         if stage.cyclic:
             raise UntranslatableError("it reads what it writes itself")
         (sub,) = self._subs(stage)
-        walk = _Walk(self._plan, sub, self._source)
+        walk = _Walk(self._plan, sub, self._source, stage.tasks)
         for node in sub.nodes.values():
             if isinstance(node, SourceNode):
                 topics = map(self._plan.internal_name, node.topics) if node.internal else node.topics
@@ -257,8 +263,9 @@ def _guards(rows: Records) -> set[Guard]:
 class _Walk:
     """Follows the records of a sub-topology from its sources to its sinks."""
 
-    def __init__(self, plan: Plan, sub: SubTopology, source: Callable[[str, str], SqlSource]):
+    def __init__(self, plan: Plan, sub: SubTopology, source: Callable[[str, str], SqlSource], tasks: int):
         self._plan = plan
+        self._tasks = tasks
         self._sub = sub
         self._source = source
         self._seen: set[str] = set()
@@ -443,12 +450,14 @@ class _Walk:
         if isinstance(processor, PassThrough | TablePassThrough | ToStream):
             return rows
         if isinstance(rows, Groups):
+            if isinstance(processor, Suppress):
+                return self._suppressed(node, processor, rows)
             return self._mapped(node, rows)
         if isinstance(processor, TableSource | TableFilter | TableMapValues):
             return self._changes(node, rows)
         if isinstance(processor, TableGroupBy):
             return tuple(self._regrouped(processor, records) for records in rows)
-        if isinstance(processor, StreamAggregate | WindowAggregate | TableAggregate | SessionAggregate):
+        if isinstance(processor, StreamAggregate | TableAggregate | WindowedAggregate):
             return merged([self._aggregated(node, processor, records) for records in rows])
         return tuple(self._stepped(node, records) for records in rows)
 
@@ -592,7 +601,7 @@ class _Walk:
     def _mapped(self, node: ProcessorNode, groups: Groups) -> Groups:
         """Return rows of a table with other values. Python maps earlier rows of a key too, so the expression must not be able to fail."""
         processor = node.processor
-        is_plain = isinstance(processor, TableMapValues) and processor.store is None and not processor.send_old
+        is_plain = isinstance(processor, TableMapValues) and processor.store is None
         if not (is_plain or isinstance(processor, MapValues)):
             raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL for the rows of a table")
         assert isinstance(processor, TableMapValues | MapValues)
@@ -609,31 +618,52 @@ class _Walk:
     def _aggregated(
         self,
         node: ProcessorNode,
-        processor: StreamAggregate | WindowAggregate | TableAggregate | SessionAggregate,
+        processor: StreamAggregate | TableAggregate | WindowedAggregate,
         records: Records,
     ) -> Groups:
         store = self._plan.stores[processor.store]
         known = ("timestamped_key_value", "window", "session")
-        if processor.send_old or store.type not in known or store.ttl is not None:
-            raise UntranslatableError(
-                f"{where(self._plan, node)}: its table is read by other steps, or keeps more than its last rows"
-            )
+        if store.type not in known or store.ttl is not None:
+            raise UntranslatableError(f"{where(self._plan, node)}: its table keeps more than its last rows")
         records = self._checked(node, "key", store.key_serde, records)
-        windows: TimeWindows | SessionWindows | None = None
-        if isinstance(processor, WindowAggregate | SessionAggregate):
+        windows: Windows | None = None
+        if isinstance(processor, WindowedAggregate):
             windows, records = processor.windows, self._windowed(node, processor, records)
         groups = aggregate(processor.aggregation, windows, records, self._footprint, where(self._plan, node))
+        if isinstance(processor, WindowAggregate) and processor.on_close:
+            # A store that is ordered by time finds windows for a millisecond longer (Segments.margin).
+            margin = int(store.persistent and bool(store.options.get("time_ordered")))
+            groups = replace(groups, closing=Closing(processor.windows.grace, (store.retention or 0) + margin))
         return self._checked(node, "value", store.value_serde, groups)
 
-    def _windowed(
-        self, node: ProcessorNode, processor: WindowAggregate | SessionAggregate, records: Records
-    ) -> Records:
+    def _suppressed(self, node: ProcessorNode, suppress: Suppress, groups: Groups) -> Groups:
+        """Return the closed windows of a table. Raises UntranslatableError."""
+        windows = groups.windows
+        reasons = {
+            "it holds back updates for a time": not suppress.final or windows is None,
+            "its buffer has a limit": suppress.max_records is not None or suppress.max_bytes is not None,
+            "its windows close twice": groups.closing is not None,
+            _SEVERAL_TASKS: self._tasks > 1,
+            # A record of the time at which a session closes still changes it.
+            "sessions without grace may be emitted twice": isinstance(windows, SessionWindows) and not windows.grace,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        return replace(groups, closing=Closing(suppress.duration))
+
+    def _windowed(self, node: ProcessorNode, processor: WindowedAggregate, records: Records) -> Records:
         """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
         source = records.source
         windows = processor.windows if isinstance(processor, WindowAggregate) else IN_ORDER
         is_in_order = isinstance(source, Pairs) or source.may_be_in_order
         reasons = {
-            "it waits for the close of its windows": processor.on_close,
+            _SEVERAL_TASKS: processor.on_close and self._tasks > 1,
+            "only tumbling and hopping windows that close have a form in SQL": processor.on_close
+            and not isinstance(processor, WindowAggregate),
+            # Such a record may find that its store has dropped the window before.
+            "sliding windows without grace have no form in SQL": isinstance(processor, SlidingAggregate)
+            and not processor.windows.grace,
             f"a record is in more than {MOST_WINDOWS:,} windows": windows.size > MOST_WINDOWS * windows.advance,
             "only counts and reductions of sessions have a form in SQL": isinstance(processor, SessionAggregate)
             and processor.aggregation.kind not in ("count", "reduce"),
@@ -643,7 +673,8 @@ class _Walk:
         for reason, holds in reasons.items():
             if holds:
                 raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
-        fits = f"({records.time.sql} <= {LATEST}L - {windows.size}L)"
+        longest = 1 + (length_of(processor.windows) or 0)
+        fits = f"({records.time.sql} <= {LATEST}L - {longest}L)"
         return records.required(Guard(fits, f"{where(self._plan, node)}: a window ends too late"))
 
     def _write(self, node: SinkNode, rows: _Rows) -> None:
@@ -656,8 +687,8 @@ class _Walk:
                 rows = tuple(self._checked(node, part, serde, records) for records in rows)
         for output in (rows,) if isinstance(rows, Groups) else rows:
             self._footprint.size += output.key.size + output.value.size
-        windows = rows.windows if isinstance(rows, Groups) else None
-        if isinstance(windows, TimeWindows) and getattr(node.key_serde, "size", None) != windows.size:
+        length = length_of(rows.windows) if isinstance(rows, Groups) else None
+        if length is not None and getattr(node.key_serde, "size", None) != length:
             raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
         if not self._footprint.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
@@ -707,7 +738,7 @@ _EXTREMES = {"min": "least", "max": "greatest"}
 
 def aggregate(
     aggregation: Aggregation,
-    windows: TimeWindows | SessionWindows | None,
+    windows: Windows | None,
     records: Records,
     footprint: Footprint,
     shown: str,
@@ -736,7 +767,7 @@ class _Folding:
 
     aggregation: Aggregation
     add: Expression
-    windows: TimeWindows | SessionWindows | None
+    windows: Windows | None
     records: Records
     footprint: Footprint
     sums: dict[str, tuple[str, str]] = field(default_factory=dict)
