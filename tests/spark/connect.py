@@ -16,9 +16,10 @@ from typing import Any
 import pyspark
 import pytest
 
-from streamkit.errors import StreamkitError, UsageError
+from streamkit.errors import StreamkitError, TransportError, UsageError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission import job_progress
 from streamkit.runtime.spark.submission.incremental import submit_next
@@ -131,3 +132,15 @@ def test_a_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
     )
     assert not (tmp_path / "state").exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_text_of_a_table_that_spark_would_lose(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "a.csv").write_bytes("1;ä\n2;é\n".encode("latin-1"))
+    spark.sql(
+        f"CREATE TABLE over_connect (n INT, v STRING) USING csv OPTIONS (sep ';') LOCATION '{tmp_path}/table'"
+    ).collect()
+    _, place = parse_place("lines=over_connect,format=table,value=v,timestamp=0,order=n", "--input")
+    assert place is not None
+    with pytest.raises(TransportError, match=r"/table/a\.csv:1: the text is not UTF-8"):
+        open_files(spark, place)

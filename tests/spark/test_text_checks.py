@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,51 @@ def test_a_csv_that_is_not_utf_8_has_its_line(options: str, spark: Any, tmp_path
         copied(spark, place, tmp_path, value="string")
     found = copied(spark, f"{place},options.encoding=ISO-8859-1", tmp_path, value="string")
     assert [record["value"] for record in found] == ["ä", "é"]
+
+
+@pytest.fixture
+def tables(spark: Any, tmp_path: Path) -> Iterator[Callable[[str, bytes, str], None]]:
+    """Makes the table `written` of a format over a file, with a view `seen` of it."""
+
+    def make(kind: str, text: bytes, options: str) -> None:
+        (tmp_path / "table").mkdir()
+        (tmp_path / "table" / "a").write_bytes(text)
+        spark.sql(
+            f"CREATE TABLE written (n INT, v STRING) USING {kind} OPTIONS ({options}) LOCATION '{tmp_path}/table'"
+        )
+        spark.sql("CREATE VIEW seen AS SELECT * FROM written")
+
+    yield make
+    spark.sql("DROP VIEW IF EXISTS seen")
+    spark.sql("DROP TABLE IF EXISTS written")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "options", "words"),
+    [
+        ("csv", "1;ä\n2;é\n".encode("latin-1"), "sep ';'", r"/table/a:1: the text is not UTF-8"),
+        (
+            "json",
+            b'{"n":1,"v":"x"}\n{"n":2,"v":"y"} {"n":3}\n',
+            "dateFormat 'yyyy'",
+            r"/table/a:2: expected one value of JSON",
+        ),
+    ],
+)
+def test_text_of_tables_in_a_catalog_that_spark_would_lose(
+    kind: str, text: bytes, options: str, words: str, spark: Any, tables: Any, tmp_path: Path
+) -> None:
+    tables(kind, text, options)
+    for name in ("written", "seen"):
+        expected = words if name == "written" else f"seen: it reads a table of {kind.upper()} through a view"
+        with pytest.raises(TransportError, match=expected):
+            copied(spark, f"{name},format=table,value=v,timestamp=0,order=n", tmp_path, value="string")
+
+
+def test_text_of_tables_in_a_catalog_in_the_forms_that_spark_takes(spark: Any, tables: Any, tmp_path: Path) -> None:
+    tables("csv", "1;\"ä\n2;'é'\n".encode("latin-1"), "sep ';', encoding 'ISO-8859-1', quote \"'\"")
+    found = copied(spark, "written,format=table,value=v,timestamp=0,order=n", tmp_path, value="string")
+    assert [record["value"] for record in found] == ['"ä', "é"]
 
 
 @pytest.mark.parametrize(("kind", "text"), [("json", '{"_corrupt_record":"x"}\n'), ("csv", "_corrupt_record\nx\n")])

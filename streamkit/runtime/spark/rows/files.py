@@ -55,7 +55,7 @@ from streamkit.runtime.spark.rows.row_order import (
     row_order,
     same_path,
 )
-from streamkit.runtime.spark.rows.text_checks import check_csv, check_json, check_names, check_numbers
+from streamkit.runtime.spark.rows.text_checks import check_csv, check_json, check_names, check_numbers, check_tables
 from streamkit.runtime.spark.spark_session import (
     changed_meaning,
     changed_settings,
@@ -273,7 +273,9 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
     """Return the rows of a place. Spark fails on rows that it can't read, even if the session's defaults would skip them."""
     if place.format == TABLE:
-        return spark.read.options(**_OF_TABLES | dict(place.options)).table(place.path)
+        frame = spark.read.options(**_OF_TABLES | dict(place.options)).table(place.path)
+        check_tables(place, frame)
+        return frame
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
     reader = reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))

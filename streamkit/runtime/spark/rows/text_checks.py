@@ -6,9 +6,10 @@ everything after an unclosed quote as one field, guesses if text follows a closi
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,7 +17,7 @@ from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, JSON_LINES, Place
 from streamkit.runtime.spark.rows.input_columns import any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
-from streamkit.runtime.spark.spark_session import tells_case
+from streamkit.runtime.spark.spark_session import classic_context, tells_case
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import mark_errors
 
@@ -59,6 +60,46 @@ def _texts(spark: SparkSession, place: Place, paths: Sequence[str], whole: bool)
     )
     text = sf.decode(sf.col(_TEXT).cast("binary"), _encoding(place)) if _is_wide(place) else sf.col(_TEXT)
     return frame.select(text.alias(_TEXT), *position_columns("_metadata.file_block_start"))
+
+
+def check_tables(place: Place, frame: DataFrame) -> None:
+    """Raise TransportError for text that a table of CSV or JSON in a catalog would lose, also below a view.
+
+    Quotes in CSV are not checked: a table's fields are what Spark finds by its options. Spark Connect tells the format of a table, but
+    not what a view reads.
+    """
+    for kind, options, paths in _tables_of_text(place, frame):
+        kept = {name: value for name, value in options.items() if name.lower() not in ("path", "quote", "header")}
+        if _option(replace(place, options=options), "mode").upper() != "FAILFAST":
+            raise TransportError(
+                f"{place.path}: it reads a table of {kind.upper()} through a view, where Spark reads malformed rows as nulls; read the "
+                "table itself"
+            )
+        if kind == "json":
+            check_json(frame.sparkSession, replace(place, options=kept), paths)
+        elif kind == "csv":
+            check_csv(frame.sparkSession, replace(place, options={**kept, "quote": ""}), paths)
+
+
+def _tables_of_text(place: Place, frame: DataFrame) -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
+    """Yield the format, the options and the files of each table that a frame reads."""
+    spark = frame.sparkSession
+    context = classic_context(spark)
+    if context is None:
+        table = json.loads(spark.sql(f"DESCRIBE TABLE EXTENDED {place.path} AS JSON").head()[0])  # type: ignore[index]  # one row
+        if table.get("provider") in ("csv", "json"):
+            options = table.get("storage_properties", {}) | {"mode": "FAILFAST"} | place.options
+            yield table["provider"], options, list(frame.inputFiles())
+        return
+    assert context._jvm is not None
+    as_java = context._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    for number in range(leaves.size()):
+        relation = leaves.apply(number).relation() if leaves.apply(number).nodeName() == "LogicalRelation" else None
+        if relation is not None and relation.getClass().getSimpleName() == "HadoopFsRelation":
+            kind = relation.fileFormat().toString().lower()
+            if kind in ("csv", "json"):
+                yield kind, dict(as_java(relation.options())), list(relation.inputFiles())
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
