@@ -6,7 +6,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import replace as _replace
 from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
@@ -192,4 +191,6 @@ class Record:
         >>> Record("k", 1, 5).replace(value=2).value
         2
         """
-        return _replace(self, **changes)
+        # dataclasses.replace takes three times as long.
+        fields = {"key": self.key, "value": self.value, "timestamp": self.timestamp, "headers": self.headers}
+        return Record(**(fields | changes))

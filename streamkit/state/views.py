@@ -31,6 +31,7 @@ class View(Generic[StoreT]):
     def __init__(self, store: StoreT, now: Now):
         self._store = store
         self._now = now
+        self._encoded = store.key_serde.encode
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
@@ -43,7 +44,7 @@ class View(Generic[StoreT]):
     def _raw(self, key: Key) -> bytes:
         """Return the bytes of a key. Raises SerdeError."""
         try:
-            data = self._store.key_serde.encode(key) if key is not None else None
+            data = self._encoded(key) if key is not None else None
         except SerdeError as error:
             raise SerdeError(f"store {self._store.name!r}, key: {error}") from error
         if data is None:
@@ -55,7 +56,10 @@ class View(Generic[StoreT]):
         try:
             return method(*arguments)
         except SerdeError as error:
-            raise SerdeError(f"store {self._store.name!r}, value: {error}") from error
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: SerdeError) -> SerdeError:
+        return SerdeError(f"store {self._store.name!r}, value: {error}")
 
     def _time(self, time: object) -> int:
         """Return a time that a processor passed. Raises StreamkitError if it is not an int of milliseconds."""
@@ -81,7 +85,12 @@ class KeyValueView(View[KeyValueStore]):
 
     def put(self, key: Key, value: Value) -> None:
         """Set a value; None deletes."""
-        self._write(self._store.put, self._encode(key), value, *self._now())
+        data, (time, context) = self._encode(key), self._now()
+        try:
+            # `_write`, without its calls.
+            self._store.put(data, value, time, context)
+        except SerdeError as error:
+            raise self._refusal(error) from error
 
     def put_if_absent(self, key: Key, value: Value) -> Value:
         """Set a value unless there is one; return its previous value."""

@@ -80,7 +80,10 @@ class ProcessorContext:
             if child is None:
                 raise StreamkitError(f"no child is called {to!r}{_known_names('children', to, self._children)}")
             target = child
-        target(record.key, record.value, record.timestamp, (list(record.headers) or None, *self._record_context[1:]))
+        context = self._record_context
+        if record.headers or context[0]:
+            context = (list(record.headers) or None, *context[1:])
+        target(record.key, record.value, record.timestamp, context)
 
     def schedule(
         self, interval: str | int, kind: str, callback: Callable[[int], object], start: int | datetime | None = None
@@ -263,7 +266,9 @@ class CustomProcessor(UserCode):
         context._fixed_key = (k,) if self._fixed_key else None
         try:
             result = self._function(Record(k, v, t, tuple(c[0] or ())), *self._arguments)
-            if result is not None:
+            if result.__class__ is Record:
+                context.forward(result)
+            elif result is not None:
                 context.forward_all(result)
         finally:
             context._record_context, context._timestamp, context._fixed_key = saved
