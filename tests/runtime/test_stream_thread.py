@@ -33,6 +33,18 @@ def test_a_round_processes_what_was_polled(tmp_path):
     assert harness.log.offsets == {}
 
 
+def test_a_thread_that_loses_its_tasks_in_a_step_writes_nothing_more(tmp_path):
+    """Its old count would come after those of the next owner, and a restore would take it for the last one."""
+    harness = Harness(tmp_path, FakeProgram(on_record=lambda rt, value, time: harness.thread.lose()))
+    harness.send(3)
+    harness.round()
+    assert not harness.thread.settled()
+    harness.thread._round()
+    assert harness.values() == []
+    assert harness.log.offsets == {}
+    assert harness.thread.tasks() == []
+
+
 def test_results_of_few_records_do_not_wait_for_others(tmp_path, monkeypatch):
     """With many, the log has more: then batches fill."""
     hastened: list[int] = []

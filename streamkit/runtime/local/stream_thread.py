@@ -341,6 +341,9 @@ class StreamThread:
                 ended = perf_counter()
                 count += done
                 local_task.process_seconds += ended - began
+                if self._lose:
+                    # Others own the tasks: after a long step, old rows would come after theirs in changelogs and outputs.
+                    return True
                 committer.send(local_task)
                 if done:
                     self._stages.processed(local_task.task, done, began, ended)
@@ -349,6 +352,8 @@ class StreamThread:
             add("process-total", count)
             for local_task in tasks:
                 if local_task.task.punctuate():
+                    if self._lose:
+                        return True
                     interrupted = True
                     add("punctuate-total")
                     committer.send(local_task)
