@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamkit.errors import ProcessingError, TopologyError
+from streamkit.operators.kernels.batch_calls import maker, results_of
 from streamkit.plan import load
 from streamkit.runtime.execution.task import Task
 from tests.calls.support import batch, outcome, task_of, write
@@ -362,6 +364,30 @@ def test_values_come_as_columns(step: str, expected: list[object], tmp_path: Pat
 
     rows = outcome(file, [(b"k", b'{"a": 1, "b": "x"}', 0), (b"k", b'{"b": "y", "a": 2}', 0)], 2)["out"]
     assert [json.loads(row[2]) for row in rows] == expected
+
+
+BIG = 2**60 + 1
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        ("numpy", [BIG, None]),
+        ("numpy", [{"id": BIG}, {"id": 2.5}]),
+        ("numpy", [2**63, -1]),
+        ("numpy", [1, "a"]),
+        ("numpy", [{"id": True}, {"id": 2}]),
+        ("numpy", ["a\0", "b"]),
+        ("numpy", [b"a\0", b"b"]),
+        ("pandas", [BIG, None]),
+        ("pandas", [{"id": BIG}, {"id": None}]),
+    ],
+)
+def test_no_record_of_a_batch_changes_the_value_of_another(form: str, values: list[Any]) -> None:
+    """Columns of one type have doubles for numbers, and text for all where one is text."""
+    pytest.importorskip(form)
+    found = results_of(maker(form)(values))
+    assert [repr(value) for value in found] == [repr(value) for value in values]
 
 
 def test_plain_values_are_one_column(tmp_path: Path) -> None:

@@ -240,10 +240,40 @@ def _fields(values: list[Operand]) -> dict[str, list[Value]] | None:
     return {name: [None if value is None else value.get(name) for value in values] for name in fields}
 
 
+_EXACT = 2**53
+"""Beyond it, doubles leave out whole numbers."""
+
+
+def _loses_digits(values: list[Value]) -> bool:
+    """Return whether doubles, of which a column with a float or an absent value consists, would change a whole number."""
+    kinds = set(map(type, values))
+    if not (kinds > {int} and kinds <= {int, float, type(None)}):
+        return False
+    return any(isinstance(value, int) and not -_EXACT <= value <= _EXACT for value in values)
+
+
+def _is_mixed(values: list[Value]) -> bool:
+    """Return whether numpy would change values: convert them to the type of others, or cut null characters off their ends."""
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) != 1:
+        return len(kinds) > 1 and kinds != {int, float}
+    numbers = [value for value in values if isinstance(value, int)] if int in kinds else []
+    if numbers:
+        return not -(2**63) <= min(numbers) <= max(numbers) < 2**63
+    if str in kinds:
+        return "\0" in "".join(value for value in values if isinstance(value, str))
+    return any(isinstance(value, bytes) and value.endswith(b"\0") for value in values if bytes in kinds)
+
+
 def _numpy() -> Callable[[list[Value]], Columns]:
     import numpy
 
     def column(values: list[Value]) -> Columns:
+        if _loses_digits(values) or _is_mixed(values):
+            # No record may change another one's value: which records are in a batch is a matter of chance.
+            exact = numpy.empty(len(values), object)
+            exact[:] = values
+            return exact
         if None in values and all(value is None or type(value) in (int, float) for value in values):
             return numpy.array([numpy.nan if value is None else value for value in values])
         return numpy.array(values)
@@ -258,9 +288,14 @@ def _numpy() -> Callable[[list[Value]], Columns]:
 def _pandas() -> Callable[[list[Value]], Columns]:
     import pandas
 
+    def column(values: list[Value]) -> Columns:
+        return pandas.Series(values, dtype=object if _loses_digits(values) else None)
+
     def columns(values: list[Value]) -> Columns:
         fields = _fields(values)
-        return pandas.Series(values) if fields is None else pandas.DataFrame(fields)
+        if fields is None:
+            return column(values)
+        return pandas.DataFrame({name: column(field) for name, field in fields.items()})
 
     return columns
 
