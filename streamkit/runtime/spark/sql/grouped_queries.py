@@ -36,13 +36,17 @@ from streamkit.runtime.spark.sql.terms import (
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
 
 _GROUP, _START, _ROW = "key", "window start", "row"
 _KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
 _LATEST, _HIGHEST, _CLOSING = "latest", "highest", "closing"
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
+PLACE = f"{HIDDEN}place"
+"""The place of a record in the order of its input, for operands."""
+LISTED = "collect_list"
+"""The function that keeps all operands."""
 ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
 _LONGEST_SQL = 100_000
@@ -104,6 +108,8 @@ class Records:
     tests: tuple[Guard | Keep | TableJoin | Earlier | Exploded, ...] = ()
     row: str = ""
     """SQL of the key of the row that a change changes, if key and value are its group and what the group aggregates."""
+    is_mixed: bool = False
+    """Whether records of a key come from several tasks, or topics, so that their order is not that of the input."""
 
     @classmethod
     def of(cls, source: SqlSource) -> Records:
@@ -441,7 +447,10 @@ class Part:
         records = self.records
         if records.row:
             return self._moves(opened)
-        rows = records.frame(opened, [*self.operands.values()])
+        has_order = any(ticked(PLACE) in sql for sql in self.operands.values())
+        rows = records.frame(opened, [*self.operands.values()], has_order)
+        if has_order:
+            rows = rows.withColumn(PLACE, sf.struct(*records.order_columns(rows)))
         starts = []
         if windows is not None and isinstance(records.source, SqlSource):
             keeps_all = closing is None or closing.kept is None
@@ -624,7 +633,7 @@ def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFr
         TIME,
         sf.min(TIME).over(session).alias(_START),
         (sf.col(TIME) == sf.max(TIME).over(session)).alias(_IS_LAST),
-        *(sf.expr(f"{function}({ticked(name)})").over(session).alias(name) for name, function in whole.items()),
+        *_over(whole, session),
     )
 
 
@@ -635,6 +644,14 @@ def _by_time(rows: DataFrame, functions: Mapping[str, str]) -> tuple[DataFrame, 
     parts = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in functions.items()]
     whole = {name: "sum" if function == "count" else function for name, function in functions.items()}
     return rows.groupBy(_GROUP, TIME).agg(*parts), whole
+
+
+def _over(functions: Mapping[str, str], window: WindowSpec) -> list[Column]:
+    """Return aggregates over a window of the aggregates of each time."""
+    from pyspark.sql import functions as sf
+
+    wholes = {name: sf.expr(f"{function}({ticked(name)})").over(window) for name, function in functions.items()}
+    return [(sf.flatten(whole) if functions[name] == LISTED else whole).alias(name) for name, whole in wholes.items()]
 
 
 def _sliding(rows: DataFrame, functions: Mapping[str, str], difference: int) -> DataFrame:
@@ -661,7 +678,7 @@ def _sliding(rows: DataFrame, functions: Mapping[str, str], difference: int) -> 
         sf.struct(
             start.alias(_START),
             sf.max(TIME).over(window).alias(TIME),
-            *(sf.expr(f"{function}({ticked(name)})").over(window).alias(name) for name, function in whole.items()),
+            *_over(whole, window),
         )
         for window, start in starts.items()
     ]

@@ -55,6 +55,8 @@ from streamkit.runtime.spark.sql.expressions import (
 )
 from streamkit.runtime.spark.sql.grouped_queries import (
     ABSOLUTE,
+    LISTED,
+    PLACE,
     Closing,
     Earlier,
     Exploded,
@@ -67,11 +69,13 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     merged,
     query_of,
 )
-from streamkit.runtime.spark.sql.sources import LATEST, InputColumns, SqlSource
+from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
+    COLUMN_TYPES,
     INTEGER,
     LOWEST,
+    NESTED,
     NOTHING,
     SERDE_KINDS,
     TEXT,
@@ -458,7 +462,8 @@ class _Walk:
         if isinstance(processor, TableGroupBy):
             return tuple(self._regrouped(processor, records) for records in rows)
         if isinstance(processor, StreamAggregate | TableAggregate | WindowedAggregate):
-            return merged([self._aggregated(node, processor, records) for records in rows])
+            mixed = [replace(records, is_mixed=True) for records in rows] if len(rows) > 1 else rows
+            return merged([self._aggregated(node, processor, records) for records in mixed])
         return tuple(self._stepped(node, records) for records in rows)
 
     def _stepped(self, node: ProcessorNode, rows: Records) -> Records:
@@ -693,11 +698,17 @@ class _Walk:
         if not self._footprint.fits:
             raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
         if not isinstance(rows, Groups) and node.internal:
-            self.between[self._plan.internal_name(node.topic)] = rows
+            self.between[self._plan.internal_name(node.topic)] = tuple(map(self._sent, rows))
         elif node.internal or node.topic in self.written:
             raise UntranslatableError(f"{where(self._plan, node)}: the changes of a table go on as records")
         else:
             self.written[node.topic] = rows
+
+    def _sent(self, records: Records) -> Records:
+        """Return records that other tasks read: those of several tasks mix, unless all of a key are from one task."""
+        source = records.source
+        is_whole = self._tasks == 1 or (isinstance(source, SqlSource) and records.key.sql == source.key.sql)
+        return replace(records, is_mixed=records.is_mixed or not is_whole)
 
     def _checked(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
         """Return rows whose keys or values a serde writes and reads as they are. Raises UntranslatableError for others."""
@@ -729,7 +740,7 @@ def _joined_store(node: ProcessorNode) -> str | None:
     return getter.store if isinstance(getter, StoreGetter) and not getter.is_versioned else None
 
 
-# Aggregations whose result does not depend on the order of records, recognized by the form of their expressions.
+# Aggregations whose result a query has, recognized by the form of their expressions.
 
 
 _RESULT = "aggregate"
@@ -820,7 +831,10 @@ class _Folding:
         return self._translator.limited(tree, object_of(fields))
 
     def _folded(self, tree: ast.expr, name: str | None, initial: Term | None, column: str) -> Term:
-        """Return what a sum, a least or a greatest value of all records is. name: of the field that is folded, None for all."""
+        """Return what a value of all records, such as a sum, is. name: of the field that is folded, None for all."""
+        ordered = None if self.records.row else self._ordered(tree, name, initial, column)
+        if ordered is not None:
+            return ordered
         extreme, operands = _operands(tree)
         others = [operand for operand in operands if not _is_result(operand, name)]
         if len(others) != 1:
@@ -842,6 +856,79 @@ class _Folding:
             return Term(term.kind, sql, size=max(term.size, 0 if initial is None else initial.size))
         return self._sum(tree, term, initial, column)
 
+    def _ordered(self, tree: ast.expr, name: str | None, initial: Term | None, column: str) -> Term | None:
+        """Return a value that depends on the order of records: the last one, the first one, or all texts, one after another."""
+        first, *others = _added(tree)
+        is_reduce = self.aggregation.kind == "reduce"
+        if not any(_is_result(node, None) for node in ast.walk(tree)):
+            term = self._checked(tree, self._translator.of(tree), name is None)
+            return self._placed(tree, "max", term, column)
+        if is_reduce and name is None and _is_result(tree, None):
+            value = self._checked(tree, self.records.value, True)
+            return self._placed(tree, "min", value, column)
+        if (
+            not others
+            or not _is_result(first, name)
+            or any(_is_result(node, None) for each in others for node in ast.walk(each))
+        ):
+            return None
+        texts = [self._translator.of(other) for other in others]
+        if any(text.kind != TEXT for text in (*texts, *(() if initial is None else (initial,)))):
+            return None
+        if is_reduce and self.records.value.kind != TEXT:
+            return None
+        return self._joined(tree, [self._checked(tree, text, True) for text in texts], initial, column)
+
+    def _checked(self, tree: ast.expr, term: Term, is_present: bool) -> Term:
+        """Return a value whose guards hold for all records. is_present: whether it must not be null."""
+        self.used += term.guards
+        if is_present and term.kind == NOTHING:
+            return self._translator.refuse(tree, "null deletes the row")
+        if is_present and term.nullable:
+            self.used.append(self._translator.guard(tree, f"(NOT {term.is_null})", "an operand is null"))
+        return replace(term, guards=(), nullable=term.nullable and not is_present)
+
+    def _in_order(self, tree: ast.expr) -> None:
+        if self.records.is_mixed:
+            self._translator.refuse(
+                tree, "its result depends on the order in which several tasks, or topics, send records"
+            )
+
+    def _placed(self, tree: ast.expr, function: str, term: Term, column: str) -> Term:
+        """Return the value of the first or the last record."""
+        self._in_order(tree)
+        self.sums[column] = (function, f"named_struct('place', {ticked(PLACE)}, 'value', {self._packed(tree, term)})")
+        return _unpacked(term, f"({ticked(column)}.value)")
+
+    def _packed(self, tree: ast.expr, term: Term) -> str:
+        """Return SQL of a value with all of its fields, in one column. Raises UntranslatableError."""
+        if term.kind not in NESTED:
+            return term.sql if term.kind in COLUMN_TYPES or term.kind == NOTHING else self._refused(tree, term.kind)
+        parts = list[str]()
+        for place, name in enumerate(term.fields):
+            field_term = term.fields.get(name)
+            part = self._refused(tree, f"field {name}") if field_term is None else self._packed(tree, field_term)
+            parts.append(f"'f{place}', {part}")
+        packed = f"named_struct({', '.join(parts)})" if parts else self._refused(tree, "an object without fields")
+        return f"if({term.is_null}, NULL, {packed})" if term.nullable else packed
+
+    def _refused(self, tree: ast.expr, what: str) -> str:
+        return self._translator.refuse(tree, f"{what} has no form in SQL in the value that is kept").sql
+
+    def _joined(self, tree: ast.expr, texts: list[Term], initial: Term | None, column: str) -> Term:
+        """Return the texts of all records, in their order."""
+        self._in_order(tree)
+        text = f"concat({', '.join(term.sql for term in texts)})"
+        begins = f", 'first', {self.records.value.sql}" if initial is None else ""
+        self.sums[column] = (LISTED, f"named_struct('place', {ticked(PLACE)}, 'value', {text}{begins})")
+        listed = f"array_sort({ticked(column)})"
+        each = "item.value" if initial is not None else "if(at = 0, item.first, item.value)"
+        whole = f"array_join(transform({listed}, (item, at) -> {each}), '')"
+        sql = f"({whole})" if initial is None else f"concat({initial.sql}, {whole})"
+        fits = f"(octet_length({sql}) <= {LONGEST})"
+        self.tests.append(self._translator.guard(tree, fits, f"the text has over {LONGEST:,} bytes"))
+        return Term(TEXT, sql, size=LONGEST)
+
     def _sum(self, tree: ast.expr, term: Term, initial: Term | None, column: str) -> Term:
         """Return a sum. If that of absolute values fits, so does each sum on the way, whatever the order of records."""
         self.used.append(self._translator.guard(tree, f"({term.sql} <> {LOWEST})", "a value is too small"))
@@ -856,7 +943,21 @@ class _Folding:
         return Term(INTEGER, f"({ticked(column)} + {first})")
 
 
-def _is_result(node: ast.expr, name: str | None) -> bool:
+def _unpacked(term: Term, sql: str) -> Term:
+    """Return a value that a column has with all of its fields."""
+    fields = {name: _unpacked(term.fields[name], f"{sql}.f{place}") for place, name in enumerate(term.fields)}
+    return term if term.kind == NOTHING else replace(term, sql=sql, fields=fields, guards=())
+
+
+def _added(tree: ast.expr) -> list[ast.expr]:
+    """Return the parts of a sum, from left to right."""
+    match tree:
+        case ast.BinOp(one, ast.Add(), other):
+            return [*_added(one), other]
+    return [tree]
+
+
+def _is_result(node: ast.AST, name: str | None) -> bool:
     """Return whether a part is the result so far, or its field of a name."""
     if name is None:
         return isinstance(node, ast.Name) and node.id == _RESULT
