@@ -475,7 +475,8 @@ class Translator:
         return Term(BOOLEAN, term.truth, guards=term.guards)
 
     def on_IfExp(self, node: ast.IfExp) -> Term:
-        test, body, other = self.condition(node.test), self.of(node.body), self.of(node.orelse)
+        test, (present, absent) = self.condition(node.test), _tested_for_none(node.test)
+        body, other = self._where_present(present, node.body), self._where_present(absent, node.orelse)
         kinds = {body.kind, other.kind} - {NOTHING}
         if len(kinds) != 1 or not kinds.isdisjoint(NESTED):
             return self.refuse(node, "its two values are of different kinds, or objects")
@@ -484,6 +485,16 @@ class Translator:
         sql = f"if({test.sql}, {body.sql}, {other.sql})"
         guards, size = (*test.guards, *inside, *outside), max(body.size, other.size)
         return Term(kinds.pop(), sql, body.nullable or other.nullable, guards, size=size)
+
+    def _where_present(self, name: str | None, node: ast.expr) -> Term:
+        """Return a part that is evaluated only where a part of the record is not None."""
+        names = self._names
+        if name is not None and name in names:
+            self._names = {**names, name: replace(names[name], nullable=False)}
+        try:
+            return self.of(node)
+        finally:
+            self._names = names
 
     # -- Comparisons --
 
@@ -540,6 +551,20 @@ class Translator:
         if any(member.kind not in (left.kind, NOTHING) for member in members) or left.kind in (*NESTED, NOTHING):
             self.refuse(node, f"{left.kind} is looked for among values of another kind")
         return f"({' OR '.join(f'({left.sql} <=> {member.sql})' for member in members)})", []
+
+
+def _tested_for_none(test: ast.expr) -> tuple[str | None, str | None]:
+    """Return the name that is not None where a test holds, and the one that is not where it does not.
+
+    >>> _tested_for_none(ast.parse("right is None", mode="eval").body)
+    (None, 'right')
+    """
+    match test:
+        case ast.Compare(ast.Name(name), [ast.Is()], [ast.Constant(None)]):
+            return None, name
+        case ast.Compare(ast.Name(name), [ast.IsNot()], [ast.Constant(None)]):
+            return name, None
+    return None, None
 
 
 def _place(node: ast.expr | None, default: int) -> int | None:

@@ -257,7 +257,8 @@ class Pairs:
         topics = [source.topic for side in (left, right) for source in side.sources]
         refusals = {
             "it joins pairs of other streams": len(topics) > 2,
-            "both streams come from the same topic": len(set(topics)) < len(topics),
+            "both streams come from the same topic by different steps": len(set(topics)) < len(topics)
+            and left != right,
             "a step before it sets the timestamps": any(side.time != side.source.time for side in (left, right)),
             "its window has no time": before + after < 0,
             f"a key is {left.key.kind}, the other {right.key.kind}": left.key.kind != right.key.kind
@@ -327,6 +328,7 @@ class Pairs:
         for source in self.sources:
             refuse_late(source, opened(source.topic), IN_ORDER)
         names = [name for (name,) in columns]
+        has_order = has_order or self.is_one
         width = self.before + self.after + 1
         left, right = (self._side(side, opened, names, has_order) for side in ("left", "right"))
         low, high = (
@@ -338,13 +340,26 @@ class Pairs:
         within = f"`right time` BETWEEN `left time` - {self.before}L AND `left time` + {self.after}L"
         pairs = left.join(right, sf.expr(f"{same} AND {within}"))
         is_later = "`left time` >= `right time`" if self._is_left_later else "`left time` > `right time`"
+        is_later = "`left order` > `right order`" if self.is_one else is_later
         pairs = pairs.where(chosen_rows(self._exact(is_later)))
         # Pairs are made by the later record, one by one in the order of the others.
         first, left_order, right_order = sf.expr(is_later), sf.col("left order"), sf.col("right order")
-        made = (first if self._is_left_later else ~first, sf.when(first, left_order), right_order, left_order)
+        made: tuple[Column, ...] = (
+            first if self._is_left_later else ~first,
+            sf.when(first, left_order),
+            right_order,
+            left_order,
+        )
+        if self.is_one:
+            made = (sf.greatest(left_order, right_order), ~first, sf.least(left_order, right_order))
         order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)] if has_order else []
         time = sf.greatest("left time", "right time").alias(TIME)
         return pairs.select(*(sf.col(ticked(name)) for name in names), time, *order)
+
+    @property
+    def is_one(self) -> bool:
+        """Whether a stream is joined with itself: each record then comes first on the left side."""
+        return self.left.source is self.right.source
 
     @property
     def _is_left_later(self) -> bool:
@@ -486,6 +501,125 @@ class Part:
         return rows.select(TIME, sf.explode(moves).alias(_ROW)).where(f"{_ROW}.{_IS_IN}").select(TIME, f"{_ROW}.*")
 
 
+_NO_ROW, _UNKNOWN = -1, -2
+"""In place of the time of a row: there is none, or the changes before the last ones decide."""
+
+
+@dataclass(frozen=True)
+class TablePair:
+    """The rows of a join of two tables: what their last changes of each key tell of the last record of the join.
+
+    If both tables have a row, its value and its time do not depend on which change came last. If a change has deleted a row, the
+    order of changes must be known, which it is if the rows of both topics are in the order of their times. kind: inner, left or outer.
+    """
+
+    kind: str
+    left: Records
+    right: Records
+
+    @property
+    def names(self) -> dict[str, Term]:
+        """The parts that the expression of the join may use."""
+        nullable = {"left": self.kind == "outer", "right": self.kind != "inner"}
+        values = {
+            side: replace(_renamed(records.value, (side,)), nullable=nullable[side])
+            for side, records in (("left", self.left), ("right", self.right))
+        }
+        return {"key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size), **values}
+
+    def frame(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+        """Return the key and the time of each row, with the columns that texts of SQL name."""
+        from pyspark.sql import functions as sf
+
+        how = {"inner": "inner", "left": "left", "outer": "full"}[self.kind]
+        both = self._latest("left", opened, texts).join(self._latest("right", opened, texts), _GROUP, how)
+        time = self._time(self._is_ordered(opened))
+        rows = both.where("`left has` OR `right has`" if self.kind == "outer" else "`left has`")
+        rows = rows.withColumn(TIME, sf.expr(time)).where(f"{ticked(TIME)} <> {_NO_ROW}L")
+        topics = " or ".join(records.source.topic for records in (self.left, self.right))
+        known = Guard(f"({ticked(TIME)} <> {_UNKNOWN}L)", f"a row of {topics} is deleted, and changes before decide")
+        return rows.where(chosen_rows([known]))
+
+    def _is_ordered(self, opened: Callable[[str], OpenedInput]) -> bool:
+        """Return whether the changes of both tables are known to be in the order of their times."""
+        sources = (*self.left.sources, *self.right.sources)
+        if not all(source.may_be_in_order for source in sources):
+            return False
+        try:
+            for source in sources:
+                refuse_late(source, opened(source.topic), IN_ORDER)
+        except InexactError:
+            return False
+        return True
+
+    def _latest(self, side: str, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+        """Return the last change of each key of one side, with the numbers of all its changes, and of its deletions."""
+        from pyspark.sql import functions as sf
+
+        records = self.left if side == "left" else self.right
+        cells = {
+            name: sql for name, sql in _leaves(records.value, (side,)) if any(ticked(name) in text for text in texts)
+        }
+        gone = records.value.is_null
+        rows = records.frame(opened, [*cells.values(), gone], True)
+        parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
+        parts += [sf.expr(f"NOT {gone}").alias(f"{side} is"), sf.expr(records.time.sql).alias(f"{side} time")]
+        last = sf.max_by(sf.struct(*parts), sf.struct(*records.order_columns(rows))).alias(_ROW)
+        changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
+        latest = rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last, *changes)
+        return latest.select(
+            _GROUP, f"{_ROW}.*", f"{side} changes", f"{side} deletions", sf.lit(True).alias(f"{side} has")
+        )
+
+    def _time(self, is_ordered: bool) -> str:
+        """Return SQL of the time of a row."""
+        has_left, has_right = ("coalesce(`left has`, false)", "coalesce(`right has`, false)")
+        is_left, is_right = ("coalesce(`left is`, false)", "coalesce(`right is`, false)")
+        left, right, latest = "`left time`", "`right time`", "greatest(`left time`, `right time`)"
+        one, other = (records.source.topic.encode() for records in (self.left, self.right))
+        left_last = f"({left} > {right} OR ({left} = {right} AND {'true' if one > other else 'false'}))"
+        ordered = str(is_ordered).lower()
+        left_once, right_once = (f"(`{side} deletions` = 1L AND `{side} changes` > 1L)" for side in ("left", "right"))
+        cases = {
+            "inner": [
+                (f"NOT {has_left} OR NOT {has_right}", f"{_NO_ROW}L"),
+                (f"{is_left} AND {is_right}", latest),
+                (f"{ordered} AND {is_right} AND {left_last}", left),
+                (f"{ordered} AND {is_left} AND NOT {left_last}", right),
+            ],
+            "left": [
+                (f"{is_left} AND NOT {has_right}", left),
+                (f"{is_left} AND ({is_right} OR {ordered})", latest),
+                (f"{ordered} AND {is_right} AND {left_last}", left),
+                (f"NOT {is_left} AND {left_once} AND ({ordered} OR NOT {has_right})", left),
+                (f"NOT {is_left} AND NOT {has_right} AND `left changes` = 1L", f"{_NO_ROW}L"),
+            ],
+            "outer": [
+                (f"{is_left} AND NOT {has_right}", left),
+                (f"{is_right} AND NOT {has_left}", right),
+                (f"({is_left} AND {is_right}) OR (({is_left} OR {is_right}) AND {ordered})", latest),
+                (f"NOT {has_right} AND {left_once}", left),
+                (f"NOT {has_left} AND {right_once}", right),
+                (f"NOT {has_right} AND `left changes` = 1L", f"{_NO_ROW}L"),
+                (f"NOT {has_left} AND `right changes` = 1L", f"{_NO_ROW}L"),
+                (f"{has_left} AND {has_right} AND {ordered} AND {left_last} AND {left_once}", left),
+                (f"{has_left} AND {has_right} AND {ordered} AND NOT {left_last} AND {right_once}", right),
+            ],
+        }[self.kind]
+        branches = " ".join(f"WHEN {condition} THEN {time}" for condition, time in cases)
+        return f"CASE {branches} ELSE {_UNKNOWN}L END"
+
+    def result(self, value: Term) -> Groups:
+        """Return the rows as those of a table, null where a change has deleted one."""
+        there = {
+            "inner": "(coalesce(`left is`, false) AND coalesce(`right is`, false))",
+            "left": "coalesce(`left is`, false)",
+            "outer": "(coalesce(`left is`, false) OR coalesce(`right is`, false))",
+        }[self.kind]
+        parts = (Part(self.left, {}), Part(self.right, {}))
+        return Groups(parts, self.names["key"], only_if(value, there), {}, pair=self)
+
+
 @dataclass(frozen=True)
 class Groups:
     """The rows of a table: an aggregate of the records of each key, in each of its windows, with the time of the latest.
@@ -502,6 +636,8 @@ class Groups:
     closing: Closing | None = None
     """For a table that has only closed windows."""
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
+    pair: TablePair | None = None
+    """The join of tables whose rows these are, in place of an aggregate."""
 
     @property
     def names(self) -> dict[str, Term]:
@@ -550,6 +686,10 @@ class Query:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
+        if groups.pair is not None:
+            rows = groups.pair.frame(opened, [sql for _, sql in self.columns] + [test.sql for test in groups.tests])
+            rows = rows.where(chosen_rows(groups.tests))
+            return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
         windows, closing = groups.windows, groups.closing
         rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, closing) for part in groups.parts))
         if isinstance(windows, SessionWindows):

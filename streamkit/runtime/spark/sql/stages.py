@@ -15,7 +15,7 @@ from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.core.parsed_values import SessionWindows, Windows
-from streamkit.operators.core.value_getters import StoreGetter
+from streamkit.operators.core.value_getters import Getter, MapValuesGetter, StoreGetter
 from streamkit.operators.steps.aggregations.aggregate_node import (
     Aggregation,
     SessionAggregate,
@@ -30,6 +30,7 @@ from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
 from streamkit.operators.steps.joins.stream_stream_join import JoinWindow, StreamStreamJoin
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
+from streamkit.operators.steps.joins.table_join import TableJoinMerge, TableTableJoin
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter, TableFilter
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
@@ -64,6 +65,7 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     Pairs,
     Query,
     Records,
+    TablePair,
     grouped,
     length_of,
     merged,
@@ -280,6 +282,8 @@ class _Walk:
         """The records from each parent of a node that has several."""
         self._sides: dict[str, Records] = {}
         """The records of streams that are joined, by the node of their side."""
+        self._rules: dict[str, TableTableJoin] = {}
+        """The sides of tables that have arrived, by the node that merges them with the others."""
         self.between: dict[str, tuple[Records, ...]] = {}
         self.written: dict[str, _Rows] = {}
         self._dropped: list[tuple[ProcessorNode, Records]] = []
@@ -329,6 +333,8 @@ class _Walk:
             self._check_table(node)
         elif isinstance(node, ProcessorNode) and isinstance(node.processor, StreamStreamJoin):
             self._join_streams(node, node.processor, rows)
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableTableJoin):
+            self._join_tables(node, node.processor, rows)
         elif isinstance(node, ProcessorNode):
             output = self._processed(node, rows)
             if not node.children:
@@ -360,6 +366,48 @@ class _Walk:
         for name in node.children:
             self._follow(name, ())
             self._follow(name, (records,))
+
+    def _join_tables(self, node: ProcessorNode, join: TableTableJoin, rows: _Rows) -> None:
+        """Follow the rows of a join of two tables once the changes of both have arrived."""
+        shown = where(self._plan, node)
+        (name,) = node.children
+        merge = self._sub.nodes[name]
+        assert isinstance(merge, ProcessorNode)
+        assert isinstance(merge.processor, TableJoinMerge)
+        store = None if merge.processor.store is None else self._plan.stores[merge.processor.store]
+        if isinstance(rows, Groups):
+            raise UntranslatableError(f"{shown}: one of its tables is an aggregate, or a join")
+        reasons = {
+            "it joins more than the changes of two topics": len(rows) != 1
+            or any(isinstance(test, Earlier) for test in rows[0].tests),
+            "other steps read its rows": merge.processor.send_old,
+            "its table keeps versions, or rows for some time": join.versioned_parent
+            or (store is not None and (store.type == "versioned" or store.ttl is not None)),
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{shown}: {reason}")
+        self._sides[f"{name} {join.is_left}"] = rows[0]
+        if f"{name} {not join.is_left}" not in self._sides:
+            self._rules[name] = join
+            return
+        first = self._rules[name]
+        kind = (join if join.is_left else first).rule
+        left, right = self._sides[f"{name} True"], self._sides[f"{name} False"]
+        if left.key.kind != right.key.kind or left.key.kind not in (TEXT, INTEGER):
+            raise UntranslatableError(f"{shown}: a key is {left.key.kind}, the other {right.key.kind}")
+        if left.source.topic == right.source.topic:
+            raise UntranslatableError(f"{shown}: both tables come from the same topic")
+        pair = TablePair(kind, left, right)
+        value = translate(join.value, pair.names, self._footprint)
+        if value.guards:
+            # Python joins earlier rows of a key too.
+            raise UntranslatableError(value.guards[0].reason)
+        groups = pair.result(value)
+        if store is not None:
+            groups = self._checked(merge, "value", store.value_serde, groups)
+        self._seen.add(name)
+        self._to_children(merge.children, groups)
 
     def _check_table(self, node: ProcessorNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
@@ -424,6 +472,15 @@ class _Walk:
 
     def _drop(self, node: ProcessorNode, rows: _Rows) -> None:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
+        is_lookup = isinstance(node.processor, TableMapValues) and node.processor.store is None
+        if is_lookup and not isinstance(rows, Groups) and not any(map(_guards, rows)):
+            origin = node
+            while isinstance(origin.processor, TableMapValues):
+                parent = self._sub.nodes[origin.parents[0]]
+                assert isinstance(parent, ProcessorNode)
+                origin = parent
+            self._check_table(origin)
+            return
         if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
             raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
         self._dropped += [(node, records) for records in rows]
@@ -516,12 +573,25 @@ class _Walk:
         rows = replace(rows, tests=(*rows.tests, *(Keep(f"(NOT {term.is_null})") for term in kept if term.nullable)))
         table_join = TableJoin(table, on.sql, is_global)
         rows = replace(rows, tests=(*rows.tests, table_join))
+        row = self._looked_up(join.getter, on, table_join.row) if isinstance(join, StreamTableJoin) else table_join.row
         if not join.left:
-            rows = rows.kept_where(f"(NOT {table_join.row.is_null})")
-        right = table_join.row if join.left else replace(table_join.row, nullable=False)
+            rows = rows.kept_where(f"(NOT {row.is_null})")
+        right = row if join.left else replace(row, nullable=False)
         names = {"key": rows.key, "left": rows.value, "right": right} | ({"mapped_key": on} if is_global else {})
         value = translate(join.value, names, self._footprint)
         return replace(rows.guarded(value), value=value.without_guards())
+
+    def _looked_up(self, getter: Getter, key: Term, row: Term) -> Term:
+        """Return what steps of a table make of its row with a key. Raises UntranslatableError."""
+        if not isinstance(getter, MapValuesGetter):
+            return row
+        parent = self._looked_up(getter.parent, key, row)
+        names = {"key": replace(key, nullable=False), "value": replace(parent, nullable=False)}
+        value = translate(getter.value, names, self._footprint)
+        if value.guards:
+            # Python maps each change of the table too.
+            raise UntranslatableError(value.guards[0].reason)
+        return only_if(value, f"(NOT {parent.is_null})")
 
     def _global_topic(self, node: ProcessorNode, store: str) -> str:
         """Return the topic of a global table. Raises UntranslatableError for a table that a processor fills."""
@@ -737,6 +807,8 @@ def _store_of(node: ProcessorNode) -> str | None:
 def _joined_store(node: ProcessorNode) -> str | None:
     """Return the store in which a join looks up rows as they are."""
     getter = node.processor.getter if isinstance(node.processor, StreamTableJoin) else None
+    while isinstance(getter, MapValuesGetter):
+        getter = getter.parent
     return getter.store if isinstance(getter, StoreGetter) and not getter.is_versioned else None
 
 
