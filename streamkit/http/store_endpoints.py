@@ -271,7 +271,7 @@ class StoreQuery:
         standbys: set[int] = set()
         columns = []
         for stale in (False, True) if self._stale else (False,):
-            for page in self._all(places, stale) if missing else ():
+            for page in self._all(places, partitions, stale) if missing else ():
                 # While a task moves two instances may have it.
                 fresh = missing.intersection(page["partitions"])
                 columns.append([row for row in page["rows"] if row["partition"] in fresh])
@@ -285,13 +285,15 @@ class StoreQuery:
         merged = heapq.merge(*columns, key=sort_key, reverse=self._query.reverse)
         return self._page(list(islice(merged, self._query.limit)), read, standbys)
 
-    def _all(self, places: list[str], stale: bool) -> list[dict[str, Document]]:
+    def _all(self, places: list[str], partitions: list[int] | None, stale: bool) -> list[dict[str, Document]]:
         """Return the pages of all instances that answer."""
         own = self._service.peers.own
 
         def read(address: str) -> dict[str, Document] | None:
             try:
-                return self.page(None, stale=stale) if address == own else self._request(address, None, stale)
+                if address == own:
+                    return self.page(partitions, stale=stale)
+                return self._request(address, partitions, stale)
             except StoreUnavailableError:
                 # The partitions show whether rows are missing without it.
                 return None

@@ -266,3 +266,12 @@ def test_a_key_is_queried_by_its_own_bytes(spec: str, text: str, value: object) 
 def test_a_key_of_another_kind_is_refused(spec: str, text: str) -> None:
     with pytest.raises(QueryError):
         key_bytes(serdes.parse(spec), text)
+
+
+def test_all_pages_of_one_partition(shop):
+    """Rows of other partitions must not take the places of its rows."""
+    rows = pages(shop, "/stores/counts/all", limit=100)
+    assert {row["partition"] for row in rows} == {0, 1}
+    for number in (0, 1):
+        wanted = [row for row in rows if row["partition"] == number]
+        assert pages(shop, "/stores/counts/all", limit=2, partition=number) == wanted

@@ -205,6 +205,16 @@ def test_json_takes_no_more_memory_than_its_bytes() -> None:
     assert taken < sum(map(sys.getsizeof, texts)) + sys.getsizeof(texts) + 16 * len(texts) + 1024
 
 
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [({1: "a", "1": "b"}, "1"), ({"null": 1, None: 2}, "null"), ({"a": [{"true": 1, True: 2}]}, "true")],
+)
+def test_json_writes_no_field_twice(value: Any, name: str) -> None:
+    """Readers keep one of the two."""
+    with pytest.raises(SerdeError, match=rf"serde json: the field '{name}' is there twice, as .* and as text"):
+        serdes.parse("json").encode(value)
+
+
 def test_json_keeps_long_integers_and_the_order_of_fields() -> None:
     json = serdes.parse("json")
     assert json.decode(b"null") is None

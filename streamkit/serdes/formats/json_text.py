@@ -187,7 +187,10 @@ def _pieces(value: Value) -> Iterator[str]:
 
 def _fields(value: dict[Key, Value]) -> Iterator[tuple[str, Value]]:
     for number, (name, item) in enumerate(value.items()):
-        yield f"{',' if number else ''}{_text(_field_name(name))}:", item
+        text = _field_name(name)
+        if text is not name and text in value:
+            raise SerdeError(f"serde json: the field {text!r} is there twice, as {kind_of(name)} and as text")
+        yield f"{',' if number else ''}{_text(text)}:", item
 
 
 def _elements(value: Iterable[Value]) -> Iterator[tuple[str, Value]]:
