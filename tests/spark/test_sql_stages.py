@@ -669,6 +669,25 @@ def test_sessions_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> N
         assert job.written(topic) == job.expected(topic), job.path.read_text()
 
 
+@pytest.mark.parametrize("least", [0, -(1 << 31)])
+def test_timestamps_of_an_expression_are_those_of_try(
+    spark: Any, tmp_path: Path, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python drops the record of a negative one."""
+    timed = "partitions: 2, timestamp: 'timestamp + value.small * 5'"
+    monkeypatch.setattr("tests.spark.test_sql_stages.HEAD", HEAD.replace("partitions: 2", timed))
+    draw = random.Random(0)
+    rows = [order(draw) | {"small": draw.choice((0, 2, 3))} for _ in range(80)] + [order(draw) | {"small": least}]
+    window = "window: {tumbling: 7ms, grace: 1m}"
+    job = Job(tmp_path, {"out": ["group_by_key", window, "count", "to_stream"], "all": [*LAST]}, rows)
+    job.run(spark)
+    after_all = [line for line in job.lines if "not sql" in line or "after all" in line]
+    reason = "a timestamp of orders is before 1970 or too late"
+    assert after_all == ([f"all stages run in Python after all: {reason}"] if least < 0 else [])
+    for topic in job.topics:
+        assert job.written(topic) == job.expected(topic)
+
+
 def closing(draw: random.Random, grace: int, number: int) -> list[str]:
     """The steps of a pipeline that writes closed windows only."""
     kind = draw.choice(("tumbling: 7ms", "hopping: 10ms, advance: 4ms", "hopping: 9ms, advance: 3ms"))

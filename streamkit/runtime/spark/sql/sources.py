@@ -31,6 +31,7 @@ from streamkit.runtime.spark.sql.terms import (
     TEXT,
     Guard,
     Term,
+    chosen_rows,
     failure,
     fits_serde,
     quoted_text,
@@ -107,6 +108,13 @@ class SqlSource:
         self.key = self._part("key") if "key" in names else Term("null", "NULL", nullable=True)
         self.value = self._part("value")
         self.time = Term(INTEGER, ticked(TIME))
+        self._made_time: Term | None = None
+
+    def timed_by(self, time: Term) -> None:
+        """Take the timestamps from a value of the records, whose own timestamps it may name. Raises UntranslatableError."""
+        if time.kind != INTEGER:
+            raise UntranslatableError(f"{time.kind} is no timestamp of {self.topic}")
+        self._made_time = time
 
     def _part(self, part: str) -> Term:
         """Return the key or the value. Raises UntranslatableError."""
@@ -137,6 +145,8 @@ class SqlSource:
 
     def columns_in(self, texts: Sequence[str]) -> list[Path]:
         """Return the paths of the columns that texts of SQL name, and perhaps of others."""
+        made = self._made_time
+        texts = [*texts, *([] if made is None else [made.sql, *(guard.sql for guard in made.guards)])]
         return [path for path in self.all_columns() if any(ticked(self.name_of(path)) in text for text in texts)]
 
     def guards(self, columns: Sequence[Path]) -> list[Guard]:
@@ -178,7 +188,7 @@ class SqlSource:
     @property
     def is_by_time(self) -> bool:
         """Whether the timestamps of the rows order them."""
-        return self._columns.is_by_time
+        return self._columns.is_by_time and self._made_time is None
 
     def order_columns(self, rows: DataFrame) -> list[Column]:
         """Return what orders the rows of the input, as `ranks_of` and the Python engine do. rows: of `frame`."""
@@ -212,7 +222,8 @@ class SqlSource:
         from pyspark.sql import functions as sf
 
         columns = []
-        for path in paths:
+        made = self._made_time
+        for path in paths if made is None else dict.fromkeys((*paths, *self.columns_in(()))):
             column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
             # All numbers have 64 bits, so that no arithmetic ends at fewer.
             wide = _WIDE.get(self._kind_of(path) or "")
@@ -220,7 +231,8 @@ class SqlSource:
             columns.append(column.alias(self.name_of(path)))
         time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
         placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
-        return frame.select(*columns, time, *placed, *(_positions(frame) if has_order else ()))
+        rows = frame.select(*columns, time, *placed, *(_positions(frame) if has_order else ()))
+        return rows if made is None else rows.where(chosen_rows(made.guards)).withColumn(TIME, sf.expr(made.sql))
 
     def all_columns(self) -> list[Path]:
         """Return the paths of all columns: those of fields, the key, and the value if it is no object."""

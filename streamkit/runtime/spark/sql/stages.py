@@ -229,9 +229,11 @@ class _Compiler:
         if len(columns) != 1:
             raise UntranslatableError(f"{topic} is read from {len(columns)} inputs")
         declared = self._plan.external_topics.get(topic)
+        source = SqlSource(topic, columns[0], self._form.reading(topic), mark)
         if declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str):
-            raise UntranslatableError(f"topic {topic} has an expression for its timestamps")
-        return SqlSource(topic, columns[0], self._form.reading(topic), mark)
+            names = {"key": source.key, "value": source.value, "timestamp": source.time}
+            source.timed_by(translate(declared.timestamp, names))
+        return source
 
     def _query(self, topic: str, rows: _Rows) -> Query:
         layout = self._outputs.layouts.get(topic)
