@@ -126,8 +126,8 @@ class Generator(CodeWriter):
     def forward_to(self, node: _Parent, child: str) -> None:
         self.write_child(child, self.record.copy())
 
-    def child_function(self, child: str, table: bool = False) -> Code:
-        return self.node_function(self.child(child), table)
+    def child_function(self, child: str) -> Code:
+        return self.node_function(self.child(child), False)
 
     def child(self, name: str) -> _Child:
         """Return a node that other nodes forward to, by its name."""

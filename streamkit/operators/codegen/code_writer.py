@@ -621,8 +621,8 @@ class CodeWriter(StatementWriter, ABC):
         """
 
     @abstractmethod
-    def child_function(self, child: str, table: bool = False) -> Code:
-        """Return the name of a node's function, given the name of the node."""
+    def child_function(self, child: str) -> Code:
+        """Return the name of the function of a node that takes the records of a stream, given the name of the node."""
 
     @abstractmethod
     def forward_function(self, node: Node, table: bool) -> Code:

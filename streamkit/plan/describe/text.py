@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -230,7 +231,7 @@ def describe_json(plan: Plan) -> str:
 
 def describe_mermaid(plan: Plan) -> str:
     """Return the topology as a Mermaid flowchart."""
-    ids = _Ids("n")
+    ids = _ids()
     lines = ["flowchart TD"]
     for sub in plan.sub_topologies:
         title = f"Sub-topology {sub.id}" + (" (global)" if sub.is_global else "")
@@ -246,7 +247,7 @@ def describe_mermaid(plan: Plan) -> str:
 
 def describe_dot(plan: Plan) -> str:
     """Return the topology as a Graphviz graph."""
-    ids = _Ids("n")
+    ids = _ids()
     lines = ["digraph topology {", "  node [shape=box];"]
     for sub in plan.sub_topologies:
         title = f"Sub-topology {sub.id}" + (" (global)" if sub.is_global else "")
@@ -304,16 +305,10 @@ def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
                     yield "store", name, f"store {store}"
 
 
-class _Ids(dict[str, str]):
-    """Short identifiers by name, created on first use."""
-
-    def __init__(self, prefix: str):
-        super().__init__()
-        self._prefix = prefix
-
-    def __missing__(self, name: str) -> str:
-        self[name] = f"{self._prefix}{len(self)}"
-        return self[name]
+def _ids() -> dict[str, str]:
+    """Return short identifiers by name, which are created on first use."""
+    ids: dict[str, str] = defaultdict(lambda: f"n{len(ids)}")
+    return ids
 
 
 def _quoted(text: str) -> str:
