@@ -39,6 +39,19 @@ def test_an_offset_that_the_changelog_does_not_have_is_not_trusted(log, tmp_path
     assert said(caplog, f"{CHANGELOG}-1, and its records from 1 to 1 were deleted since, by the topic's retention")
 
 
+def test_stores_of_inputs_without_committed_offsets_are_named(log, tmp_path, caplog):
+    for total in (1, 2):
+        with Started(log, tmp_path / "state", processing_guarantee="exactly_once_v2"):
+            send(log, 1)
+            counted(log, total)
+        assert len(said(caplog, "no offset of its inputs is committed")) == (total - 1) * PARTITIONS
+        admin = log.admin()
+        # The offsets of the group go with the topic.
+        admin.delete_topics(["words"])
+        admin.create_topics([NewTopic("words", PARTITIONS)])
+        admin.close()
+
+
 def change_offset(task: Path, partition: int, offset: int) -> None:
     """Have the store of a task say another offset than that of its rows."""
     rows = stored(task)
