@@ -13,6 +13,7 @@ from streamkit.plan.partitions import lay_out
 from streamkit.record import TopicPartition
 from streamkit.runtime.driver import Driver, run_lines
 from streamkit.runtime.local.client import Application
+from streamkit.runtime.operations.stopped_state import kept_stores
 from tests.runtime.fake_log import FakeLog
 from tests.runtime.topic_stores import PROCESSORS, TOPOLOGY
 
@@ -154,3 +155,10 @@ def test_a_table_is_restored_from_its_topic_as_it_was_processed(tmp_path: Path) 
     assert [(row[1], row[2], row[3]) for row in log.rows[TopicPartition("out", 0)][-1:]] == [
         (b'{"a":1}', b'[1000,"c"]', 1000)
     ]
+    plan = load(path, env={"DIR": str(tmp_path / "second")})
+    verified = [
+        store
+        for number in ("first", "second")
+        for store in kept_stores(tmp_path / number, verify=True, plan=plan, transport=log)
+    ]
+    assert [(store.compared, store.problem) for store in verified] == [(True, None)] * 4

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import RegistryError, StateError, TaskCorruptedError
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
@@ -15,8 +17,9 @@ from streamkit.operators.steps.topics.topic_store import GlobalStoreUpdate
 from streamkit.plan.model import Plan, SubTopology
 from streamkit.record import Columns, RecordBatch, TopicPartition
 from streamkit.runtime.execution.task import Task
-from streamkit.runtime.execution.task_environment import StoreServices, TaskSpec
+from streamkit.runtime.execution.task_environment import StoreServices, TaskEnvironment, TaskSpec
 from streamkit.runtime.local.restore import Changelog
+from streamkit.serdes.schema_serde import FramedSerde
 from streamkit.state.definitions import Owner, Store
 from streamkit.state.directory import StateDirectory, delete_checkpoint, unrestorable
 from streamkit.state.engines.memory import UndoMap
@@ -172,6 +175,17 @@ def source_rows(task: Task, name: str, partition: TopicPartition) -> SourceRows 
     return None if sub.is_global or not any(fills) else SourceRows(task, task.stores[name], partition)
 
 
+def source_rows_of(plan: Plan, name: str) -> Callable[[TopicPartition], SourceRows | None]:
+    """Return `source_rows` for the partitions of a store whose application does not run."""
+    sub = next(part for part in plan.sub_topologies if name in part.stores)
+    if plan.stores[name].source_topic is None or sub.is_global:
+        return lambda partition: None
+    stores = MemoryStores(plan)
+    environment = TaskEnvironment(plan, clock=lambda: 0, open_store=stores.open, partitions=lambda topic: 1)
+    task = Task(TaskSpec(f"{sub.id}_0", 0, sub, compile_sub_topology(plan, sub), ()), environment)
+    return partial(source_rows, task, name)
+
+
 def restore_store(task: Task, name: str, batch: RecordBatch) -> None:
     """Restore a store from all records of its changelog, which may be a source topic."""
     source = TopicPartition(batch.topic, batch.partition)
@@ -183,7 +197,7 @@ def restore_store(task: Task, name: str, batch: RecordBatch) -> None:
 class SourceRows:
     """Gives records of a source topic the form in which the task stored them.
 
-    A table has keys as their serde writes them, which look-ups need, and extracted timestamps. It has no record that does not
+    A table has keys and values as their serdes write them, since look-ups need its keys, and extracted timestamps. It has no record that does not
     decode or has no valid timestamp, since a handler or a reset of offsets has skipped it. Java restores the topic as it is
     (KAFKA-8037).
     """
@@ -191,6 +205,8 @@ class SourceRows:
     def __init__(self, task: Task, store: Store, partition: TopicPartition):
         self._queue = task.restoring_queue(partition)
         self._keys, self._values = store.definition.key_serde, store.definition.value_serde
+        self._framed = isinstance(self._values, FramedSerde)
+        """Whether values have the id of a schema: reading them with another id gives the same."""
 
     def __call__(self, batch: RecordBatch) -> Columns:
         """Return the rows of a batch; the store omits those without a key. Raises RegistryError."""
@@ -203,8 +219,8 @@ class SourceRows:
             try:
                 decoded = None if key is None else self._keys.decode(key)
                 keys[at] = None if decoded is None else self._keys.encode(decoded)
-                if value is not None and self._values.decode(value) is None:
-                    values[at] = None
+                read = None if value is None else self._values.decode(value)
+                values[at] = None if read is None else value if self._framed else self._values.encode(read)
             except RegistryError:
                 raise
             except Exception:

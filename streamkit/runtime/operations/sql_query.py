@@ -32,7 +32,7 @@ from streamkit.expressions.types import ANY, Type, WindowedKey
 from streamkit.plan.model import Plan, find_readable, internal_topics_on_log
 from streamkit.plan.partitions import source_topics, task_count
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.execution.store_opening import reprocesses
+from streamkit.runtime.execution.store_opening import reprocesses, source_rows_of
 from streamkit.runtime.local.queries import is_global
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.runtime.operations.opening import address
@@ -546,10 +546,11 @@ def _restored(
     places = _partitions(plan, transport, topic)
     # The group's offsets: a source topic may have records that the application has not read.
     with closing(transport.consumer(plan.application, read_committed=plan.config.read_committed())) as consumer:
-        limits = _limits(plan, consumer, definition, places)
+        limits, rows_of = _limits(plan, consumer, definition, places), source_rows_of(plan, definition.name)
         for place in places:
             with closing(create(definition, None, Unlogged())) as store:
-                if not restore([Changelog(store, place, limit=limits[place])], consumer, deadline.passed):
+                changelog = Changelog(store, place, limit=limits[place], rows_of=rows_of(place))
+                if not restore([changelog], consumer, deadline.passed):
                     deadline.fail()
                 yield place.partition, store
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from streamkit.errors import StateError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import TaskId, TopicPartition
-from streamkit.runtime.execution.store_opening import reprocesses
+from streamkit.runtime.execution.store_opening import reprocesses, source_rows_of
 from streamkit.runtime.local.restore import Changelog, restore
 from streamkit.state.definitions import BytesMap, Owner, StoreDef
 from streamkit.state.directory import StateDirectory, read_mark, store_path, stored
@@ -160,11 +160,11 @@ def _against_log(
             return kept
         with TemporaryDirectory(prefix="streamkit-") as scratch:
             with closing(create(definition, Path(scratch), Unlogged(), engine=kept.engine)) as again:
-                restore(
-                    [Changelog(again, place, limit=offset) for place, offset in places.items()],
-                    consumer,
-                    lambda: False,
-                )
+                rows_in = source_rows_of(plan, kept.store)
+                changelogs = [
+                    Changelog(again, place, limit=offset, rows_of=rows_in(place)) for place, offset in places.items()
+                ]
+                restore(changelogs, consumer, lambda: False)
             with closing(open_map(kept.engine, store_path(Path(scratch), kept.engine, kept.store))) as opened:
                 fresh = rows_of(opened, layout_of(definition))
                 return replace(kept, compared=True, problem=_difference(definition, rows, fresh))
