@@ -1270,7 +1270,7 @@ class Library(Mapping[str, Linked]):
 
     def _link(self, function: Function) -> Linked:
         if function.call is not None:
-            name = f"_x_c_{_mark(function.name, reference_key(function.call))}"
+            name = call_name(function.name, function.call)
             return Linked(name, call=function.call, links=(Link(name, call=function.call),))
         before = len(self._problems)
         self._check_params(function)
@@ -1294,6 +1294,11 @@ def reference_key(call: CallableRef) -> str:
     """Return a text that identifies a callable with its arguments."""
     arguments = "".join(f":{argument.name}={argument.data}" for argument in call.arguments)
     return f"{call.folder}:{call.module}:{call.attribute}{arguments}"
+
+
+def call_name(name: str, call: CallableRef) -> str:
+    """Return the name that a Python function of the file has in generated code."""
+    return f"_x_c_{_mark(name, reference_key(call))}"
 
 
 def _mark(name: str, text: str) -> str:

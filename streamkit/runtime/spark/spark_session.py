@@ -42,10 +42,11 @@ _RELEASES = {"delta": {"4.1": "4.1.0", "4.2": "4.4.0"}, "iceberg": {"4.1": "1.12
 """The releases of formats by the versions of Spark that they were built for."""
 _USUAL = {
     "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
+    "spark.sql.optimizer.disableHints": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
 """The values that queries depend on: with the first, an object is null only if it is null in the file, even if a query reads few of its
-fields; with the second, a quoted name is not a pattern."""
+fields; with the second, Spark sends small tables to the tasks of a join; with the third, a quoted name is not a pattern."""
 _COMPLETE = {
     **{f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")},
     "spark.sql.parquet.respectSummaryFiles": "false",

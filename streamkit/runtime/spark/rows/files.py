@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, NoReturn
 
 import orjson
@@ -113,6 +113,8 @@ _OPTIONS = {
     # Hadoop's avro.mapred.ignore.inputs.without.extension would leave out files without the suffix.
     AVRO: {"ignoreExtension": "true"},
 }
+_OF_PARQUET = frozenset(("file_path", "file_modification_time", "row_index"))
+"""The hidden columns of files that are read here."""
 _OF_TABLES = {**_OF_ROWS, "columnPruning": "false"}
 """Options for CSV and JSON tables in a catalog, where a malformed row would otherwise be read as nulls."""
 _CASE = "spark.sql.caseSensitive"
@@ -126,6 +128,9 @@ _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
 _WITH_HISTORY = {DELTA_LOG: DELTA, ".hoodie": "hudi"}
 """The folders that tell tables whose own folders have the files of all versions."""
 _SCHEMA_READERS = 8
+_MOST_FILES = 32
+"""Files that a query reads one after the other: Spark plans a scan of each."""
+_SPECIAL = re.compile(r"[=*?{}\[\]\\]")
 _ORDERED = 1 << 62
 """Added to a number that orders rows, so that the resulting place is higher than the places in files."""
 _REPLACED = {"partitionOverwriteMode": "static"}
@@ -172,6 +177,8 @@ class OpenedInput:
     """The number of the input among the inputs of its topic."""
     by: RowOrder | None = None
     """The column that orders its rows; None if their place in files or an offset does."""
+    files: tuple[str, ...] = ()
+    """The URIs of the files of its source, before any of them was chosen; none of a table."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +211,30 @@ def open_files(
         frame = _opened(spark, place, [place.path] if chosen is None or is_table else list(chosen), base)
     if is_table and chosen is not None:
         frame = frame.filter(_file_of_row(frame, place).isin(list(chosen)))
+    files = tuple(frame.inputFiles()) if place.format in OF_SPARK else ()
     if chosen is None and place.format in OF_SPARK:
-        _check_all_read(spark, place, frame)
-    return _rows_of(frame, place, number)
+        _check_all_read(spark, place, frame, files)
+    return replace(_rows_of(frame, place, number), files=files)
+
+
+def file_by_file(opened: OpenedInput) -> OpenedInput | None:
+    """Return an input whose rows Spark reads in their order: its tasks, in the order of their numbers, read one part of a file each.
+
+    Without a step that moves rows, files that these tasks write have the order of the input. None if it has no such order, or many
+    files, or one whose folder may give it a column, or that has a name that Spark takes for a pattern.
+    """
+    from pyspark.sql import DataFrame
+
+    place, files = opened.place, sorted(opened.files, key=same_path)
+    if opened.order != FILES or place.format != PARQUET or not 0 < len(files) <= _MOST_FILES:
+        return None
+    if len(files) == 1:
+        return opened
+    if any(_SPECIAL.search(same_path(name)) for name in files):
+        return None
+    reader = _reader(opened.source.sparkSession, place, None).schema(opened.source.schema).format(place.format)
+    frames = (reader.load(same_path(name)) for name in files)
+    return replace(opened, source=reduce(DataFrame.unionAll, frames))
 
 
 def narrowed(opened: OpenedInput, condition: Column) -> OpenedInput:
@@ -256,7 +284,7 @@ def _positioned(source: DataFrame, place: Place, number: int) -> tuple[DataFrame
 
 def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
     """Return rows with hidden columns for their file and their place in it, or for their offset. Raises TransportError without either."""
-    hidden = _hidden_columns(frame) if place.format in OF_SPARK else frozenset()
+    hidden = _hidden_columns(frame, place) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
         return frame.select("*", *position_columns("_metadata.row_index"), _column("_metadata.row_index").alias(INDEX))
     if "file_block_start" in hidden:
@@ -276,9 +304,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         frame = spark.read.options(**_OF_TABLES | dict(place.options)).table(place.path)
         check_tables(place, frame)
         return frame
-    reader = spark.read if base is None else spark.read.option("basePath", base)
-    own = _OPTIONS.get(place.format, {}) | dict(place.options)
-    reader = reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))
+    reader = _reader(spark, place, base)
     if place.has_lines:
         return reader.text(paths)
     if place.format == JSON_LINES:
@@ -306,6 +332,12 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     if place.format in OF_SPARK:
         _check_folders(place, frame, reader, paths)
     return frame
+
+
+def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameReader:
+    reader = spark.read if base is None else spark.read.option("basePath", base)
+    own = _OPTIONS.get(place.format, {}) | dict(place.options)
+    return reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))
 
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
@@ -350,7 +382,11 @@ def files_of_table(spark: SparkSession, place: Place) -> dict[str, tuple[int, in
 
     frame = _opened(spark, place, [place.path], None)
     # Times detect a file that was replaced by one with equally many rows. Iceberg has no times, but never replaces files.
-    time = _column("_metadata.file_modification_time") if "file_modification_time" in _hidden_columns(frame) else None
+    time = (
+        _column("_metadata.file_modification_time")
+        if "file_modification_time" in _hidden_columns(frame, place)
+        else None
+    )
     times = sf.lit(0) if time is None else sf.unix_millis(time)
     files = frame.select(_file_of_row(frame, place).alias("file"), times.alias("time")).groupBy("file")
     counts = files.agg(sf.count("*").alias("rows"), sf.max("time").alias("time")).collect()
@@ -361,7 +397,7 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
     """Return the hidden column with the file of a row. Raises UsageError if there is none."""
     from pyspark.errors import AnalysisException
 
-    if "file_path" in _hidden_columns(frame):
+    if "file_path" in _hidden_columns(frame, place):
         return _column("_metadata.file_path")
     try:
         with without_error_log():
@@ -377,8 +413,9 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
 def files_of_place(spark: SparkSession, place: Place) -> list[str]:
     """Return the files that Spark finds at a place of a format OF_SPARK, without reading them. Raises TransportError."""
     frame = _listed(spark, place)
-    _check_all_read(spark, place, frame)
-    return list(frame.inputFiles())
+    files = list(frame.inputFiles())
+    _check_all_read(spark, place, frame, files)
+    return files
 
 
 def _listed(spark: SparkSession, place: Place) -> DataFrame:
@@ -387,7 +424,7 @@ def _listed(spark: SparkSession, place: Place) -> DataFrame:
     return spark.read.options(**IN_UTC | chosen).format("binaryFile").load(place.path)
 
 
-def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None:
+def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame, files: Iterable[str]) -> None:
     """Raise TransportError for files in folders that Spark passes over, and for a path that it takes for a hidden one.
 
     Also for the folder of a table with a history, in which files of deleted rows stay.
@@ -399,7 +436,7 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame) -> None
             f"{place.path}: it is a table of {table}, whose folder also has files of deleted rows; format={table} reads the table"
         )
     listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place.path)
-    read = set(frame.inputFiles())
+    read = set(files)
     left = sorted(same_path(name) for name in set(listed.inputFiles()) - read)
     option = next((name for name in place.options if name.lower() in _CHOOSING), None)
     if left and option is not None:
@@ -448,10 +485,12 @@ def _column(name: str) -> Column:
     return sf.col(name)
 
 
-def _hidden_columns(frame: DataFrame) -> frozenset[str]:
+def _hidden_columns(frame: DataFrame, place: Place) -> frozenset[str]:
     """Return the names of Spark's hidden columns for the file of a row; empty if rows have no file."""
     from pyspark.errors import AnalysisException
 
+    if place.format == PARQUET and "_metadata" not in map(str.lower, frame.columns):
+        return _OF_PARQUET  # Spark takes milliseconds to tell
     try:
         with without_error_log():
             kind = frame.select("_metadata").schema[0].dataType

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
+from streamkit.expressions.calls import CallableRef
 from streamkit.expressions.syntax import Source
+from streamkit.expressions.translate import call_name
 from streamkit.runtime.spark.sql.terms import (
     BOOLEAN,
+    COLUMN_TYPES,
     INTEGER,
     LARGEST,
     LIST,
@@ -86,6 +89,40 @@ def parse(expression: Expression) -> tuple[ast.expr, Source]:
         what = "is a function of Python" if expression.called is not None else "calls a function of the file"
         raise UntranslatableError(f"{at.file}:{at.line}: {expression.text} {what}")
     return tree, source
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function of the user, of its arguments alone. shown: for messages."""
+
+    ref: CallableRef
+    arguments: tuple[Term, ...]
+    shown: str
+
+
+def translate_call(
+    expression: Expression, names: Mapping[str, Term], footprint: Footprint | None = None
+) -> Call | None:
+    """Return an expression that is one call of a Python function of the file; None for another one.
+
+    Raises UntranslatableError for arguments that have no exact form, or that the function might change.
+    """
+    source = Source(expression.text, expression.position, expression.locate)
+    tree = source.parse([]) if len(expression.links) == 1 else None
+    ref = expression.links[0].call if expression.links else None
+    if ref is None or not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
+        return None
+    called = [node.id for argument in tree.args for node in ast.walk(argument) if isinstance(node, ast.Name)]
+    is_known = expression.links[0].name == call_name(tree.func.id, ref)
+    if not tree.args or not is_known or tree.func.id in called:
+        return None
+    translator = Translator(source, names, footprint)
+    arguments = tuple(map(translator.of, tree.args))
+    for node, term in zip(tree.args, arguments, strict=True):
+        if term.kind not in COLUMN_TYPES:
+            translator.refuse(node, f"{term.kind} is no column")
+    at = source.position
+    return Call(ref, arguments, f"{at.file}:{at.line}: {expression.text}")
 
 
 @dataclass(frozen=True)

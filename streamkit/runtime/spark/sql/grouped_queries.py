@@ -8,12 +8,13 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
+from streamkit.expressions.calls import CallableRef
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
-from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.rows.files import OpenedInput, file_by_file
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.sources import TIME, SqlSource, name_of
+from streamkit.runtime.spark.sql.sources import LONGEST, TIME, SqlSource, name_of
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -34,6 +35,7 @@ from streamkit.runtime.spark.sql.terms import (
     quoted_text,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
+from streamkit.runtime.spark.workers.worker import call_function
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
@@ -95,6 +97,40 @@ class Exploded:
 
 
 @dataclass(frozen=True)
+class Called:
+    """The result of a function of the user for each record, in Python. name: of its column; kind: the type of that.
+
+    arguments: SQL of each argument; shown: the call, for messages.
+    """
+
+    name: str
+    ref: CallableRef
+    kind: str
+    arguments: tuple[str, ...]
+    shown: str
+
+    @property
+    def sql(self) -> str:
+        """The SQL that may name columns of the records."""
+        return " ".join(self.arguments)
+
+    def added(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the column."""
+        import pyarrow as pa
+        from pyspark.sql import functions as sf
+
+        run = partial(call_function, self.ref, self.kind, LONGEST, self.shown)
+
+        def call(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return run(batches)
+
+        # Spark chooses the kind of the function by its annotations, and can't look up their names here.
+        call.__annotations__ = {"batches": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
+        called = sf.arrow_udf(call, self.kind)  # type: ignore[attr-defined]  # its stubs lack it
+        return rows.withColumn(self.name, called(*map(sf.expr, self.arguments)))
+
+
+@dataclass(frozen=True)
 class Records:
     """The records at a place of a stage: those of a source that pass tests, in their order, with what steps made of them.
 
@@ -105,7 +141,7 @@ class Records:
     key: Term
     value: Term
     time: Term
-    tests: tuple[Guard | Keep | TableJoin | Earlier | Exploded, ...] = ()
+    tests: tuple[Guard | Keep | TableJoin | Earlier | Exploded | Called, ...] = ()
     row: str = ""
     """SQL of the key of the row that a change changes, if key and value are its group and what the group aggregates."""
     is_mixed: bool = False
@@ -156,6 +192,13 @@ class Records:
         """The joins with tables, in their order."""
         return [test for test in self.tests if isinstance(test, TableJoin)]
 
+    def are_moved(self, opened: Callable[[str], OpenedInput]) -> bool:
+        """Return whether Spark may move the records from task to task, so that they lose their order."""
+        return not isinstance(self.source, SqlSource) or any(
+            isinstance(test, Earlier) or (isinstance(test, TableJoin) and not test.is_small(opened(test.table.topic)))
+            for test in self.tests
+        )
+
     def order_columns(self, rows: DataFrame) -> list[Column]:
         """Return what orders the records. rows: of `frame`."""
         from pyspark.sql import functions as sf
@@ -179,7 +222,7 @@ class Records:
                 rows, tests = test.joined(rows, texts, opened(test.table.topic)), []
             elif isinstance(test, Earlier):
                 rows, tests = test.added(rows.where(chosen_rows(tests)), self.order_columns(rows)), []
-            elif isinstance(test, Exploded):
+            elif isinstance(test, Exploded | Called):
                 rows, tests = test.added(rows.where(chosen_rows(tests))), []
             else:
                 tests.append(test)
@@ -724,6 +767,9 @@ class Query:
         """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
         from pyspark.sql import DataFrame
 
+        ordered = None if self.others else self._as_read(records, opened)
+        if ordered is not None:
+            return ordered
         queries = sorted((self, *self.others), key=lambda query: query.topic.encode())
         places = range(len(queries)) if self.others else (None,)
         parts = [query._with_order(opened, place) for place, query in zip(places, queries, strict=True)]
@@ -734,6 +780,17 @@ class Query:
             selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order) if is_keyed else selected.orderBy(*order)
         )
         return by_key.select(*(ticked(name) for name, _ in self.columns))
+
+    def _as_read(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame | None:
+        """Return the records in the order in which Spark reads them; None if it does not read them in the order of the input."""
+        from pyspark.sql import functions as sf
+
+        topic = self.topic
+        by_file = None if records.are_moved(opened) else file_by_file(opened(topic))
+        if by_file is None:
+            return None
+        rows = records.frame(lambda name: by_file if name == topic else opened(name), [sql for _, sql in self.columns])
+        return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
 
     def _with_order(self, opened: Callable[[str], OpenedInput], place: int | None) -> DataFrame:
         """Return the records with their keys and their order. place: that of their topic among several."""

@@ -52,12 +52,14 @@ from streamkit.runtime.spark.sql.expressions import (
     Translator,
     parse,
     translate,
+    translate_call,
     translate_condition,
 )
 from streamkit.runtime.spark.sql.grouped_queries import (
     ABSOLUTE,
     LISTED,
     PLACE,
+    Called,
     Closing,
     Earlier,
     Exploded,
@@ -541,6 +543,8 @@ class _Walk:
             return rows.guarded(test).required(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
         if isinstance(processor, Peek):
             return rows.guarded(translate(processor.do, rows.names, self._footprint))
+        if isinstance(processor, MapValues) and processor.value.links:
+            return self._called(node, processor.value, rows)
         if isinstance(processor, MapValues | SelectKey | Map):
             return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
         if isinstance(processor, FlatMapValues):
@@ -667,6 +671,33 @@ class _Walk:
             term = translate(value, names, self._footprint)
             records = replace(records.guarded(term), value=term.without_guards())
         return records
+
+    def _called(self, node: ProcessorNode, value: Expression, records: Records) -> Records:
+        """Return records whose values a function of the user makes. Their kind is that of the outputs, which take them as they are."""
+        call, kind = translate_call(value, records.names, self._footprint), self._written_kind(node)
+        if call is None or kind is None:
+            return self._changed(records, None, value)
+        for argument in call.arguments:
+            records = records.guarded(argument)
+        name = f"{len(records.tests)}: result"
+        arguments = tuple(argument.sql for argument in call.arguments)
+        called = Called(name, call.ref, COLUMN_TYPES[kind], arguments, call.shown)
+        size = LONGEST * self._footprint.times if kind == TEXT else 0
+        result = Term(kind, ticked(name), True, size=size)
+        return replace(records, tests=(*records.tests, called), value=result)
+
+    def _written_kind(self, node: ProcessorNode) -> str | None:
+        """Return the only kind of values that the outputs take; None if a step reads those of a node, or another stage."""
+        kinds = set[str | None]()
+        for name in node.children:
+            child = self._sub.nodes[name]
+            known: Sequence[str] = ()
+            if isinstance(child, SinkNode) and not child.internal and isinstance(child.value_serde.spec, str):
+                known = SERDE_KINDS.get(child.value_serde.spec, ())
+            elif isinstance(child, ProcessorNode) and _passes_values(child):
+                known = [kind for kind in [self._written_kind(child)] if kind is not None]
+            kinds.add(known[0] if len(known) == 1 else None)
+        return kinds.pop() if len(kinds) == 1 else None
 
     def _timed(self, node: ProcessorNode, processor: SetTimestamp, records: Records) -> Records:
         time = translate(processor.timestamp, records.names, self._footprint)
@@ -798,6 +829,13 @@ class _Walk:
         for guard in guards:
             rows = rows.required(guard)
         return rows
+
+
+def _passes_values(node: ProcessorNode) -> bool:
+    """Return whether a node passes the value of each record on, without a look at it."""
+    processor = node.processor
+    is_key = isinstance(processor, SelectKey) and "value" not in processor.key.names
+    return is_key or isinstance(processor, PassThrough)
 
 
 def _store_of(node: ProcessorNode) -> str | None:

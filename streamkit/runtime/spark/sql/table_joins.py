@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InexactError
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import ticked
+from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
 from streamkit.runtime.spark.sql.terms import OBJECT, Guard, Keep, Term, chosen_rows
 
@@ -48,17 +49,29 @@ class TableJoin:
         """Return rows with the columns of their table's row that texts of SQL name."""
         from pyspark.sql import functions as sf
 
-        latest = self._latest(texts, opened)
+        is_small = self.is_small(opened)
+        latest = self._latest(texts, opened, is_small)
+        latest = sf.broadcast(latest) if is_small else latest
         return rows.join(latest, sf.expr(f"({self.key} = {self.table.key.sql})"), "left")
 
-    def _latest(self, texts: Sequence[str], opened: OpenedInput) -> DataFrame:
-        """Return the last row of each key, unless it deletes the key's row. Spark broadcasts them if they are few."""
+    def is_small(self, opened: OpenedInput) -> bool:
+        """Return whether the files of the table are small enough for Spark to send its rows to each task, so that no record moves."""
+        session = opened.source.sparkSession
+        if classic_context(session) is None:
+            return False
+        most: int = session._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
+        size = opened.source._jdf.queryExecution().analyzed().stats().sizeInBytes()
+        return int(size) <= most
+
+    def _latest(self, texts: Sequence[str], opened: OpenedInput, is_small: bool) -> DataFrame:
+        """Return the last row of each key, unless it deletes the key's row. One task looks for those of a small table."""
         from pyspark.sql import functions as sf
 
         table, key = self.table, self.table.key.sql
         paths = table.columns_in([*texts, key, table.value.is_null])
         tests: list[Guard | Keep] = [*table.guards(paths), Keep(f"({key} IS NOT NULL)")]
         rows = table.frame(opened, paths, True).where(chosen_rows(tests))
+        rows = rows.coalesce(1) if is_small else rows
         names = {table.name_of(path) for path in paths if path != ("key",)}
         cells = [sf.col(ticked(name)).alias(name) for name in sorted(names)]
         present = sf.expr(f"if({table.value.is_null}, NULL, true)").alias(table.mark + "present")

@@ -202,7 +202,7 @@ def submit(
                 inputs = [open_files(spark, place, number=number) for number, place in enumerate(places)]
                 opened[topic] = [of_topic(plan, opened_input, topic, options.inputs) for opened_input in inputs]
             for opened_input in opened[topic]:
-                if opened_input.place.format in OF_SPARK and not opened_input.source.inputFiles():
+                if opened_input.place.format in OF_SPARK and not opened_input.files:
                     report(f"{topic}: there are no files in {opened_input.place.path}")
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
         prepared = prepare(plan, options, counts, columns=columns_of(opened))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.compile.program import Program
-from streamkit.errors import StreamkitError
+from streamkit.errors import InexactError, StreamkitError
+from streamkit.expressions.calls import CallableRef, load_callable
 from streamkit.metrics import DroppedCount, dropped_line
 from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan.model import Plan, SubTopology
@@ -164,6 +165,43 @@ def mark_errors(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
             raise RuntimeError(f"{MARK}{json.dumps([type(error).__name__, str(error)])}") from error
 
     return run
+
+
+_RESULTS: Mapping[str, type] = {"string": str, "bigint": int, "boolean": bool, "double": float}
+"""The types of results of functions, by the types of the columns that hold them."""
+
+
+@mark_errors
+def call_function(
+    ref: CallableRef, kind: str, longest: int, shown: str, batches: Iterable[pa.Array | tuple[pa.Array, ...]]
+) -> Iterator[pa.Array]:
+    """Yield the results of a function of the user for the rows of a query, whose columns are its arguments.
+
+    kind: the type of the column of results, one of _RESULTS; longest: the most bytes of a text; shown: the call, for messages.
+    Raises InexactError for a call that fails, and for a result that the column does not hold as it is.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    function, type_ = load_callable(ref), pa.type_for_alias("int64" if kind == "bigint" else kind)
+    for batch in batches:
+        arguments = batch if isinstance(batch, tuple) else (batch,)
+        try:
+            results = list(map(function, *map(arrow_rows.values_of, arguments)))
+        except Exception as error:
+            raise InexactError(f"{shown}: it raises {type(error).__name__}") from error
+        others = set(map(type, results)) - {_RESULTS[kind], type(None)}
+        if others:
+            raise InexactError(f"{shown}: a result is of type {others.pop().__name__}")
+        try:
+            column = pa.array(results, type_)
+        except (pa.ArrowException, UnicodeError, OverflowError) as error:
+            raise InexactError(f"{shown}: a result is no {kind}: {error}") from error
+        if kind == "string" and (pc.max(pc.binary_length(column)).as_py() or 0) > longest:
+            raise InexactError(f"{shown}: a result has over {longest:,} bytes")
+        if kind == "double" and pc.all(pc.is_finite(column)).as_py() is False:
+            raise InexactError(f"{shown}: a result is NaN or infinite")
+        yield column
 
 
 @mark_errors
