@@ -4,7 +4,7 @@
 
 The history is Parquet with columns, as a lake has it. Six works: a count by key, a filter with a count by another key, a sum by key,
 a count by key in windows of a minute, a filter with a join with a global table, and a Python function of values, against a pandas UDF.
-`--works 3` chooses one. With the keys `half`, one key has half of the records. DuckDB, with as many threads, is the limit of what the machine does.
+`--works 3` chooses one. With the keys `half`, one key has half of the records, and with `one`, all, so that one partition has them. DuckDB, with as many threads, is the limit of what the machine does.
 Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
 those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
 """
@@ -159,12 +159,13 @@ WORKS = (
 def make_history(spark: Any, folder: Path, records: int, keys: str) -> None:
     """Write orders: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads.
 
-    keys: even, or half, so that one user has half of the orders. The items have a weight.
+    keys: even, half, so that one user has half of the orders, or one, who has all of them, in one partition. The items have a weight.
     """
     users = max(1, min(100_000, records // 10))
-    user = f"pmod(xxhash64(id), {users})"
+    even = f"pmod(xxhash64(id), {users})"
+    user = {"even": even, "half": f"if(id % 2 = 0, 0, {even})", "one": "0"}[keys]
     spark.range(0, records, 1, PARTITIONS).selectExpr(
-        f"concat('user-', {user if keys == 'even' else f'if(id % 2 = 0, 0, {user})'}) user",
+        f"concat('user-', {user}) user",
         "concat('item-', pmod(xxhash64(id, 1), 1000)) item",
         "element_at(array('a', 'b', 'c'), cast(1 + pmod(id, 3) as int)) kind",
         "pmod(xxhash64(id, 2), 1000) amount",
@@ -269,7 +270,7 @@ def main() -> None:
     """Print a table of CPU seconds and wall time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", default="1000000", help="numbers, with commas")
-    parser.add_argument("--keys", default="even", help="even, half, or both with a comma")
+    parser.add_argument("--keys", default="even", help="even, half, one, or several with commas")
     parser.add_argument("--masters", default="local[2]", help="with commas")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count, after the first one")
     parser.add_argument(
