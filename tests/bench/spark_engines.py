@@ -2,8 +2,9 @@
 
     python -m tests.bench.spark_engines --records 1000000,4000000 --keys even,half --masters local[1],local[2]
 
-The history is Parquet with columns, as a lake has it. Six works: a count by key, a filter with a count by another key, a sum by key,
-a count by key in windows of a minute, a filter with a join with a global table, and a Python function of values, against a pandas UDF.
+The history is Parquet with columns, as a lake has it. Eight works: a count by key, a filter with a count by another key, a sum by key,
+a count by key in windows of a minute, a filter with a join with a global table, a Python function of values, against a pandas UDF,
+the last value by key, and a count by key in closed windows.
 `--works 3` chooses one. With the keys `half`, one key has half of the records, and with `one`, all, so that one partition has them. DuckDB, with as many threads, is the limit of what the machine does.
 Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
 those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
@@ -39,7 +40,7 @@ HEAD = """\
 streamkit: 1
 application: engines
 topics:
-  orders: {value: json, partitions: 4}
+  orders: {value: json, partitions: PARTITIONS}
   items: {value: long}
   out: {key: KEY, value: long, partitions: 4}
 functions:
@@ -64,6 +65,8 @@ class Work:
     query: str
     """For DuckDB."""
     key: str = "string"
+    partitions: int = PARTITIONS
+    """Those of the orders: windows close by the times of one."""
 
     @property
     def has_table(self) -> bool:
@@ -104,6 +107,22 @@ def _joined(rows: Any, items: Any) -> Any:
 
     kept = rows.where(sf.col("amount") > 900).join(items, "item")
     return kept.select(sf.col("user").alias("key"), sf.col("weight").alias("value"), sf.col("at").alias("timestamp"))
+
+
+def _last(rows: Any, items: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    found = rows.groupBy(sf.col("user").alias("key"))
+    return found.agg(sf.max_by("amount", "at").alias("value"), sf.max("at").alias("timestamp"))
+
+
+def _closed(rows: Any, items: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    last = rows.agg(sf.max("at").alias("last"))
+    windows = _windowed(rows, items).crossJoin(sf.broadcast(last))
+    is_closed = sf.unix_millis("window_start") + 60_000 <= sf.col("last") - 10_000
+    return windows.where(is_closed).drop("last")
 
 
 def _rooted(rows: Any, items: Any) -> Any:
@@ -152,6 +171,21 @@ WORKS = (
         "[{map_values: root(value.amount)}]",
         _rooted,
         'SELECT "user" AS key, floor(sqrt(amount))::bigint AS value, orders."at" AS timestamp FROM orders',
+    ),
+    Work(
+        "last value by key",
+        "[{map_values: value.amount}, group_by_key, {reduce: value}, to_stream]",
+        _last,
+        'SELECT "user" AS key, arg_max(amount, orders."at") AS value, max(orders."at") AS timestamp FROM orders GROUP BY 1',
+    ),
+    Work(
+        "count by key in closed windows",
+        "[group_by_key, {window: {tumbling: 1m, grace: 10s}}, count, {suppress: window_closes}, to_stream]",
+        _closed,
+        'SELECT "user" AS key, epoch_ms(orders."at" // 60000 * 60000) AS window_start, count(*) AS value, max(orders."at") AS timestamp '
+        'FROM orders WHERE (orders."at" // 60000 + 1) * 60000 <= (SELECT max("at") FROM orders) - 10000 GROUP BY ALL',
+        "{windowed: string, size: 1m}",
+        partitions=1,
     ),
 )
 
@@ -205,7 +239,10 @@ def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -
     """The work as a topology."""
     path = folder / "engines.yaml"
     table = "  items: {global_table: items}" if work.has_table else ""
-    path.write_text(HEAD.replace("KEY", work.key).replace("TABLE", table) + f"      {work.steps}\n")
+    path.write_text(
+        HEAD.replace("KEY", work.key).replace("TABLE", table).replace("PARTITIONS", str(work.partitions))
+        + f"      {work.steps}\n"
+    )
     plan = load(path)
     places = [f"orders={folder}/orders,format=parquet,key=user,value=*,timestamp=at"]
     if work.has_table:

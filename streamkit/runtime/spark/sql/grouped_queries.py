@@ -448,18 +448,34 @@ class Closing:
 
     delay: int
     kept: int | None = None
+    segment: int = 1
+    """The length of the segments in which a store of sessions drops them, in ms."""
 
     def closed(self, rows: DataFrame, windows: Windows) -> DataFrame:
         """Return the windows that records have closed. rows: windows with their times."""
         from pyspark.sql import functions as sf
 
-        if isinstance(windows, TimeWindows) and self.kept is not None:
-            return rows.join(self._found(rows, windows, self.kept), _START)
+        if self.kept is not None:
+            if isinstance(windows, TimeWindows):
+                return rows.join(self._found(rows, windows, self.kept), _START)
+            return rows.where(ticked(_IS_LAST)).join(self._found_ends(rows, self.kept), TIME)
         length = length_of(windows)
         end = sf.col(TIME) if length is None else sf.col(_START) + length
         is_last = sf.col(_IS_LAST) if length is None else sf.lit(True)
         highest = rows.agg(sf.max(TIME).alias(_HIGHEST))
         return rows.crossJoin(sf.broadcast(highest)).where(is_last & (end <= sf.col(_HIGHEST) - self.delay))
+
+    def _found_ends(self, rows: DataFrame, kept: int) -> DataFrame:
+        """Return the ends of sessions that their store finds at the record that closes them: all in segments that it still has."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sf
+
+        after = Window.orderBy(TIME).rangeBetween(self.delay + 1, Window.unboundedFollowing)
+        times = rows.select(TIME).distinct().withColumn(_CLOSING, sf.min(TIME).over(after))
+        is_found = (
+            f"{ticked(TIME)} DIV {self.segment}L >= greatest(0L, {ticked(_CLOSING)} - {kept}L) DIV {self.segment}L"
+        )
+        return times.where(f"{ticked(_CLOSING)} IS NOT NULL AND {is_found}").select(TIME)
 
     def _found(self, rows: DataFrame, windows: TimeWindows, kept: int) -> DataFrame:
         """Return the starts of the windows that their store finds at the record that closes them: the first one after it.
