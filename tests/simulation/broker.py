@@ -487,6 +487,11 @@ class Broker:
             raise BrokerError("ILLEGAL_GENERATION")
         group.exists = True
         if generation >= 0 or (member and self.group(name).state != "Empty"):
+            if member in group.members and generation != group.generation:
+                # Its thread takes this for a removal, and closes its tasks.
+                self.wrong.append(
+                    f"{member} commits in generation {generation} although it has joined {group.generation}"
+                )
             self._check_member(name, generation, member)
 
     def _check_member(self, name: str, generation: int, member: str) -> Group:

@@ -39,6 +39,7 @@ from streamkit.transport.log_interface import (
     NewTopic,
     OpenTransaction,
     Producer,
+    Rebalance,
     TopicInfo,
     Transport,
     decode_generation,
@@ -48,9 +49,9 @@ from tests.simulation.broker import Broker, BrokerError
 from tests.simulation.scheduler import Event, Owner, Thread, current
 
 Result = TypeVar("Result")
-TIMEOUT_S = 15.0
+TIMEOUT_S = 8.0
 LATENCY_S = 0.004
-SESSION_S, LIMIT_S, HEARTBEAT_S, TRANSACTION_S = 4.0, 20.0, 0.4, 4.0
+SESSION_S, LIMIT_S, HEARTBEAT_S, TRANSACTION_S = 4.0, 12.0, 0.4, 4.0
 
 
 class LostAnswerError(Exception):
@@ -68,6 +69,12 @@ class Network:
         """The chance that a request takes long."""
         self.end_loss = 0.0
         """The chance that the end of a transaction is lost, or the answer to it."""
+        self.join_loss = 0.0
+        """The chance that the answer to a join is lost."""
+        self.on_join: Callable[[Owner, Collection[TopicPartition]], None] = lambda owner, owned: None
+        """Called before a process joins its group again, with the partitions that it owns."""
+        self.on_rebalance: Callable[[Owner, Rebalance], None] = lambda owner, rebalance: None
+        """Called with each assignment, before the process takes it."""
         self.members: dict[str, Owner] = {}
         """The process of each member of a group."""
         self.asked_by: Owner | None = None
@@ -77,7 +84,10 @@ class Network:
         """Return the broker's answer. Raises BrokerError, LostAnswerError."""
         scheduler = current()
         deadline = scheduler.now + timeout
-        self._travel()
+        # One of the two ways takes all of the time, which is half of the turns.
+        arrives_late = scheduler.random.random() < 0.5
+        if arrives_late:
+            self.travel()
         thread = scheduler.current
         if not self.is_up():
             scheduler.give_up(lambda: self.is_up(thread), deadline)
@@ -90,7 +100,8 @@ class Network:
             raise LostAnswerError
         self.asked_by = thread.owner if thread is not None else None
         answer = step()
-        self._travel()
+        if not arrives_late:
+            self.travel()
         if draw < self.loss or self.broker.down_until != restarts or not self.is_up():
             scheduler.sleep(max(0.0, deadline - scheduler.now))
             raise LostAnswerError
@@ -101,7 +112,7 @@ class Network:
         thread = thread or current().current
         return not (self.broker.is_down or (thread is not None and thread.owner.cut))
 
-    def _travel(self) -> None:
+    def travel(self) -> None:
         scheduler = current()
         long = 1000 if scheduler.random.random() < self.slowness else 1
         scheduler.sleep(scheduler.random.random() * LATENCY_S * long)
@@ -152,12 +163,27 @@ class SimulatedTransport(Transport):
             "session.timeout.ms": str(int(SESSION_S * 1000)),
             "max.poll.interval.ms": str(int(LIMIT_S * 1000)),
         }
-        made = KafkaMembership(settings, TIMEOUT_S, group, assign)
+        made = SimulatedMembership(settings, TIMEOUT_S, group, assign)
         made._config["network"] = self.network
         return made
 
     def close(self) -> None:
         pass
+
+
+class SimulatedMembership(KafkaMembership):
+    """Kafka's, which shows the test when it may join, and each assignment."""
+
+    def poll(self, timeout_ms: int, *, join: bool = True) -> Rebalance | None:
+        thread, network = current().current, self._config["network"]
+        assert thread is not None
+        assert isinstance(network, Network)
+        if join:
+            network.on_join(thread.owner, self._partitions)
+        rebalance = super().poll(timeout_ms, join=join)
+        if rebalance is not None:
+            network.on_rebalance(thread.owner, rebalance)
+        return rebalance
 
 
 class SimulatedConsumer(Consumer):
@@ -195,11 +221,11 @@ class SimulatedConsumer(Consumer):
         def more() -> bool:
             return network.is_up(thread) and self._has_more()
 
-        scheduler.sleep(scheduler.random.random() * LATENCY_S)
         while True:
             if network.is_up():
                 batches = self._read(max_records)
                 if batches:
+                    network.travel()
                     return batches
             if scheduler.now >= deadline:
                 return []
@@ -424,10 +450,10 @@ class SimulatedProducer(Producer):
         loses = random.random() < network.end_loss
         try:
             if loses and random.random() < 0.5:
-                raise LostAnswerError
+                self._wait_in_vain()
             network.request(lambda: network.broker.end_transaction(name, epoch, committed=committed))
             if loses:
-                raise LostAnswerError
+                self._wait_in_vain()
         except LostAnswerError as error:
             self._uncertain = True
             raise RetriableTransportError("the end of the transaction: no answer") from error
@@ -439,6 +465,10 @@ class SimulatedProducer(Producer):
             raise RetriableTransportError(f"the end of the transaction: {error}") from error
         self._sent = False
         self._places.clear()
+
+    def _wait_in_vain(self) -> None:
+        current().sleep(current().random.random() * TIMEOUT_S)
+        raise LostAnswerError
 
     def abort(self) -> None:
         self._queue.clear()
@@ -622,6 +652,10 @@ class GroupCoordinator:
             if (thread := current().current) is not None:
                 self._network.members[member] = thread.owner
             generation, leader, everyone = self._wait(lambda: broker.joined(group, member), LIMIT_S + 5)
+            if current().random.random() < self._network.join_loss:
+                # The group goes on; it may remove this member meanwhile.
+                current().sleep(current().random.random() * TIMEOUT_S)
+                raise kafka_errors.KafkaConnectionError("no answer")
         except kafka_errors.UnknownMemberIdError:
             self._reset()
             raise

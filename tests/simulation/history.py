@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import accumulate
@@ -49,7 +49,7 @@ with instrument(
     from streamkit.transport.embedded import database as database
     from streamkit.transport.embedded import embedded_clients as embedded_clients
     from streamkit.transport.embedded import embedded_groups as embedded_groups
-    from streamkit.transport.log_interface import NewTopic, Transport
+    from streamkit.transport.log_interface import NewTopic, Rebalance, Transport
     from tests.simulation import clients, files
     from tests.simulation.broker import Broker, Entry
     from tests.simulation.broker import Group as Group
@@ -73,16 +73,18 @@ STEPS = (
     "committer._commit_transaction", "committer.restart", "kafka_membership._check_lost",
 )  # fmt: skip
 """Their functions in which a thread can be when it should already have noticed that its tasks are lost."""
+STORMS = 0.2
+"""The share of the histories in which the group hardly comes to rest."""
 PARTITIONS, KEYS, WORDS = 4, 12, 8
-FAULTS_S, HEAL_S = (3.0, 5.0, 5.0, 8.0, 20.0), 120.0
+FAULTS_S, HEAL_S = (2.0, 4.0, 5.0, 8.0, 15.0), 120.0
 """How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
 TURNS = 60_000
 """The most turns of a history: three times what a long one takes."""
 OPERATOR_S = 15.0
 CACHES = (0, 1 << 20)
-POLLS_MS, UPKEEP_S, MARKER_S, VIEW_S = (100, 400), 0.25, 0.03, 2.0
+POLLS_MS, UPKEEP_S, MARKER_S, VIEW_S = (100, 400, 1000), 0.25, 0.03, 2.0
 """Times between looks at what has mostly not changed: longer than those of the product, whose histories would be of idle rounds."""
-_LONGEST_TICK_S = 0.25
+_LONGEST_TICK_S = 0.5
 TOPOLOGY = f"""\
 streamkit: 1
 application: app
@@ -201,6 +203,11 @@ class History:
         os.getpid, socket.gethostname = lambda: 1, lambda: "host"
         self.broker = Broker(Random(f"broker of {seed}"), lambda: self.scheduler.now)
         self.network = Network(self.broker)
+        self.network.on_join, self.network.on_rebalance = self._check_join, self._check_rebalance
+        self._added: dict[tuple[int, TopicPartition], Owner] = {}
+        """Who got a partition in a generation."""
+        self._revoked: dict[tuple[int, TopicPartition], Owner] = {}
+        """Who had to give it up."""
         draw = self._draw
         self.settings: dict[str, object] = {
             "commit.interval.ms": draw.choice((100, 100, 500)),
@@ -316,6 +323,7 @@ class History:
         self.network.loss = draw.choice((0.0, 0.0, 0.002, 0.01))
         self.network.slowness = draw.choice((0.0, 0.001, 0.01))
         self.network.end_loss = draw.choice((0.0, 0.0, 0.02, 0.1))
+        self.network.join_loss = draw.choice((0.0, 0.0, 0.1, 0.5))
         scheduler.pauses = draw.choice((0.0, 0.0001, 0.001))
         self.broker.slow_markers = draw.choice((0.02, 0.02, 0.3))
         # Some mistakes need a thread to pause in one place while something happens elsewhere.
@@ -332,6 +340,10 @@ class History:
         mean = draw.choice((0.8, 3.0, 8.0))
         # Some mistakes need two faults at nearly the same time, or one in the middle of a commit.
         bursts, moments = draw.choice((0.0, 0.3, 0.6)), draw.choice((0.0, 0.5, 1.0))
+        if draw.random() < STORMS:
+            # Members that are removed while they commit the tasks that leave them, on a network that is slow.
+            usual, mean, moments = [self._remove, self._resize], 0.8, 1.0
+            self.network.slowness, self.network.end_loss = 0.05, 0.3
         while scheduler.now < self._faults_s:
             scheduler.sleep(draw.random() * 0.3 if draw.random() < bursts else draw.expovariate(1 / mean))
             self._struck = None
@@ -342,7 +354,8 @@ class History:
             self.verdict.faults[fault.__name__.strip("_")] += 1
             fault()
             self._start_again()
-        self.network.loss = self.network.slowness = self.network.end_loss = scheduler.pauses = 0.0
+        network = self.network
+        network.loss = network.slowness = network.end_loss = network.join_loss = scheduler.pauses = 0.0
         self.broker.slow_markers = 0.0
         scheduling.pause_in(())
         for process in self.processes:
@@ -397,7 +410,7 @@ class History:
         )
 
     def _cut(self) -> None:
-        owner, seconds = self._process().owner, self._draw.choice((1.0, 6.0, 20.0)) * self._draw.random()
+        owner, seconds = self._process().owner, self._draw.choice((1.0, 6.0, 12.0)) * self._draw.random()
         self.note(f"{owner.name} is cut off for {seconds:.1f} s")
         owner.cut = True
         self._later(seconds, lambda: setattr(owner, "cut", False))
@@ -440,7 +453,7 @@ class History:
         self.scheduler.add(thread)
 
     def _stop(self) -> None:
-        owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 25.0)) * self._draw.random()
+        owner, seconds = self._process().owner, self._draw.choice((0.5, 3.0, 8.0, 15.0)) * self._draw.random()
         self.note(f"{owner.name} stands still for {seconds:.1f} s")
         owner.stopped = True
         self._later(seconds, lambda: setattr(owner, "stopped", False))
@@ -480,6 +493,30 @@ class History:
         self.broker.restart(seconds)
 
     # -- What came out --
+
+    def _check_join(self, owner: Owner, owned: Collection[TopicPartition]) -> None:
+        """Note tasks that a process has lost and not closed yet: in the next generation the group would take their commits."""
+        (process,) = (each for each in self.processes if each.owner is owner)
+        for thread in process.app.threads if process.app is not None else ():
+            self.verdict.wrong += [
+                f"{thread.name} has not closed task {task.name}, which is lost, and joins again"
+                for task in thread.tasks()
+                if task.active and not set(owned).issuperset(task.task.inputs)
+            ]
+
+    def _check_rebalance(self, owner: Owner, rebalance: Rebalance) -> None:
+        """Note partitions that come to a process in the generation in which another one hears that it must give them up."""
+        for partitions, mine, others in (
+            (rebalance.added, self._added, self._revoked),
+            (rebalance.revoked, self._revoked, self._added),
+        ):
+            for place in partitions:
+                key = rebalance.generation, place
+                mine[key] = owner
+                if others.get(key, owner) is not owner:
+                    self.verdict.wrong.append(
+                        f"{place.topic}-{place.partition} is with {owner.name} and {others[key].name} in generation {key[0]}"
+                    )
 
     def _complete(self) -> bool:
         return not self._left() and not self._opened()
