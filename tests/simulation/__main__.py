@@ -11,17 +11,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.simulation.embedded import EmbeddedHistory
-from tests.simulation.history import MUTATION, History, Verdict, prepare, run_seed
+from tests.simulation.history import CONDITIONS, MUTATION, History, Verdict, prepare, run_seed
 from tests.simulation.mutations import MUTATIONS, of_embedded_log
 
 
-def _fork(seed: int, kind: type[History]) -> tuple[int, int, Path]:
+def _fork(seed: int, kind: type[History], left_out: Collection[int | str]) -> tuple[int, int, Path]:
     """Run a seed in a process of its own; return its id, a pipe with the verdict, and its folder."""
     folder = Path(mkdtemp(prefix=f"simulation-{seed}-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
     reading, writing = os.pipe()
@@ -30,7 +30,7 @@ def _fork(seed: int, kind: type[History]) -> tuple[int, int, Path]:
         os.close(writing)
         return number, reading, folder
     try:
-        data = pickle.dumps(run_seed(seed, folder, kind))
+        data = pickle.dumps(run_seed(seed, folder, kind, left_out))
         with open(writing, "wb") as pipe:
             pipe.write(data)
     except BaseException:
@@ -42,13 +42,15 @@ def _fork(seed: int, kind: type[History]) -> tuple[int, int, Path]:
         os._exit(0)
 
 
-def verdicts(seeds: Iterator[int], jobs: int, kind: type[History] = History) -> Iterator[Verdict]:
+def verdicts(
+    seeds: Iterator[int], jobs: int, kind: type[History] = History, left_out: Collection[int | str] = ()
+) -> Iterator[Verdict]:
     """Run seeds in so many processes; return their verdicts as they come."""
     running: dict[int, tuple[int, Path, int, bytearray]] = {}
     with selectors.DefaultSelector() as selector:
         while True:
             while len(running) < jobs and (seed := next(seeds, None)) is not None:
-                number, reading, folder = _fork(seed, kind)
+                number, reading, folder = _fork(seed, kind, left_out)
                 running[reading] = number, folder, seed, bytearray()
                 selector.register(reading, selectors.EVENT_READ)
             if not running:
@@ -65,6 +67,18 @@ def verdicts(seeds: Iterator[int], jobs: int, kind: type[History] = History) -> 
                 os.waitpid(number, 0)
                 shutil.rmtree(folder, ignore_errors=True)
                 yield pickle.loads(data) if data else Verdict(seed, ["the simulation itself failed"])
+
+
+def _shrunk(found: Verdict, kind: type[History]) -> Verdict:
+    """Leave out faults and conditions as long as something is still wrong; return the history that is left."""
+    left_out: list[int | str] = []
+    parts: list[int | str] = [*CONDITIONS, *reversed(range(found.faults.total()))]
+    for each in parts:
+        (smaller,) = verdicts(iter([found.seed]), 1, kind, [*left_out, each])
+        if smaller.wrong:
+            left_out.append(each)
+            found = smaller
+    return found
 
 
 def _mutate(options: argparse.Namespace) -> int:
@@ -96,7 +110,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, help="stop after so many minutes")
-    parser.add_argument("--show", type=int, metavar="SEED", help="print the whole history of one seed")
+    parser.add_argument(
+        "--show",
+        type=int,
+        metavar="SEED",
+        help="print the history of one seed: if it fails, with as few faults as still do",
+    )
     parser.add_argument(
         "--mutations", action="store_true", help="put each known mistake in, and count the seeds that find it"
     )
@@ -109,6 +128,8 @@ def main() -> int:
     kind = EmbeddedHistory if options.embedded else History
     if options.show is not None:
         (found,) = verdicts(iter([options.show]), 1, kind)
+        if found.wrong:
+            found = _shrunk(found, kind)
         print(*found.lines, *found.wrong, sep="\n")
         return bool(found.wrong)
     began = time.monotonic()

@@ -191,6 +191,8 @@ class Broker:
         """How many times a group has changed."""
         self.worker = Waiting()
         """Who calls `work`."""
+        self.lost: set[str] = set()
+        """Members that have claimed no partition as they joined last: their processes know that they have lost their tasks."""
         self.wrong: list[str] = []
         """What no application may do, whatever comes of it: a partition in two hands, an offset that goes back."""
         self._owners: dict[tuple[int, TopicPartition], list[str]] = {}
@@ -487,7 +489,7 @@ class Broker:
             raise BrokerError("ILLEGAL_GENERATION")
         group.exists = True
         if generation >= 0 or (member and self.group(name).state != "Empty"):
-            if member in group.members and generation != group.generation:
+            if member in group.members and generation != group.generation and member not in self.lost:
                 # Its thread takes this for a removal, and closes its tasks.
                 self.wrong.append(
                     f"{member} commits in generation {generation} although it has joined {group.generation}"

@@ -69,6 +69,8 @@ class Network:
         """The chance that a request takes long."""
         self.end_loss = 0.0
         """The chance that the end of a transaction is lost, or the answer to it."""
+        self.unanswered: Owner | None = None
+        """The process that waits for an answer that will not come, to its end of a transaction."""
         self.join_loss = 0.0
         """The chance that the answer to a join is lost."""
         self.on_join: Callable[[Owner, Collection[TopicPartition]], None] = lambda owner, owned: None
@@ -467,7 +469,10 @@ class SimulatedProducer(Producer):
         self._places.clear()
 
     def _wait_in_vain(self) -> None:
-        current().sleep(current().random.random() * TIMEOUT_S)
+        scheduler, network = current(), self._network
+        network.unanswered = scheduler.current.owner if scheduler.current is not None else None
+        scheduler.sleep(scheduler.random.random() * TIMEOUT_S)
+        network.unanswered = None
         raise LostAnswerError
 
     def abort(self) -> None:
@@ -649,6 +654,7 @@ class GroupCoordinator:
                 self._state = MemberState.REBALANCING
             member = self._member
             self._ask(lambda: broker.join(group, member, metadata, SESSION_S, LIMIT_S))
+            (broker.lost.discard if metadata.owned_partitions else broker.lost.add)(member)
             if (thread := current().current) is not None:
                 self._network.members[member] = thread.owner
             generation, leader, everyone = self._wait(lambda: broker.joined(group, member), LIMIT_S + 5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -49,8 +49,8 @@ class EmbeddedHistory(History):
 
     log_settings: ClassVar[dict[str, object]] = {"bootstrap.servers": "embedded:log"}
 
-    def __init__(self, seed: int, folder: Path):
-        super().__init__(seed, folder)
+    def __init__(self, seed: int, folder: Path, left_out: Collection[int | str] = ()):
+        super().__init__(seed, folder, left_out)
         self._log_folder = folder / "log"
         self._opened_files: list[tuple[Owner, database.Database]] = []
         self._sizes: deque[tuple[float, int]] = deque([(0.0, 0)])

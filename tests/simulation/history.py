@@ -19,6 +19,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import ClassVar
+from uuid import UUID
 
 from tests.simulation import scheduler as scheduling
 from tests.simulation.mutations import changes
@@ -78,13 +79,16 @@ STORMS = 0.2
 PARTITIONS, KEYS, WORDS = 4, 12, 8
 FAULTS_S, HEAL_S = (2.0, 4.0, 5.0, 8.0, 15.0), 120.0
 """How long faults last; and how long everything may take afterwards, where the longest time-out is that of `clients.LIMIT_S`."""
-TURNS = 60_000
+TURNS = 30_000
 """The most turns of a history: three times what a long one takes."""
 OPERATOR_S = 15.0
 CACHES = (0, 1 << 20)
 POLLS_MS, UPKEEP_S, MARKER_S, VIEW_S = (100, 400, 1000), 0.25, 0.03, 2.0
 """Times between looks at what has mostly not changed: longer than those of the product, whose histories would be of idle rounds."""
 _LONGEST_TICK_S = 0.5
+_ID_BYTES, _ID_PARTS = 16, 5
+CONDITIONS = ("loss", "slowness", "end_loss", "join_loss", "pauses", "slow_markers", "paused")
+"""What goes on during the faults."""
 TOPOLOGY = f"""\
 streamkit: 1
 application: app
@@ -192,14 +196,25 @@ class History:
         "producer.transaction.timeout.ms": int(clients.TRANSACTION_S * 1000),
     }
 
-    def __init__(self, seed: int, folder: Path):
+    def __init__(self, seed: int, folder: Path, left_out: Collection[int | str] = ()):
+        """left_out: faults that do not happen, by their numbers, and conditions by their names."""
         self.verdict = Verdict(seed)
         self.folder = folder
+        self._left_out = frozenset(left_out)
+        self._names: dict[str, str] = {}
+        """The process of each id that a process has given itself."""
         self.disk = files.install()
         self.scheduler: Scheduler = scheduling.begin(seed)
         self._draw = Random(f"faults of {seed}")
         bytes_of = Random(f"ids of {seed}")
-        os.urandom = bytes_of.randbytes
+
+        def urandom(size: int) -> bytes:
+            data, thread = bytes_of.randbytes(size), self.scheduler.current
+            if size == _ID_BYTES and thread is not None:
+                self._names[str(UUID(bytes=data, version=4))] = thread.owner.name.partition(".")[0]
+            return data
+
+        os.urandom = urandom
         os.getpid, socket.gethostname = lambda: 1, lambda: "host"
         self.broker = Broker(Random(f"broker of {seed}"), lambda: self.scheduler.now)
         self.network = Network(self.broker)
@@ -209,8 +224,10 @@ class History:
         self._revoked: dict[tuple[int, TopicPartition], Owner] = {}
         """Who had to give it up."""
         draw = self._draw
+        self._storms = draw.random() < STORMS
+        """Whether members are removed while they commit the tasks that leave them, on a network that is slow."""
         self.settings: dict[str, object] = {
-            "commit.interval.ms": draw.choice((100, 100, 500)),
+            "commit.interval.ms": draw.choice((500, 3000) if self._storms else (100, 100, 500)),
             "num.stream.threads": draw.choice((1, 2, 2, 3)),
             "num.standby.replicas": draw.choice((0, 0, 1)),
             "statestore.cache.max.bytes": draw.choice((0, *CACHES)),
@@ -249,7 +266,18 @@ class History:
         verdict.turns, verdict.seconds = self.scheduler.turns, self.scheduler.now
         verdict.lines += self.broker.history
         verdict.lines.sort(key=lambda line: float(line.split()[0]))
+        verdict.lines[:], verdict.wrong[:] = map(self._named, verdict.lines), map(self._named, verdict.wrong)
         return verdict
+
+    def _named(self, text: str) -> str:
+        """Return a line in which processes and members have short names."""
+        for each, name in self._names.items():
+            text = (
+                text.replace(f"app-{each}-", f"{name}-")
+                .replace(f"{each}-host-1-", f"{name}-member-")
+                .replace(each, name)
+            )
+        return text
 
     def _thread(self, step: Callable[[], None], owner: Owner) -> Thread:
         thread = Thread(target=step, name=step.__name__, owner=owner)
@@ -263,7 +291,7 @@ class History:
             def emit(self, record: logging.LogRecord) -> None:
                 current = history.scheduler.current
                 who = current.owner.name if current else "-"
-                name = current.name[-16:] if current else "-"
+                name = current.name.split("-", _ID_PARTS + 1)[-1] if current else "-"
                 history.verdict.lines.append(
                     f"{history.scheduler.now:9.3f} {who} {name}: {record.levelname.lower()} "
                     + record.getMessage().replace(str(history.folder), "")
@@ -331,8 +359,9 @@ class History:
         places = [number for number, name in enumerate(sites) if name.startswith(HANDOVER)]
         steps = [number for number in places if sites[number].endswith(STEPS)]
         paused = [draw.choice(draw.choice((places, steps))) for _ in range(draw.choice((0, 0, 1, 2)))]
+        if "paused" in self._left_out:
+            paused = []
         scheduling.pause_in(paused)
-        self.note(f"threads pause in {' and '.join(sites[number] for number in paused) or 'no function'}")
         for process in self.processes:
             process.start()
         kinds = self._kinds()
@@ -340,23 +369,29 @@ class History:
         mean = draw.choice((0.8, 3.0, 8.0))
         # Some mistakes need two faults at nearly the same time, or one in the middle of a commit.
         bursts, moments = draw.choice((0.0, 0.3, 0.6)), draw.choice((0.0, 0.5, 1.0))
-        if draw.random() < STORMS:
-            # Members that are removed while they commit the tasks that leave them, on a network that is slow.
-            usual, mean, moments = [self._remove, self._resize], 0.8, 1.0
-            self.network.slowness, self.network.end_loss = 0.05, 0.3
+        if self._storms:
+            usual, mean, moments = [self._remove, self._resize, self._kill, self._leave], 0.8, 1.0
+            self.network.slowness, self.network.end_loss = 0.05, 0.5
+        for name, of in self._conditions().items():
+            if name in self._left_out:
+                setattr(of, name, 0.0)
+        happens = [f"{name} {value}" for name, of in self._conditions().items() if (value := getattr(of, name))]
+        happens += [f"threads pause in {sites[number].removeprefix('streamkit.')}" for number in paused]
+        self.note(f"all the time: {', '.join(happens) or 'nothing'}")
         while scheduler.now < self._faults_s:
             scheduler.sleep(draw.random() * 0.3 if draw.random() < bursts else draw.expovariate(1 / mean))
             self._struck = None
             if draw.random() < moments and self._await_moment() and draw.random() < 0.7:
-                asked_by = self.network.asked_by
+                asked_by = self.network.unanswered or self.network.asked_by
                 self._struck = next((each for each in self.processes if each.owner is asked_by), None)
             fault = draw.choice(usual)
+            number = self.verdict.faults.total()
             self.verdict.faults[fault.__name__.strip("_")] += 1
-            fault()
+            if number not in self._left_out:
+                fault()
             self._start_again()
-        network = self.network
-        network.loss = network.slowness = network.end_loss = network.join_loss = scheduler.pauses = 0.0
-        self.broker.slow_markers = 0.0
+        for name, of in self._conditions().items():
+            setattr(of, name, 0.0)
         scheduling.pause_in(())
         for process in self.processes:
             process.owner.stopped = process.owner.cut = False
@@ -364,6 +399,12 @@ class History:
             self._start_again()
             scheduler.sleep(1.0)
         self._over = True
+
+    def _conditions(self) -> dict[str, object]:
+        """Return what goes on during the faults, by name: the object that has it."""
+        network = self.network
+        names = dict.fromkeys(("loss", "slowness", "end_loss", "join_loss"), network)
+        return {**names, "pauses": self.scheduler, "slow_markers": self.broker}
 
     def _start_again(self) -> None:
         for process in self.processes:
@@ -404,10 +445,11 @@ class History:
             [lambda: any(each.offsets for each in broker.transactions.values())],
             [lambda: any(each.offsets and each.state == "Ongoing" for each in broker.transactions.values())],
             [lambda: any(each.state.startswith("Prepare") for each in broker.transactions.values())],
+            # What a thread lost meanwhile must not come back when its commit has failed.
+            [lambda: self.network.unanswered is not None],
         ]
-        return all(
-            self.scheduler.give_up(condition, self.scheduler.now + 3) for condition in self._draw.choice(moments)
-        )
+        moment = self._draw.choice((moments[2], moments[-1], moments[-1]) if self._storms else moments)
+        return all(self.scheduler.give_up(condition, self.scheduler.now + 3) for condition in moment)
 
     def _cut(self) -> None:
         owner, seconds = self._process().owner, self._draw.choice((1.0, 6.0, 12.0)) * self._draw.random()
@@ -645,8 +687,8 @@ def prepare() -> None:
     gc.freeze()
 
 
-def run_seed(seed: int, folder: Path, kind: type[History] = History) -> Verdict:
+def run_seed(seed: int, folder: Path, kind: type[History] = History, left_out: Collection[int | str] = ()) -> Verdict:
     """Run one history in this process, which is used up afterwards."""
     gc.disable()
     membership.Client = clients.GroupClient  # type: ignore[misc,assignment]
-    return kind(seed, folder).run()
+    return kind(seed, folder, left_out).run()

@@ -13,7 +13,8 @@ from tests.simulation.mutations import MUTATIONS, changes
 
 ALL_CHANGES = [change for name in MUTATIONS for change in changes(name)]
 ROOT = Path(__file__).parents[2]
-SEEDS = 5
+SEEDS = 100
+FIRST_SEEDS = range(1, 500, SEEDS)
 
 
 def simulate(*options: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,11 +28,17 @@ def simulate(*options: object, **environment: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("log", ["", "--embedded"])
-def test_nothing_is_lost_or_doubled_whatever_the_order(log: str) -> None:
-    done = simulate("--seeds", SEEDS, "--jobs", 1, *filter(None, [log]))
+@pytest.mark.parametrize("first", FIRST_SEEDS)
+def test_nothing_is_lost_or_doubled_whatever_the_order(first: int) -> None:
+    done = simulate("--seeds", SEEDS, "--first", first, "--jobs", 1)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout.startswith(f"{SEEDS} histories of ")
+
+
+def test_nothing_is_lost_or_doubled_on_the_embedded_log() -> None:
+    done = simulate("--seeds", 5, "--jobs", 1, "--embedded")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.startswith("5 histories of ")
 
 
 @pytest.mark.parametrize("log", ["", "--embedded"])
@@ -55,6 +62,28 @@ def test_a_mistake_is_found(mistake: str) -> None:
     done = simulate("--seeds", 10, "--stop", "--jobs", 1, SIMULATION_MUTATION=mistake)
     assert done.returncode == 1, done.stdout
     assert "wrong, such as" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("defect", "seed", "log"),
+    [
+        ("a fenced producer is kept", 1, ""),
+        ("a checkpoint has the offset -1", 1, ""),
+        ("a transaction that hangs is not ended", 70, ""),
+        ("positions are lost in one poll", 7, "--embedded"),
+    ],
+)
+def test_a_defect_that_was_found_by_luck_is_found_by_a_seed(defect: str, seed: int, log: str) -> None:
+    done = simulate("--seeds", 1, "--first", seed, "--jobs", 1, *filter(None, [log]), SIMULATION_MUTATION=defect)
+    assert done.returncode == 1, done.stdout
+    assert done.stdout.startswith(f"seed {seed}: ")
+
+
+def test_a_failure_is_shown_with_few_faults() -> None:
+    done = simulate("--show", 4, SIMULATION_MUTATION="a checkpoint has the offset -1")
+    assert done.returncode == 1, done.stdout
+    assert " fault: all the time: nothing\n" in done.stdout
+    assert " broker: p1-member-" in done.stdout
 
 
 def test_a_loss_of_power_leaves_what_was_synced(tmp_path: Path) -> None:
