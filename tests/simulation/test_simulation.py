@@ -67,7 +67,7 @@ def test_a_mistake_is_found(mistake: str) -> None:
 @pytest.mark.parametrize(
     ("defect", "seed", "log"),
     [
-        ("a fenced producer is kept", 1, ""),
+        ("a fenced producer is kept", 3, ""),
         ("a checkpoint has the offset -1", 1, ""),
         ("a transaction that hangs is not ended", 70, ""),
         ("positions are lost in one poll", 7, "--embedded"),
