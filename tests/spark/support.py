@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.runtime.driver import Driver, run_lines
@@ -68,9 +70,12 @@ EMIT_INTERVALS = (
 
 
 def tried(path: Path, records: Iterable[dict]) -> list[dict]:
-    """What `try` makes of records without caches, and without the intervals of a clock that batch jobs do not have."""
+    """What `try` makes of records without caches, and without the intervals of a clock that batch jobs do not have.
+
+    Closed windows are emitted before their stores would expire them, as everywhere but in `try`.
+    """
     plan = load(path, overrides={"statestore.cache.max.bytes": "0", **dict.fromkeys(EMIT_INTERVALS, "0")})
-    with Driver(plan) as driver:
+    with patch.object(EmitIntervals, "of", lambda config, default: EmitIntervals(0, 0)), Driver(plan) as driver:
         return list(run_lines(driver, map(json.dumps, records)))
 
 

@@ -833,7 +833,7 @@ def closing(draw: random.Random, grace: int, number: int) -> list[str]:
 def test_closed_windows_are_what_try_gives(
     spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With gaps in which the stores of windows lose some before they close."""
+    """With gaps in which the stores of windows would lose some before they are emitted, as they do in TopologyTestDriver."""
     monkeypatch.setattr("tests.spark.test_sql_stages.HEAD", HEAD.replace("partitions: 2", "partitions: 1"))
     draw = random.Random(seed)
     times = accumulate((draw.choice((0, 0, 0, 1, 1, 2, 5, 9, 30)) for _ in range(150)), initial=MINUTE - 300)

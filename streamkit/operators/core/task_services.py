@@ -26,17 +26,18 @@ class EmitIntervals:
 
     windows: int = Config.emit_interval_ms_of_windows.default
     joins: int = Config.emit_interval_ms_of_outer_joins.default
+    may_lose: bool = False
+    """Whether windows are lost that a store expires after they closed and before they are emitted, as in Kafka Streams."""
 
     @classmethod
     def of(cls, config: Config, default: int | None = None) -> EmitIntervals:
-        """Read the settings of a Config; `default`: the value of those that are not set (TopologyTestDriver: 0)."""
-        settings = (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
-        return cls(
-            *(
-                config.value(setting) if default is None or config.origin(setting.name) != "default" else default
-                for setting in settings
-            )
+        """Read the settings of a Config; `default`: the value of those that are not set, in place of TopologyTestDriver (0)."""
+        windows, joins = (
+            config.value(setting) if default is None or config.origin(setting.name) != "default" else default
+            for setting in (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
         )
+        return cls(windows, joins, may_lose=default is not None)
+
 
 
 UserLog: TypeAlias = "logging.LoggerAdapter[logging.Logger]"

@@ -63,6 +63,13 @@ class TimeWindowAggregate(Volatile):
             self.observed = t
         close_time = self.observed - work.grace
         size, advance = work.size, work.advance
+        emitter = self._emitter
+        if (
+            emitter is not None
+            and emitter.saves
+            and not self._store.keeps(emitter.last_close - size + 1, self.observed)
+        ):
+            self._emit(close_time, c)
         start = (t - size + advance) // advance * advance if t > size - advance else 0
         while start <= t:
             if start + size > close_time:
@@ -70,7 +77,7 @@ class TimeWindowAggregate(Volatile):
             else:
                 self._dropped(DropReason.LATE)
             start += advance
-        if self._emitter is not None and self._emitter.due(close_time):
+        if emitter is not None and emitter.due(close_time):
             self._emit(close_time, c)
 
     def update(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext, start: int) -> None:
@@ -132,6 +139,8 @@ class SessionWindowAggregate(Volatile):
         # Java fails for records before this time. Here, no record fails if that would end the application.
         self._searchable = store.searched_from + work.size if rt.skips_failures(node) else 0
         self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
+        if self._emitter is not None and self._emitter.saves:
+            store.keep_open_sessions()
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Merge the sessions within the gap of a record: remove them, and put the merged session."""
@@ -140,6 +149,9 @@ class SessionWindowAggregate(Volatile):
             self._observed = t
         gap = work.size
         close_time = self._observed - work.grace - gap
+        emitter = self._emitter
+        if emitter is not None and emitter.saves and not store.keeps(emitter.last_close, self._observed):
+            self._emit(close_time, c)
         start = end = t
         aggregate = work.initial()
         if t < self._searchable:
@@ -162,7 +174,7 @@ class SessionWindowAggregate(Volatile):
             aggregate = work.add(k, v, aggregate, t, c)
             store.put(kb, start, end, aggregate, t, c)
             self._forward(WindowedKey(k, start, end), aggregate, None, c)
-        if self._emitter is not None and self._emitter.due(close_time):
+        if emitter is not None and emitter.due(close_time):
             self._emit(close_time, c)
 
     def _forward(self, key: WindowedKey, new: Value, old: Value, c: RecordContext) -> None:
@@ -209,6 +221,11 @@ class SlidingWindowAggregate:
         if t > self._observed:
             self._observed = t
         self._close = self._observed - self._work.grace
+        emitter = self._emitter
+        # A record may begin a window one millisecond after it.
+        oldest = 0 if emitter is None else emitter.last_close - self._work.size
+        if emitter is not None and emitter.saves and not self._store.keeps(oldest, self._observed + 1):
+            self._emit(c)
         self._record = (kb, k, v, t, c)
         if t + self._work.size < self._close:
             self._dropped(DropReason.LATE)
@@ -217,7 +234,7 @@ class SlidingWindowAggregate:
             self._early(kb, t)
         else:
             self._regular(kb, t)
-            if self._emitter is not None and self._emitter.due(self._close):
+            if emitter is not None and emitter.due(self._close):
                 self._emit(c)
 
     def _regular(self, kb: bytes, t: int) -> None:
@@ -328,13 +345,16 @@ NO_TIMESTAMP = -1
 class FinalEmitter:
     """Decides when to emit and keeps the last close time (AbstractKStreamTimeWindowAggregateProcessor).
 
-    The last close time is kept with the committed offsets under the store's name, so that a restart continues from it.
+    Java emits after a record is stored, and at most once a second. By then the store may have expired windows that have closed:
+    after a gap between records, or when a task catches up. With `saves` they are emitted before such a record. The last close time is kept with the committed offsets under the store's name, so that a restart continues from it.
     """
 
     def __init__(self, rt: TaskServices, store_name: str):
         self._rt = rt
         self._store_name = store_name
         self._next_emit = 0
+        self.saves = not rt.emit_intervals.may_lose
+        """Whether closed windows that the store would expire with a record are emitted before the record is stored."""
 
     @property
     def last_close(self) -> int:

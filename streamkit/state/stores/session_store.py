@@ -72,6 +72,18 @@ class SessionStore(CachedMapStore):
     def observed_time(self, time: int) -> None:
         self._segments.observed = time
 
+    def keeps(self, end: int, time: int) -> bool:
+        """Return whether `find_sessions` finds a session with that end after one that ends at `time` is written."""
+        segments = self._segments
+        if segments.indexed and self.persistent:
+            return end // segments.interval >= (time - segments.retention) // segments.interval
+        return end > time - segments.retention - segments.margin
+
+    def keep_open_sessions(self) -> None:
+        """Read sessions in memory until they have closed: by default they expire one millisecond earlier (InMemorySessionStore)."""
+        if not self.persistent:
+            self._segments.margin = 1
+
     @property
     def searched_from(self) -> int:
         """The earliest end (ms) from which Java's store can search: in a cache on disk less than a segment before the epoch.

@@ -80,6 +80,10 @@ class WindowStore(CachedMapStore):
     def observed_time(self, time: int) -> None:
         self._segments.observed = time
 
+    def keeps(self, start: int, time: int) -> bool:
+        """Return whether a window that begins at `start` is found after one that begins at `time` is written."""
+        return start > time - self._segments.retention - self._segments.margin
+
     def cache_key(self, key: bytes, start: int) -> bytes:
         """Return key + start8, the windowed key's topic form; start8 + key if the store is `time_ordered`."""
         return pack_long(start) + key if self.time_ordered else key + pack_long(start)

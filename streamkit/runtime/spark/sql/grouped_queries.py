@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _GROUP, _START, _ROW = "key", "window start", "row"
 _KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
-_LATEST, _HIGHEST, _CLOSING = "latest", "highest", "closing"
+_HIGHEST = "highest"
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
 PLACE = f"{HIDDEN}place"
 """The place of a record in the order of its input, for operands."""
@@ -440,63 +440,20 @@ def length_of(windows: Windows | None) -> int | None:
 
 @dataclass(frozen=True)
 class Closing:
-    """Which windows a table of closed windows has, if all records are in one partition.
-
-    delay: from the end of a window to its close, in ms. kept: for how many ms a store finds a window, counted from its start to
-    the start of the last one; None for the buffer of `suppress`, which finds all.
-    """
+    """Which windows a table of closed windows has, if all records are in one partition."""
 
     delay: int
-    kept: int | None = None
-    segment: int = 1
-    """The length of the segments in which a store of sessions drops them, in ms."""
+    """From the end of a window to its close, in ms."""
 
     def closed(self, rows: DataFrame, windows: Windows) -> DataFrame:
         """Return the windows that records have closed. rows: windows with their times."""
         from pyspark.sql import functions as sf
 
-        if self.kept is not None:
-            if isinstance(windows, TimeWindows):
-                return rows.join(self._found(rows, windows, self.kept), _START)
-            return rows.where(ticked(_IS_LAST)).join(self._found_ends(rows, self.kept), TIME)
         length = length_of(windows)
         end = sf.col(TIME) if length is None else sf.col(_START) + length
         is_last = sf.col(_IS_LAST) if length is None else sf.lit(True)
         highest = rows.agg(sf.max(TIME).alias(_HIGHEST))
         return rows.crossJoin(sf.broadcast(highest)).where(is_last & (end <= sf.col(_HIGHEST) - self.delay))
-
-    def _found_ends(self, rows: DataFrame, kept: int) -> DataFrame:
-        """Return the ends of sessions that their store finds at the record that closes them: all in segments that it still has."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as sf
-
-        after = Window.orderBy(TIME).rangeBetween(self.delay + 1, Window.unboundedFollowing)
-        times = rows.select(TIME).distinct().withColumn(_CLOSING, sf.min(TIME).over(after))
-        is_found = (
-            f"{ticked(TIME)} DIV {self.segment}L >= greatest(0L, {ticked(_CLOSING)} - {kept}L) DIV {self.segment}L"
-        )
-        return times.where(f"{ticked(_CLOSING)} IS NOT NULL AND {is_found}").select(TIME)
-
-    def _found(self, rows: DataFrame, windows: TimeWindows, kept: int) -> DataFrame:
-        """Return the starts of the windows that their store finds at the record that closes them: the first one after it.
-
-        That record has just added the windows that it is in, and the start of the last one of them decides what has expired.
-        So a gap between records loses windows, as in Kafka Streams (AbstractRocksDBTimeOrderedSegmentedBytesStore).
-        """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as sf
-
-        after = windows.size + self.delay
-        # The first start whose records may close a window, counted from its own start.
-        first = after // windows.advance * windows.advance
-        starts = rows.groupBy(_START).agg(sf.max(_LATEST).alias(_LATEST))
-        by_start = Window.orderBy(_START)
-        has_records = sf.when(sf.col(_LATEST).isNotNull(), sf.col(_START))
-        same = sf.max(_LATEST).over(by_start.rangeBetween(first, first)) >= sf.col(_START) + after
-        later = sf.min(has_records).over(by_start.rangeBetween(first + 1, Window.unboundedFollowing))
-        closing = sf.when(same, sf.col(_START) + first).otherwise(later)
-        # Null without such a record.
-        return starts.withColumn(_CLOSING, closing).where(sf.col(_START) > sf.col(_CLOSING) - kept).select(_START)
 
 
 @dataclass(frozen=True)
@@ -513,7 +470,6 @@ class Part:
         self,
         opened: Callable[[str], OpenedInput],
         windows: Windows | None,
-        closing: Closing | None = None,
     ) -> DataFrame:
         """Return the key, the start of the window if there are windows, the operands and the time of each record."""
         from pyspark.sql import functions as sf
@@ -527,8 +483,7 @@ class Part:
             rows = rows.withColumn(PLACE, sf.struct(*records.order_columns(rows)))
         starts = []
         if windows is not None and isinstance(records.source, SqlSource):
-            keeps_all = closing is None or closing.kept is None
-            limits = windows if isinstance(windows, TimeWindows) and keeps_all else IN_ORDER
+            limits = windows if isinstance(windows, TimeWindows) else IN_ORDER
             refuse_late(records.source, opened(records.source.topic), limits)
         if isinstance(windows, TimeWindows):
             starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
@@ -750,7 +705,7 @@ class Query:
             rows = rows.where(chosen_rows(groups.tests))
             return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
         windows, closing = groups.windows, groups.closing
-        rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, closing) for part in groups.parts))
+        rows = reduce(DataFrame.unionByName, (part.frame(opened, windows) for part in groups.parts))
         if isinstance(windows, SessionWindows):
             aggregates = _sessions(rows, groups.functions, windows.gap)
         elif isinstance(windows, SlidingWindows):
@@ -760,9 +715,6 @@ class Query:
             computed = [
                 sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()
             ]
-            if isinstance(windows, TimeWindows) and closing is not None:
-                is_first = sf.col(TIME) < sf.col(_START) + windows.advance
-                computed.append(sf.max(sf.when(is_first, sf.col(TIME))).alias(_LATEST))
             aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
         if groups.tests:
             aggregates = aggregates.where(chosen_rows(groups.tests))

@@ -96,7 +96,6 @@ from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import StoreDef
-from streamkit.state.engines.segments import interval_of
 
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
@@ -741,7 +740,7 @@ class _Walk:
             windows, records = processor.windows, self._windowed(node, processor, records)
         groups = aggregate(processor.aggregation, windows, records, self._footprint, where(self._plan, node))
         if isinstance(processor, WindowedAggregate) and processor.on_close:
-            groups = replace(groups, closing=_closing(store, processor.windows))
+            groups = replace(groups, closing=Closing(processor.windows.close_delay))
         return self._checked(node, "value", store.value_serde, groups)
 
     def _suppressed(self, node: ProcessorNode, suppress: Suppress, groups: Groups) -> Groups:
@@ -836,20 +835,6 @@ def _passes_values(node: ProcessorNode) -> bool:
     processor = node.processor
     is_key = isinstance(processor, SelectKey) and "value" not in processor.key.names
     return is_key or isinstance(processor, PassThrough)
-
-
-def _closing(store: StoreDef, windows: Windows) -> Closing:
-    """Return which windows a store with `emit: on_close` finds when they close."""
-    kept, is_ordered = store.retention or 0, store.persistent and bool(store.options.get("time_ordered"))
-    if not isinstance(windows, SessionWindows):
-        # A store that is ordered by time finds windows for a millisecond longer (Segments.margin).
-        return Closing(windows.close_delay, kept + is_ordered)
-    # Other stores find no session that has expired, so the end must be after that time.
-    return (
-        Closing(windows.close_delay, kept, interval_of(kept, None))
-        if is_ordered
-        else Closing(windows.close_delay, kept - 1)
-    )
 
 
 def _store_of(node: ProcessorNode) -> str | None:
