@@ -39,7 +39,6 @@ class EmitIntervals:
         return cls(windows, joins, may_lose=default is not None)
 
 
-
 UserLog: TypeAlias = "logging.LoggerAdapter[logging.Logger]"
 """A log whose lines name the task and the node."""
 

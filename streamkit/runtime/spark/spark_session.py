@@ -68,13 +68,23 @@ _ZONE = "spark.sql.session.timeZone"
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
+_NAMING_MASTER = (
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_CONF_DIR",
+    "SPARK_CONNECT_MODE_ENABLED",
+    "SPARK_HOME",
+    "SPARK_REMOTE",
+)
+"""Variables with which spark-submit, a notebook or an installation of Spark may name a master."""
+
 
 @dataclass(frozen=True)
 class Cluster:
     """The master that runs a job, with its settings and files."""
 
     master: str | None = None
-    """local[N], spark://…, k8s://…, yarn, sc://…; None: the master of spark-submit or of the environment."""
+    """local[N], spark://…, k8s://…, yarn, sc://…; None: the master of spark-submit or of the environment, else this machine."""
     settings: Mapping[str, str] = field(default_factory=dict)
     py_files: Sequence[str] = ()
     archives: Sequence[str] = ()
@@ -85,7 +95,7 @@ class Cluster:
 
 def open_session(cluster: Cluster, name: str) -> SparkSession:
     """Return a session. Raises ConfigError if Spark or Java is missing or too old, UnreachableError if the master does not answer."""
-    master = cluster.master or os.environ.get("MASTER")
+    master = cluster.master or cluster.settings.get("spark.master") or os.environ.get("MASTER") or _default_master()
     _check_spark()
     remote = bool(master) and str(master).startswith("sc://")
     if not remote:
@@ -93,9 +103,7 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     _check_master(master)
     from pyspark.sql import SparkSession
 
-    if (master or "").startswith("local"):
-        # Spark takes the first python3 on the path otherwise, where streamkit may not be installed.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(master or ""):
         # The page of a job, which has no password, is bound to all addresses otherwise.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
@@ -119,7 +127,20 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
         spark.conf.set(_ZONE, "UTC")
     if context is not None:
         _set_zone_of_jvm(context)
+        if is_local(str(context.master)) and "PYSPARK_PYTHON" not in os.environ:
+            # Spark takes the first python3 on the path otherwise, where streamkit may not be installed.
+            context.pythonExec = sys.executable
     return spark
+
+
+def is_local(master: str) -> bool:
+    """Return whether the workers of a master are on this machine."""
+    return master.startswith("local")
+
+
+def _default_master() -> str | None:
+    """Return the master that PySpark takes if nothing names one; None if something may."""
+    return None if any(name in os.environ for name in _NAMING_MASTER) else "local[*]"
 
 
 def _set_zone_of_jvm(context: SparkContext) -> None:

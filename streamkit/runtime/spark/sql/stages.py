@@ -95,7 +95,6 @@ from streamkit.runtime.spark.sql.window_times import IN_ORDER, MOST_WINDOWS
 from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import StoreDef
 
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"

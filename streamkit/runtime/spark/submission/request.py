@@ -17,7 +17,7 @@ from streamkit import distribution
 from streamkit.errors import UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit.runtime.spark.job_options import REST, JobOptions, Place, parse_place
-from streamkit.runtime.spark.spark_session import Cluster, classic_context, open_session
+from streamkit.runtime.spark.spark_session import Cluster, classic_context, is_local, open_session
 from streamkit.runtime.spark.stage_plan import has_routes, matching, written_topics
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.submit_job import submit
@@ -116,7 +116,6 @@ def run_job(
 # Sends code to the workers of a cluster: streamkit itself, and the modules beside the topology file with their data files.
 
 
-_LOCAL = "local"
 Report = Callable[[str], None]
 
 
@@ -127,7 +126,7 @@ def ship(spark: SparkSession, plan: Plan, files: Sequence[str] = (), report: Rep
     installed there, or be in an archive. Raises UsageError.
     """
     context = classic_context(spark)
-    if context is not None and str(context.master).startswith(_LOCAL):
+    if context is not None and is_local(str(context.master)):
         return
     folder = Path(tempfile.mkdtemp(prefix="streamkit-ship-"))
     package = zip_package(Path(distribution.__file__).parent, folder / "streamkit.zip")
