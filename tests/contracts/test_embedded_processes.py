@@ -238,3 +238,19 @@ def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
         # The files of an earlier version.
         (tmp_path / "state" / "embedded" / "log.sqlite3").chmod(0o644)
     log.close()
+
+
+def test_what_goes_to_stores_is_on_disk_before(log, monkeypatch) -> None:
+    """A loss of power would otherwise leave a standby with rows that the log has lost."""
+    synced: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+        for role in ("main", "restore", "global"):
+            log.producer().send([(TOPIC, b"k", b"v", 1, None, 0)])
+            consumer = log.consumer(None, role=role)
+            consumer.assign({TopicPartition(TOPIC, 0): EARLIEST})
+            assert consumer.poll(10, 1000)
+            consumer.close()
+            size = (log.directory / "log.sqlite3-wal").stat().st_size
+            assert synced == ([] if role == "main" else [size]), role
+            synced.clear()

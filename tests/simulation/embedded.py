@@ -93,7 +93,12 @@ class EmbeddedHistory(History):
                     history._sizes = deque([(history.scheduler.now, history._log_size())])
                 current().interrupt()
 
+        def sync(self: database.Database) -> None:
+            statement()
+            history._sizes = deque([(history.scheduler.now, history._log_size())])
+
         Database.__init__ = __init__  # type: ignore[method-assign]
+        Database.sync = sync  # type: ignore[method-assign]
         Database._transaction = _transaction  # type: ignore[method-assign]
         database._FIRST_WAIT = database._LONGEST_WAIT = _POLL_S
         files.on_open = self._check_opened

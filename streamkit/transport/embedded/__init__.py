@@ -43,7 +43,7 @@ class EmbeddedTransport(Transport):
     ) -> Consumer:
         from streamkit.transport.embedded.embedded_clients import EmbeddedConsumer
 
-        return EmbeddedConsumer(self.directory, group)
+        return EmbeddedConsumer(self.directory, group, for_stores=role != "main")
 
     def producer(self, *, transactional_id: str | None = None, client_id: str = "") -> Producer:
         from streamkit.transport.embedded.embedded_clients import EmbeddedProducer

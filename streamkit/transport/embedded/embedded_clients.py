@@ -42,10 +42,15 @@ from streamkit.transport.log_interface import (
 
 
 class EmbeddedConsumer(Consumer):
-    """Reads stored batches; records decoded beyond a poll's limit are returned by the next poll."""
+    """Reads stored batches; records decoded beyond a poll's limit are returned by the next poll.
 
-    def __init__(self, directory: Path, group: str | None):
+    for_stores: its records go to stores without a commit of the group. They are on disk before a poll returns them, as a loss of
+    power would otherwise leave the stores ahead of the log.
+    """
+
+    def __init__(self, directory: Path, group: str | None, *, for_stores: bool = False):
         self._database = Database(directory, synced=group is not None)
+        self._for_stores = for_stores
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
         self._decoded: dict[TopicPartition, RecordBatch] = {}
@@ -75,6 +80,8 @@ class EmbeddedConsumer(Consumer):
             # Before the read: a write during the read must end the wait.
             version = self._database.version()
             batches = self._read(max_records)
+            if batches and self._for_stores:
+                self._database.sync()
             left = deadline - monotonic()
             if batches or left <= 0:
                 return batches
