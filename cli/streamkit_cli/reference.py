@@ -83,9 +83,11 @@ def _commands() -> _Found:
 
 def _rules() -> _Found:
     from streamkit.lint import RULES
+    from streamkit.spec.language_reference import examples_of_rules
 
+    examples = examples_of_rules()
     for rule in RULES.values():
-        yield rule.code, rule.summary, partial(rule_section, rule)
+        yield rule.code, rule.summary, partial(rule_section, rule, **examples[rule.code])
 
 
 def _linkless(describe: Callable[[T], str], described: T) -> str:

@@ -192,7 +192,7 @@ class Broker:
         self.worker = Waiting()
         """Who calls `work`."""
         self.lost: set[str] = set()
-        """Members that have claimed no partition as they joined last: their processes know that they have lost their tasks."""
+        """Members that claimed no partition as they joined last, or whose generation was refused: their processes know of the loss."""
         self.wrong: list[str] = []
         """What no application may do, whatever comes of it: a partition in two hands, an offset that goes back."""
         self._owners: dict[tuple[int, TopicPartition], list[str]] = {}
@@ -501,6 +501,8 @@ class Broker:
         if member not in group.members:
             raise BrokerError("UNKNOWN_MEMBER_ID")
         if generation != group.generation:
+            # Its process begins to close its tasks, which may take its threads some time.
+            self.lost.add(member)
             raise BrokerError("ILLEGAL_GENERATION")
         return group
 

@@ -65,18 +65,19 @@ def test_a_mistake_is_found(mistake: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("defect", "seed", "log"),
+    ("defect", "log"),
     [
-        ("a fenced producer is kept", 3, ""),
-        ("a checkpoint has the offset -1", 1, ""),
-        ("a transaction that hangs is not ended", 70, ""),
-        ("positions are lost in one poll", 7, "--embedded"),
+        ("a fenced producer is kept", ""),
+        ("a checkpoint has the offset -1", ""),
+        ("a transaction that hangs is not ended", ""),
+        ("positions are lost in one poll", "--embedded"),
     ],
 )
-def test_a_defect_that_was_found_by_luck_is_found_by_a_seed(defect: str, seed: int, log: str) -> None:
-    done = simulate("--seeds", 1, "--first", seed, "--jobs", 1, *filter(None, [log]), SIMULATION_MUTATION=defect)
+def test_a_defect_that_was_found_by_luck_is_found_by_a_seed(defect: str, log: str) -> None:
+    """By one of the first ones: which one changes with each step of the product."""
+    done = simulate("--seeds", 100, "--stop", "--jobs", 1, *filter(None, [log]), SIMULATION_MUTATION=defect)
     assert done.returncode == 1, done.stdout
-    assert done.stdout.startswith(f"seed {seed}: ")
+    assert done.stdout.startswith("seed ")
 
 
 def test_a_failure_is_shown_with_few_faults() -> None:

@@ -529,7 +529,9 @@ class StartPositions:
         """Set the start positions of a task's inputs. Raises StreamkitError for the reset policy none, TransportError."""
         inputs = task.task.inputs
         task.committed = self.committed(inputs)
-        if not task.committed and any(changelog.limit is None and changelog.position for changelog in task.changelogs):
+        # Markers of transactions, and what they have aborted, advance the positions of stores that have no rows.
+        stores = [changelog.store for changelog in task.changelogs if changelog.limit is None and changelog.position]
+        if not task.committed and any(next(iter(store.rows()), None) is not None for store in stores):
             log.warning(
                 "task %s: its stores have records, but no offset of its inputs is committed: offsets have expired "
                 "(offsets.retention.minutes) or were deleted. Records that it reads again count twice, and a reset policy may skip "
