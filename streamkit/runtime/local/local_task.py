@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamkit.errors import StateError, TransportError
+from streamkit.errors import SerdeError, StateError, TransportError
 from streamkit.record import OutputTuple, TaskId, TopicPartition
 from streamkit.rounds import MOST, ROW
 from streamkit.runtime.execution.store_opening import source_rows
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.local.restore import Changelog
+from streamkit.state.definitions import Store
 from streamkit.state.directory import (
     OFFSET_UNKNOWN,
     StateDirectory,
@@ -104,6 +105,13 @@ def sums_on_disk(directory: StateDirectory) -> dict[TaskId, int]:
 def _entry(last: int) -> int:
     """Return the checkpoint entry for the last offset of a store, which is -1 if its changelog has no records."""
     return last if last >= 0 else OFFSET_UNKNOWN
+
+
+def _has_rows(store: Store) -> bool:
+    try:
+        return next(iter(store.rows()), None) is not None
+    except SerdeError:
+        return True
 
 
 class LocalTask:
@@ -237,9 +245,21 @@ class LocalTask:
 
     def run(self) -> None:
         """Start counting the records that the task writes to its changelogs; its stores are fully restored."""
+        self._warn_of_lost_offsets()
         self.running = True
         for changelog in self.changelogs:
             changelog.produced, changelog.marked = self.produced[changelog.partition.topic], False
+
+    def _warn_of_lost_offsets(self) -> None:
+        # Markers of transactions, and what they have aborted, advance the positions of stores that have no rows.
+        stores = [changelog.store for changelog in self.changelogs if changelog.limit is None and changelog.position]
+        if not self.committed and any(map(_has_rows, stores)):
+            log.warning(
+                "task %s: its stores have records, but no offset of its inputs is committed: offsets have expired "
+                "(offsets.retention.minutes) or were deleted. Records that it reads again count twice, and a reset policy may skip "
+                "others; `streamkit reset-offsets` begins with empty stores",
+                self.name,
+            )
 
     def note_positions(self, *, marks: bool) -> None:
         """Set the positions of the stores after a commit that the log has acknowledged; the stores are committed next.

@@ -529,15 +529,6 @@ class StartPositions:
         """Set the start positions of a task's inputs. Raises StreamkitError for the reset policy none, TransportError."""
         inputs = task.task.inputs
         task.committed = self.committed(inputs)
-        # Markers of transactions, and what they have aborted, advance the positions of stores that have no rows.
-        stores = [changelog.store for changelog in task.changelogs if changelog.limit is None and changelog.position]
-        if not task.committed and any(next(iter(store.rows()), None) is not None for store in stores):
-            log.warning(
-                "task %s: its stores have records, but no offset of its inputs is committed: offsets have expired "
-                "(offsets.retention.minutes) or were deleted. Records that it reads again count twice, and a reset policy may skip "
-                "others; `streamkit reset-offsets` begins with empty stores",
-                task.name,
-            )
         start_positions = {partition: offset.offset for partition, offset in task.committed.items()}
         named = reset_positions(self._shared, self.consumer, [at for at in inputs if at not in start_positions])
         start_positions.update({at: position for at, position in named.items() if position >= 0})
