@@ -54,7 +54,7 @@ class TimeWindowAggregate(Volatile):
         self._dropped = rt.dropped
         self.observed = NO_TIMESTAMP
         """The stream time of this node, which generated code advances too."""
-        self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
+        self._emitter = FinalEmitter(rt, work.store_name, store.keeps) if work.final else None
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Update each open window of a record in ascending order of start, then emit the windows that have closed."""
@@ -64,11 +64,7 @@ class TimeWindowAggregate(Volatile):
         close_time = self.observed - work.grace
         size, advance = work.size, work.advance
         emitter = self._emitter
-        if (
-            emitter is not None
-            and emitter.saves
-            and not self._store.keeps(emitter.last_close - size + 1, self.observed)
-        ):
+        if emitter is not None and emitter.would_lose(size - 1, self.observed):
             self._emit(close_time, c)
         start = (t - size + advance) // advance * advance if t > size - advance else 0
         while start <= t:
@@ -138,7 +134,7 @@ class SessionWindowAggregate(Volatile):
         self._observed = NO_TIMESTAMP
         # Java fails for records before this time. Here, no record fails if that would end the application.
         self._searchable = store.searched_from + work.size if rt.skips_failures(node) else 0
-        self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
+        self._emitter = FinalEmitter(rt, work.store_name, store.keeps) if work.final else None
         if self._emitter is not None and self._emitter.saves:
             store.keep_open_sessions()
 
@@ -150,7 +146,7 @@ class SessionWindowAggregate(Volatile):
         gap = work.size
         close_time = self._observed - work.grace - gap
         emitter = self._emitter
-        if emitter is not None and emitter.saves and not store.keeps(emitter.last_close, self._observed):
+        if emitter is not None and emitter.would_lose(0, self._observed):
             self._emit(close_time, c)
         start = end = t
         aggregate = work.initial()
@@ -213,7 +209,7 @@ class SlidingWindowAggregate:
         self._dropped = rt.dropped
         self._observed = NO_TIMESTAMP
         self._close = 0
-        self._emitter = FinalEmitter(rt, work.store_name) if work.final else None
+        self._emitter = FinalEmitter(rt, work.store_name, store.keeps) if work.final else None
         self._record: tuple[bytes, Key, Value, int, RecordContext] = (b"", None, None, 0, None)
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
@@ -223,8 +219,7 @@ class SlidingWindowAggregate:
         self._close = self._observed - self._work.grace
         emitter = self._emitter
         # A record may begin a window one millisecond after it.
-        oldest = 0 if emitter is None else emitter.last_close - self._work.size
-        if emitter is not None and emitter.saves and not self._store.keeps(oldest, self._observed + 1):
+        if emitter is not None and emitter.would_lose(self._work.size, self._observed + 1):
             self._emit(c)
         self._record = (kb, k, v, t, c)
         if t + self._work.size < self._close:
@@ -346,12 +341,15 @@ class FinalEmitter:
     """Decides when to emit and keeps the last close time (AbstractKStreamTimeWindowAggregateProcessor).
 
     Java emits after a record is stored, and at most once a second. By then the store may have expired windows that have closed:
-    after a gap between records, or when a task catches up. With `saves` they are emitted before such a record. The last close time is kept with the committed offsets under the store's name, so that a restart continues from it.
+    after a gap between records, or when a task catches up. With `saves` they are emitted before such a record. The last close time
+    is kept with the committed offsets under the store's name, so that a restart continues from it.
     """
 
-    def __init__(self, rt: TaskServices, store_name: str):
+    def __init__(self, rt: TaskServices, store_name: str, keeps: Callable[[int, int], bool]):
+        """`keeps`: of the store, such as WindowStore.keeps."""
         self._rt = rt
         self._store_name = store_name
+        self._keeps = keeps
         self._next_emit = 0
         self.saves = not rt.emit_intervals.may_lose
         """Whether closed windows that the store would expire with a record are emitted before the record is stored."""
@@ -360,6 +358,10 @@ class FinalEmitter:
     def last_close(self) -> int:
         """The time up to which closed windows are emitted. It is read each time, because a task gets committed metadata later."""
         return self._rt.processor_metadata.get(self._store_name, NO_TIMESTAMP)
+
+    def would_lose(self, length: int, time: int) -> bool:
+        """Return whether a row at `time` may make the store expire closed windows; these lie at most `length` before the last close."""
+        return self.saves and not self._keeps(self.last_close - length, time)
 
     def due(self, close_time: int) -> bool:
         """Return whether windows may be emitted now: after the throttle, and only if close time has advanced."""

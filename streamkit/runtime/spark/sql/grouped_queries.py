@@ -466,11 +466,7 @@ class Part:
     records: Records
     operands: Mapping[str, str]
 
-    def frame(
-        self,
-        opened: Callable[[str], OpenedInput],
-        windows: Windows | None,
-    ) -> DataFrame:
+    def frame(self, opened: Callable[[str], OpenedInput], windows: Windows | None) -> DataFrame:
         """Return the key, the start of the window if there are windows, the operands and the time of each record."""
         from pyspark.sql import functions as sf
 
