@@ -30,13 +30,16 @@ class ListStore:
     def __init__(self, services: Any = None, kept: dict[int, int] | None = None):
         self.kept = {} if kept is None else kept
         self.noted = dict(self.kept)
-        self.rows: list[tuple] = []
+        self.restored: list[tuple] = []
         self.log = services.log if services else None
         self.commits = 0
         self.pending: list[bytes] = []
 
     def restore_batch(self, keys, values, timestamps, headers):
-        self.rows.extend(zip(keys, values, strict=True))
+        self.restored.extend(zip(keys, values, strict=True))
+
+    def rows(self):
+        return iter(self.restored)
 
     def flush(self):
         for value in self.pending:

@@ -364,7 +364,7 @@ def test_a_standby_that_becomes_active_while_its_bounds_are_looked_up_gets_the_l
         updater.round()
     thread._round()
     assert list(thread._tasks.running) == [TaskId(0, 0)]
-    assert len(made.stores[-1].rows) == 8
+    assert len(made.stores[-1].restored) == 8
 
 
 def test_a_changelog_with_unknown_bounds_does_not_delay_the_others(tmp_path, monkeypatch) -> None:

@@ -25,7 +25,7 @@ def restored(**options: Any) -> list[bytes]:
     log.append(changelog_rows(5))
     store = ListStore()
     assert restore([Changelog(store, LOG, **options)], log.consumer(None), lambda: False)
-    return [key for key, _ in store.rows]
+    return [key for key, _ in store.restored]
 
 
 def test_restores_everything_without_a_checkpoint():

@@ -165,7 +165,7 @@ def test_a_clean_close_commits_and_writes_the_checkpoint(tmp_path):
     harness.thread.assign([TaskId(0, 0)])
     harness.log.append(changelog_rows(1))
     harness.round()
-    assert harness.stores[-1].rows == [(b"0", b"v")]
+    assert harness.stores[-1].restored == [(b"0", b"v")]
 
 
 def test_exactly_once_commits_output_and_offsets_together(tmp_path):
@@ -407,7 +407,7 @@ def test_a_store_beyond_the_end_of_its_changelog_is_restored_when_its_task_chang
     harness.thread.assign([TaskId(0, 0)])
     harness.round()
     harness.round()
-    assert [store.rows for store in harness.stores[1:]] == [[(b"0", b"v")]]
+    assert [store.restored for store in harness.stores[1:]] == [[(b"0", b"v")]]
     assert list(harness.thread._tasks.running) == [TaskId(0, 0)]
 
 
@@ -425,7 +425,7 @@ def test_a_damaged_task_is_restored_although_its_role_changes(tmp_path, active, 
     harness.round()
     updater.round()
     assert "task 0_0: bad state; it is restored from its changelogs" in caplog.text
-    assert [len(store.rows) for store in harness.stores] == [3, 3]
+    assert [len(store.restored) for store in harness.stores] == [3, 3]
 
 
 def claims_at_wipes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
