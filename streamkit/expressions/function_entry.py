@@ -1,13 +1,13 @@
-"""An entry of the library: a function with the facts that the checks, the bounds and the reference need."""
+"""The entries of the library: functions with the facts that the checks, the bounds and the reference need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from streamkit.expressions.budget import Budget
-from streamkit.expressions.types import ANY, Type
+from streamkit.expressions.types import ANY, BYTES, INTEGER, NUMBER, TEXT, Type
 from streamkit.record import Value
 from streamkit.suggestions import did_you_mean
 
@@ -18,29 +18,49 @@ CALL, WORK = 50, 2
 """Steps of one call, and of each byte of its arguments."""
 
 
-@dataclass(frozen=True)
-class LibraryFunction:
-    """A function `name(parameters)` of the language; the last `optional` parameters may be absent.
+Run = TypeVar("Run", bound=Callable[..., Value])
 
+_KINDS: dict[Type, str] = {TEXT: "str", INTEGER: "int", BYTES: "bytes", NUMBER: "number"}
+
+
+@dataclass(eq=False)
+class LibraryFunction:
+    """The decorator of a function of the language, which enters it into a section.
+
+    The name, the parameters and the documentation are those of the function; parameters with a default may be absent.
     factor: the maximum size of the result relative to that of the arguments; constant: the size added to it.
     """
 
-    name: str
-    parameters: tuple[str, ...]
-    run: Callable[..., Value]
-    doc: str
+    section: list[LibraryFunction] = field(repr=False)
     examples: tuple[tuple[str, str], ...]
     """Expressions, and the `repr` of their results."""
-    optional: int = 0
-    kind: str | None = None
-    """The class of the result if it is never None (piece.Piece.kind)."""
     type: Type = ANY
+    may_be_none: bool = False
+    """Whether the result may be None instead of a value of the type."""
     factor: float = 0.0
     constant: float = 1.0
     checks: Mapping[int, Check] = field(default_factory=dict)
     """Checks of constant arguments by index; they run when the file is read."""
     charge: Callable[..., Value] | None = None
     """The function that takes a budget first and charges for its own work; None: `charged` charges for it."""
+    run: Callable[..., Value] = field(init=False)
+    name: str = field(init=False)
+    parameters: tuple[str, ...] = field(init=False)
+    optional: int = field(init=False)
+    doc: str = field(init=False)
+
+    def __call__(self, run: Run) -> Run:
+        """Enter a function, and return it as it is."""
+        code = run.__code__
+        self.run, self.name, self.parameters = run, run.__name__, code.co_varnames[: code.co_argcount]
+        self.optional, self.doc = len(run.__defaults__ or ()), " ".join((run.__doc__ or "").split())
+        self.section.append(self)
+        return run
+
+    @property
+    def kind(self) -> str | None:
+        """The class of the result if it is never None (piece.Piece.kind)."""
+        return None if self.may_be_none else _KINDS.get(self.type)
 
     @property
     def signature(self) -> str:

@@ -14,7 +14,7 @@ from decimal import (
     Context,
     Decimal,
 )
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -31,11 +31,39 @@ from streamkit.expressions.helpers import bounded, written
 from streamkit.expressions.types import BYTES, INTEGER, NUMBER, TEXT, ListOf
 from streamkit.record import Key, Operand, Value, WindowedKey
 
+SECTIONS: dict[str, list[LibraryFunction]] = {
+    "Times": time_functions.ENTRIES,
+    "Fields and keys": [],
+    "JSON, base64, URLs": [],
+    "Patterns": [],
+    "Numbers": [],
+    "Hashes": [],
+}
+"""The functions by the sections of the reference; each one enters its section where it is defined."""
+
 # Fields of nested objects, and windowed keys.
 
 
+def _charged_get(budget: Budget, value: Value, path: Value, default: Value = None) -> Value:
+    # The result is a part of the value, which has been charged.
+    budget.spend(1 + budget.size(path))
+    return get(value, path, default)
+
+
+@LibraryFunction(
+    SECTIONS["Fields and keys"],
+    (
+        ("get({'a': {'b': [1, 2]}}, 'a.b.1')", "2"),
+        ("get({'a': None}, 'a.b.c', 0)", "0"),
+        ("get({'x.y': 5}, ['x.y'])", "5"),
+    ),
+    factor=1.0,
+    charge=_charged_get,
+)
 def get(value: Value, path: Value, default: Value = None) -> Value:
-    """Return the part of a value at a path, or the default if a part is absent or None."""
+    """The part of a value at a path such as `a.b.0.c`: fields of objects and indices of lists, from 0. If a part is absent or null, the result is
+    `default`, which is None if omitted. If a name contains dots, write the path as a list.
+    """
     part = value
     for step in path.split(".") if isinstance(path, str) else _parts(path):
         if isinstance(part, dict):
@@ -64,45 +92,13 @@ def _place(part: Value) -> int | None:
     return part if type(part) is int and part >= 0 else None
 
 
-def _charged_get(budget: Budget, value: Value, path: Value, default: Value = None) -> Value:
-    # The result is a part of the value, which has been charged.
-    budget.spend(1 + budget.size(path))
-    return get(value, path, default)
-
-
+@LibraryFunction(SECTIONS["Fields and keys"], (("windowed_key('ada', 0, 60000).end", "60000"),), factor=1.0)
 def windowed_key(key: Key, start: Value, end: Value) -> WindowedKey:
-    """Return a key with a window."""
+    """A key with its window, for topics and tables with windowed keys; its parts are `.key`, `.start` and `.end` (ms)."""
     low, high = need_integer(start, "windowed_key"), need_integer(end, "windowed_key")
     if not 0 <= low <= high:
         raise ValueError("windowed_key() takes a start of at least 0, and an end that is not before it")
     return WindowedKey(key, low, high)
-
-
-_FIELDS_AND_KEYS = (
-    LibraryFunction(
-        "get",
-        ("value", "path", "default"),
-        get,
-        "The part of a value at a path such as `a.b.0.c`: fields of objects and indices of lists, from 0. If a part is absent "
-        "or null, the result is `default`, which is None if omitted. If a name contains dots, write the path as a list.",
-        (
-            ("get({'a': {'b': [1, 2]}}, 'a.b.1')", "2"),
-            ("get({'a': None}, 'a.b.c', 0)", "0"),
-            ("get({'x.y': 5}, ['x.y'])", "5"),
-        ),
-        optional=1,
-        factor=1.0,
-        charge=_charged_get,
-    ),
-    LibraryFunction(
-        "windowed_key",
-        ("key", "start", "end"),
-        windowed_key,
-        "A key with its window, for topics and tables with windowed keys; its parts are `.key`, `.start` and `.end` (ms).",
-        (("windowed_key('ada', 0, 60000).end", "60000"),),
-        factor=1.0,
-    ),
-)
 
 
 # Hashes, and UUIDs computed from names.
@@ -110,33 +106,29 @@ _FIELDS_AND_KEYS = (
 _NAMESPACES = ("dns", "url", "oid", "x500")
 
 
+@LibraryFunction(SECTIONS["Hashes"], (("sha256('tea')[:16]", "'a9f74d1ec36ebdeb'"),), type=TEXT, constant=64.0)
 def sha256(value: Value) -> str:
-    """Return the SHA-256 of text or bytes."""
+    """The SHA-256 of bytes, or of text in UTF-8, as 64 hexadecimal digits."""
     from hashlib import sha256 as digest
 
     return digest(bytes_of(value, "sha256")).hexdigest()
 
 
+@LibraryFunction(SECTIONS["Hashes"], (("murmur2('21')", "-973932308"),), type=INTEGER)
 def murmur2(value: Value) -> int:
-    """Return the hash by which Kafka's clients choose partitions."""
+    """The hash of a key's bytes (or text), from which Kafka's clients choose its partition: a signed 32-bit integer."""
     from streamkit.serdes.partitioner import murmur2 as digest
 
     return digest(bytes_of(value, "murmur2"))
 
 
+@LibraryFunction(SECTIONS["Hashes"], (("xxhash64('tea')", "4741855839676419641"),), type=INTEGER)
 def xxhash64(value: Value, seed: Value = 0) -> int:
-    """Return XXH64 of text or bytes."""
+    """The XXH64 hash of bytes or text: a signed 64-bit integer."""
     from xxhash import xxh64_intdigest
 
     number = xxh64_intdigest(bytes_of(value, "xxhash64"), need_integer(seed, "xxhash64") % (1 << 64))
     return number - (1 << 64) if number >> 63 else number
-
-
-def uuid5(namespace: Value, name: Value) -> str:
-    """Return the version 5 UUID of a name."""
-    from uuid import uuid5 as computed
-
-    return str(computed(_namespace(namespace), need_text(name, "uuid5")))
 
 
 @lru_cache(maxsize=256)
@@ -152,48 +144,18 @@ def _namespace(value: Operand) -> Any:
         raise ValueError(f"uuid5() takes a namespace of {words}, or a UUID, not {str(value)[:40]!r}") from None
 
 
-_HASHES = (
-    LibraryFunction(
-        "sha256",
-        ("value",),
-        sha256,
-        "The SHA-256 of bytes, or of text in UTF-8, as 64 hexadecimal digits.",
-        (("sha256('tea')[:16]", "'a9f74d1ec36ebdeb'"),),
-        kind="str",
-        type=TEXT,
-        constant=64.0,
-    ),
-    LibraryFunction(
-        "murmur2",
-        ("value",),
-        murmur2,
-        "The hash of a key's bytes (or text), from which Kafka's clients choose its partition: a signed 32-bit integer.",
-        (("murmur2('21')", "-973932308"),),
-        kind="int",
-        type=INTEGER,
-    ),
-    LibraryFunction(
-        "xxhash64",
-        ("value", "seed"),
-        xxhash64,
-        "The XXH64 hash of bytes or text: a signed 64-bit integer.",
-        (("xxhash64('tea')", "4741855839676419641"),),
-        optional=1,
-        kind="int",
-        type=INTEGER,
-    ),
-    LibraryFunction(
-        "uuid5",
-        ("namespace", "name"),
-        uuid5,
-        "The version 5 UUID of a name; it depends only on the arguments. `namespace` is `dns`, `url`, `oid`, `x500` or a UUID.",
-        (("uuid5('dns', 'example.org')", "'aad03681-8b63-5304-89e0-8ca8f49461b5'"),),
-        kind="str",
-        type=TEXT,
-        constant=36.0,
-        checks={0: _namespace},
-    ),
+@LibraryFunction(
+    SECTIONS["Hashes"],
+    (("uuid5('dns', 'example.org')", "'aad03681-8b63-5304-89e0-8ca8f49461b5'"),),
+    type=TEXT,
+    constant=36.0,
+    checks={0: _namespace},
 )
+def uuid5(namespace: Value, name: Value) -> str:
+    """The version 5 UUID of a name; it depends only on the arguments. `namespace` is `dns`, `url`, `oid`, `x500` or a UUID."""
+    from uuid import uuid5 as computed
+
+    return str(computed(_namespace(namespace), need_text(name, "uuid5")))
 
 
 # Rounding and formatting numbers.
@@ -224,21 +186,6 @@ def _rounded(number: Value, decimals: Operand, mode: Operand, name: str) -> Deci
     return exact.quantize(Decimal(1).scaleb(-decimals), _MODES[mode], _CONTEXT)
 
 
-def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> int | float:
-    """Return a rounded number; an int stays an int."""
-    rounded = _rounded(number, decimals, mode, "round_to")
-    return int(rounded) if type(number) is int else float(rounded)
-
-
-def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mode: Value = "half_even") -> str:
-    """Return a number as text, rounded to `decimals`, with `group` between thousands."""
-    _GROUP(group)
-    if decimals.__class__ is int and decimals < 0:
-        raise ValueError("format_number() takes 0 or more decimals")
-    shown = f"{_rounded(number, decimals, mode, 'format_number'):,f}"
-    return shown.replace(",", group)
-
-
 def _check_decimals(value: Value) -> None:
     if type(value) is not int or not -_MOST <= value <= _MOST:
         raise ValueError(f"decimals must be a whole number from -{_MOST} to {_MOST}")
@@ -251,38 +198,41 @@ def _check_group(value: Value) -> None:
 
 _DECIMALS, _GROUP, _MODE = _check_decimals, _check_group, one_of_words(*_MODES)
 
-_NUMBERS = (
-    LibraryFunction(
-        "round_to",
-        ("number", "decimals", "mode"),
-        round_to,
-        "The number rounded to `decimals` places, by default 0; a negative number rounds to tens, hundreds, …. The mode is "
-        "`half_even` (as `round`), `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. Rounding uses the decimal digits "
-        "as printed, so that 2.675 rounds half up to 2.68. A whole number stays whole.",
-        (
-            ("round_to(2.675, 2, 'half_up')", "2.68"),
-            ("round_to(1250, -2)", "1200"),
-            ("round_to(-1.5, 0, 'down')", "-1.0"),
-        ),
-        optional=2,
-        kind="number",
-        type=NUMBER,
-        checks={1: _DECIMALS, 2: _MODE},
+
+@LibraryFunction(
+    SECTIONS["Numbers"],
+    (
+        ("round_to(2.675, 2, 'half_up')", "2.68"),
+        ("round_to(1250, -2)", "1200"),
+        ("round_to(-1.5, 0, 'down')", "-1.0"),
     ),
-    LibraryFunction(
-        "format_number",
-        ("number", "decimals", "group", "mode"),
-        format_number,
-        "The number as text, rounded to `decimals` places by `mode`, with `group` between thousands.",
-        (("format_number(1234567.891, 2, ',')", "'1,234,567.89'"), ("format_number(5, 2)", "'5.00'")),
-        optional=3,
-        kind="str",
-        type=TEXT,
-        # The digits of the largest integer with separators of thousands, and the decimals.
-        constant=2_000.0,
-        checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
-    ),
+    type=NUMBER,
+    checks={1: _DECIMALS, 2: _MODE},
 )
+def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> int | float:
+    """The number rounded to `decimals` places, by default 0; a negative number rounds to tens, hundreds, …. The mode is `half_even` (as `round`),
+    `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. Rounding uses the decimal digits as printed, so that 2.675 rounds half up to
+    2.68. A whole number stays whole.
+    """
+    rounded = _rounded(number, decimals, mode, "round_to")
+    return int(rounded) if type(number) is int else float(rounded)
+
+
+@LibraryFunction(
+    SECTIONS["Numbers"],
+    (("format_number(1234567.891, 2, ',')", "'1,234,567.89'"), ("format_number(5, 2)", "'5.00'")),
+    type=TEXT,
+    # The digits of the largest integer with separators of thousands, and the decimals.
+    constant=2_000.0,
+    checks={1: _DECIMALS, 2: _GROUP, 3: _MODE},
+)
+def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mode: Value = "half_even") -> str:
+    """The number as text, rounded to `decimals` places by `mode`, with `group` between thousands."""
+    _GROUP(group)
+    if decimals.__class__ is int and decimals < 0:
+        raise ValueError("format_number() takes 0 or more decimals")
+    shown = f"{_rounded(number, decimals, mode, 'format_number'):,f}"
+    return shown.replace(",", group)
 
 
 # Regular expressions (RE2): search, groups, substitution.
@@ -296,21 +246,43 @@ _TEMPLATE = 3
 _UNBOUNDED = float("inf")
 
 
+def _pattern(value: Value) -> Any:
+    return regex.compiled(value)
+
+
+def _charged_search(name: str, budget: Budget, pattern: Value, text: Value) -> Value:
+    budget.search(pattern, text)
+    return budget.item(LIBRARY[name].run(pattern, text))
+
+
+@LibraryFunction(
+    SECTIONS["Patterns"],
+    (("re_search('[0-9]+', 'order 17 of 20')", "'17'"), ("re_search('[0-9]+', 'none')", "None")),
+    type=TEXT,
+    factor=1.0,
+    checks={0: _pattern},
+    charge=partial(_charged_search, "re_search"),
+    may_be_none=True,
+)
 def re_search(pattern: Value, text: Value) -> str | None:
-    """Return the first match in a text, or None."""
+    """The first part of the text that the pattern matches, or None."""
     found = regex.compiled(pattern).first(need_text(text, "re_search"))
     return None if found is None else found[0]
 
 
+@LibraryFunction(
+    SECTIONS["Patterns"],
+    (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
+    type=ListOf(TEXT),
+    # Groups may be nested.
+    factor=_UNBOUNDED,
+    checks={0: _pattern},
+    charge=partial(_charged_search, "re_groups"),
+)
 def re_groups(pattern: Value, text: Value) -> list[str | None] | None:
-    """Return the groups of the first match in a text, or None."""
+    """The groups of the first match as a list, with None for each group that did not match; None if there is no match."""
     found = regex.compiled(pattern).first(need_text(text, "re_groups"))
     return None if found is None else found[1:]
-
-
-def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
-    """Return a text with all matches replaced. Raises LimitError."""
-    return _substituted(pattern, replacement, text, lambda steps: None)
 
 
 def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value) -> str:
@@ -319,12 +291,17 @@ def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value
     return budget.item(_substituted(pattern, replacement, text, budget.spend))
 
 
-def _charged_search(run: Callable[[Value, Value], Value]) -> Callable[[Budget, Value, Value], Value]:
-    def charged(budget: Budget, pattern: Value, text: Value) -> Value:
-        budget.search(pattern, text)
-        return budget.item(run(pattern, text))
-
-    return charged
+@LibraryFunction(
+    SECTIONS["Patterns"],
+    ((r"re_sub('([a-z])([0-9])', '\\2\\1', 'a1 b2')", "'1a 2b'"),),
+    type=TEXT,
+    factor=_UNBOUNDED,
+    checks={0: _pattern},
+    charge=_charged_sub,
+)
+def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
+    r"""The text with all matches replaced. In the replacement, `\1` to `\9` are groups, `\0` is the match, `\\` a backslash."""
+    return _substituted(pattern, replacement, text, lambda steps: None)
 
 
 def _substituted(pattern: Value, replacement: Operand, text: Operand, spend: Callable[[int], None]) -> str:
@@ -366,57 +343,15 @@ def _template(replacement: str, groups: int) -> list[str | int]:
     return [part for part in parts if part != ""]
 
 
-def _pattern(value: Value) -> Any:
-    return regex.compiled(value)
-
-
-_PATTERNS = (
-    LibraryFunction(
-        "re_search",
-        ("pattern", "text"),
-        re_search,
-        "The first part of the text that the pattern matches, or None.",
-        (("re_search('[0-9]+', 'order 17 of 20')", "'17'"), ("re_search('[0-9]+', 'none')", "None")),
-        type=TEXT,
-        factor=1.0,
-        checks={0: _pattern},
-        charge=_charged_search(re_search),
-    ),
-    LibraryFunction(
-        "re_groups",
-        ("pattern", "text"),
-        re_groups,
-        "The groups of the first match as a list, with None for each group that did not match; None if there is no match.",
-        (("re_groups('([a-z]+)=([0-9]+)?', 'x=, b=2')", "['x', None]"),),
-        type=ListOf(TEXT),
-        # Groups may be nested.
-        factor=_UNBOUNDED,
-        checks={0: _pattern},
-        charge=_charged_search(re_groups),
-    ),
-    LibraryFunction(
-        "re_sub",
-        ("pattern", "replacement", "text"),
-        re_sub,
-        "The text with all matches replaced. In the replacement, `\\1` to `\\9` are groups, `\\0` is the match, `\\\\` a backslash.",
-        ((r"re_sub('([a-z])([0-9])', '\\2\\1', 'a1 b2')", "'1a 2b'"),),
-        kind="str",
-        type=TEXT,
-        factor=_UNBOUNDED,
-        checks={0: _pattern},
-        charge=_charged_sub,
-    ),
-)
-
-
 # JSON, base64 and URLs.
 
 _CONTAINER, _ESCAPE = 64, 128
 """Memory in bytes: of an empty list or object, and of each part of a text between two `%` during decoding."""
 
 
+@LibraryFunction(SECTIONS["JSON, base64, URLs"], (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),), factor=8.0)
 def from_json(text: Value) -> Value:
-    """Return the value of a JSON text. Raises SerdeError, LimitError."""
+    """The value of a JSON text (or its bytes); other text is an error."""
     from streamkit.serdes.formats.json_text import from_text
 
     data = bytes_of(text, "from_json")
@@ -427,22 +362,34 @@ def from_json(text: Value) -> Value:
     return from_text(data)
 
 
+@LibraryFunction(
+    SECTIONS["JSON, base64, URLs"], (("to_json({'a': [1, None]})", "'{\"a\":[1,null]}'"),), type=TEXT, factor=6.0
+)
 def to_json(value: Value) -> str:
-    """Return the compact JSON text of a value. Raises SerdeError, LimitError."""
+    """The JSON text of a value, as the serde `json` writes it."""
     from streamkit.serdes.formats.json_text import to_text
 
     return written(value, lambda value: to_text(value).decode("utf-8", "surrogatepass"), "to_json()")
 
 
+@LibraryFunction(
+    SECTIONS["JSON, base64, URLs"], (("base64_encode('tea')", "'dGVh'"),), type=TEXT, factor=6.0, constant=4.0
+)
 def base64_encode(value: Value) -> str:
-    """Return the base64 text of text or bytes."""
+    """The base64 text of bytes, or of text in UTF-8."""
     from base64 import b64encode
 
     return bounded(b64encode(bytes_of(value, "base64_encode")).decode(), "base64_encode()")
 
 
+@LibraryFunction(
+    SECTIONS["JSON, base64, URLs"],
+    (("base64_decode('dGVh')", "b'tea'"), ("base64_decode('_w').hex()", "'ff'")),
+    type=BYTES,
+    factor=1.0,
+)
 def base64_decode(text: Value) -> bytes:
-    """Return the bytes of a base64 text. Raises ValueError."""
+    """The bytes of a base64 text in the standard (`+/`) or the URL-safe (`-_`) alphabet, with or without `=` at the end."""
     from base64 import b64decode
 
     plain = need_text(text, "base64_decode").rstrip("=").replace("-", "+").replace("_", "/")
@@ -452,93 +399,24 @@ def base64_decode(text: Value) -> bytes:
         raise ValueError(f"base64_decode(): not base64: {error}") from None
 
 
+@LibraryFunction(SECTIONS["JSON, base64, URLs"], (("url_encode('a b/c')", "'a%20b%2Fc'"),), type=TEXT, factor=12.0)
 def url_encode(text: Value) -> str:
-    """Return percent-encoded text."""
+    """The text percent-encoded: every character except letters, digits and `_.-~` becomes the `%XX` of its UTF-8 bytes."""
     data = bytes_of(text, "url_encode")
     if len(data) * 3 > MAX_BYTES:
         raise size_error("url_encode()", len(data) * 3)
     return quote(data, safe="")
 
 
+@LibraryFunction(SECTIONS["JSON, base64, URLs"], (("url_decode('a%20b')", "'a b'"),), type=TEXT, factor=3.0)
 def url_decode(text: Operand) -> str:
-    """Decode percent-encoded text."""
+    r"""The text with each `%XX` decoded; bytes that are not UTF-8 become `\ufffd`."""
     size = need_text(text, "url_decode").count("%") * _ESCAPE
     if size > MAX_TOTAL:
         raise size_error("url_decode()", size, MAX_TOTAL)
     return unquote(text)
 
 
-_TEXTS = (
-    LibraryFunction(
-        "from_json",
-        ("text",),
-        from_json,
-        "The value of a JSON text (or its bytes); other text is an error.",
-        (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),),
-        factor=8.0,
-    ),
-    LibraryFunction(
-        "to_json",
-        ("value",),
-        to_json,
-        "The JSON text of a value, as the serde `json` writes it.",
-        (("to_json({'a': [1, None]})", "'{\"a\":[1,null]}'"),),
-        kind="str",
-        type=TEXT,
-        factor=6.0,
-    ),
-    LibraryFunction(
-        "base64_encode",
-        ("value",),
-        base64_encode,
-        "The base64 text of bytes, or of text in UTF-8.",
-        (("base64_encode('tea')", "'dGVh'"),),
-        kind="str",
-        type=TEXT,
-        factor=6.0,
-        constant=4.0,
-    ),
-    LibraryFunction(
-        "base64_decode",
-        ("text",),
-        base64_decode,
-        "The bytes of a base64 text in the standard (`+/`) or the URL-safe (`-_`) alphabet, with or without `=` at the end.",
-        (("base64_decode('dGVh')", "b'tea'"), ("base64_decode('_w').hex()", "'ff'")),
-        kind="bytes",
-        type=BYTES,
-        factor=1.0,
-    ),
-    LibraryFunction(
-        "url_encode",
-        ("text",),
-        url_encode,
-        "The text percent-encoded: every character except letters, digits and `_.-~` becomes the `%XX` of its UTF-8 bytes.",
-        (("url_encode('a b/c')", "'a%20b%2Fc'"),),
-        kind="str",
-        type=TEXT,
-        factor=12.0,
-    ),
-    LibraryFunction(
-        "url_decode",
-        ("text",),
-        url_decode,
-        "The text with each `%XX` decoded; bytes that are not UTF-8 become `\\ufffd`.",
-        (("url_decode('a%20b')", "'a b'"),),
-        kind="str",
-        type=TEXT,
-        factor=3.0,
-    ),
-)
-
-
-SECTIONS: dict[str, tuple[LibraryFunction, ...]] = {
-    "Times": time_functions.ENTRIES,
-    "Fields and keys": _FIELDS_AND_KEYS,
-    "JSON, base64, URLs": _TEXTS,
-    "Patterns": _PATTERNS,
-    "Numbers": _NUMBERS,
-    "Hashes": _HASHES,
-}
 LIBRARY: dict[str, LibraryFunction] = {function.name: function for entries in SECTIONS.values() for function in entries}
 
 

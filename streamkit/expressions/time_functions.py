@@ -281,6 +281,8 @@ _PARTS: dict[str, Callable[[datetime], int]] = {
     "second": lambda time: time.second,
     "millisecond": lambda time: time.microsecond // 1000,
 }
+_UNIT, _PART = one_of_words(*_UNITS), one_of_words(*_PARTS)
+ENTRIES: list[LibraryFunction] = []
 
 
 def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
@@ -291,8 +293,11 @@ def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
         raise ValueError(f"{name}() takes times of the years 1 to 9999") from None
 
 
+@LibraryFunction(
+    ENTRIES, (("parse_time('2025-01-31T09:00:00+01:00')", "1738310400000"), ("parse_time('soon', 0)", "0")), factor=1.0
+)
 def parse_time(text: Value, default: Value = _ABSENT) -> Value:
-    """Return the time of an ISO 8601 text. Raises ValueError for other text without a default."""
+    """The time of an ISO 8601 text, truncated to milliseconds; in UTC if it has no zone. Other values are an error, or give `default`."""
     time = durations.iso_time(text) if isinstance(text, str) else None
     if time is not None:
         return time
@@ -301,14 +306,57 @@ def parse_time(text: Value, default: Value = _ABSENT) -> Value:
     raise ValueError(f"parse_time() takes an ISO 8601 time such as 2025-01-31T08:00:00Z, not {str(text)[:40]!r}")
 
 
+@LibraryFunction(
+    ENTRIES,
+    (
+        ("format_time(1738310400000)", "'2025-01-31T08:00:00.000Z'"),
+        ("format_time(1738310400000, 'Asia/Tokyo')", "'2025-01-31T17:00:00.000+09:00'"),
+    ),
+    type=TEXT,
+    constant=40.0,
+    checks={1: check_zone},
+)
 def format_time(time: Value, zone: Value = "UTC") -> str:
-    """Return the ISO 8601 text of a time in a zone."""
+    """The ISO 8601 text of a time, with milliseconds; in UTC, or in a [zone](expressions.md#zones-and-formats)."""
     shown = _moment(time, "format_time", zone).isoformat(timespec="milliseconds")
     return shown.removesuffix("+00:00") + "Z" if zone == "UTC" else shown
 
 
+@LibraryFunction(
+    ENTRIES,
+    (
+        ("strptime('31.01.2025 09:00', '%d.%m.%Y %H:%M', 'Europe/Zurich')", "1738310400000"),
+        ("strptime('Jan 31, 2025', '%b %d, %Y')", "1738281600000"),
+        ("strptime('soon', '%Y-%m-%d', 'UTC', None)", "None"),
+    ),
+    factor=1.0,
+    checks={1: check_read, 2: check_zone},
+)
+def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _ABSENT) -> Value:
+    """The time of a text of a [format](expressions.md#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is in the zone,
+    by default UTC. Other values are an error, or give `default`.
+    """
+    wanted = format_with_day(need_text(format, "strptime"))
+    time = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
+    if time is not None:
+        return time
+    if default is not _ABSENT:
+        return default
+    raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")
+
+
+@LibraryFunction(
+    ENTRIES,
+    (
+        ("strftime(1738310400000, '%Y/%m/%d %H:%M')", "'2025/01/31 08:00'"),
+        ("strftime(1738310400000, '%a %d %b, %I %p', 'America/New_York')", "'Fri 31 Jan, 03 AM'"),
+    ),
+    type=TEXT,
+    constant=1000.0,
+    checks={1: check_written, 2: check_zone},
+)
 def strftime(time: Value, format: Value, zone: Value = "UTC") -> str:
-    """Return a time in a zone as text of a format."""
+    """The text of a time by a [format](expressions.md#zones-and-formats); in UTC, or in a zone."""
     form, moment = need_text(format, "strftime"), need_integer(time, "strftime")
     changes = time_format(form).changes
     if zone != "UTC":
@@ -328,19 +376,14 @@ def _written(time: Value, format: str, zone: Value) -> str:
 _text_of = lru_cache(maxsize=1024)(_written)
 
 
-def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _ABSENT) -> Value:
-    """Return the time of a text of a format. Raises ValueError for other text without a default."""
-    wanted = format_with_day(need_text(format, "strptime"))
-    time = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
-    if time is not None:
-        return time
-    if default is not _ABSENT:
-        return default
-    raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")
-
-
+@LibraryFunction(
+    ENTRIES,
+    (("from_epoch(1738310400.5, 's')", "1738310400500"), ("from_epoch(1999999, 'ns')", "1")),
+    type=INTEGER,
+    checks={1: _UNIT},
+)
 def from_epoch(number: Operand, unit: Operand) -> int:
-    """Return the time of a number of units since the epoch, truncated to milliseconds."""
+    """The time of a number of units since the epoch: `s`, `ms`, `us` or `ns`; truncated to milliseconds."""
     _UNIT(unit)
     milliseconds, units = _UNITS[unit]
     if type(number) not in (int, float):
@@ -350,8 +393,9 @@ def from_epoch(number: Operand, unit: Operand) -> int:
     return _long(int(number * milliseconds // units), "from_epoch")
 
 
+@LibraryFunction(ENTRIES, (("to_epoch(1738310400999, 's')", "1738310400"),), type=INTEGER, checks={1: _UNIT})
 def to_epoch(time: Value, unit: Operand) -> int:
-    """Return how many units a time is after the epoch, truncated to a whole number."""
+    """How many units a time is after the epoch, truncated to a whole number."""
     _UNIT(unit)
     milliseconds, units = _UNITS[unit]
     return _long(need_integer(time, "to_epoch") * units // milliseconds, "to_epoch")
@@ -363,16 +407,18 @@ def _long(number: int, name: str) -> int:
     return number
 
 
+@LibraryFunction(
+    ENTRIES,
+    (("time_part(1738310400000, 'weekday')", "5"), ("time_part(1738310400000, 'hour', 'Asia/Tokyo')", "17")),
+    type=INTEGER,
+    checks={1: _PART, 2: check_zone},
+)
 def time_part(time: Value, part: Operand, zone: Value = "UTC") -> int:
-    """Return a part of a time in a zone."""
+    """A part of a time in UTC, or in a [zone](expressions.md#zones-and-formats): `year quarter month week day day_of_year weekday hour minute
+    second millisecond`; `week` is that of ISO 8601, `weekday` 1 for Monday to 7.
+    """
     _PART(part)
     return _PARTS[part](_moment(time, "time_part", zone))
-
-
-def truncate_time(time: Value, duration: Value) -> int:
-    """Return the last multiple of a duration since the epoch that is not later than a time."""
-    size = _milliseconds(duration)
-    return need_integer(time, "truncate_time") // size * size
 
 
 def _milliseconds(duration: Value) -> int:
@@ -382,104 +428,13 @@ def _milliseconds(duration: Value) -> int:
         raise ValueError(f"truncate_time() takes a duration that {error}") from None
 
 
-_UNIT, _PART = one_of_words(*_UNITS), one_of_words(*_PARTS)
-
-ENTRIES = (
-    LibraryFunction(
-        "parse_time",
-        ("text", "default"),
-        parse_time,
-        "The time of an ISO 8601 text, truncated to milliseconds; in UTC if it has no zone. Other values are an error, or give "
-        "`default`.",
-        (("parse_time('2025-01-31T09:00:00+01:00')", "1738310400000"), ("parse_time('soon', 0)", "0")),
-        optional=1,
-        factor=1.0,
-    ),
-    LibraryFunction(
-        "format_time",
-        ("time", "zone"),
-        format_time,
-        "The ISO 8601 text of a time, with milliseconds; in UTC, or in a [zone](expressions.md#zones-and-formats).",
-        (
-            ("format_time(1738310400000)", "'2025-01-31T08:00:00.000Z'"),
-            ("format_time(1738310400000, 'Asia/Tokyo')", "'2025-01-31T17:00:00.000+09:00'"),
-        ),
-        optional=1,
-        kind="str",
-        type=TEXT,
-        constant=40.0,
-        checks={1: check_zone},
-    ),
-    LibraryFunction(
-        "strptime",
-        ("text", "format", "zone", "default"),
-        strptime,
-        "The time of a text of a [format](expressions.md#zones-and-formats), such as `%d.%m.%Y %H:%M`. Text without an offset (`%z`) is in the zone, "
-        "by default UTC. Other values are an error, or give `default`.",
-        (
-            ("strptime('31.01.2025 09:00', '%d.%m.%Y %H:%M', 'Europe/Zurich')", "1738310400000"),
-            ("strptime('Jan 31, 2025', '%b %d, %Y')", "1738281600000"),
-            ("strptime('soon', '%Y-%m-%d', 'UTC', None)", "None"),
-        ),
-        optional=2,
-        factor=1.0,
-        checks={1: check_read, 2: check_zone},
-    ),
-    LibraryFunction(
-        "strftime",
-        ("time", "format", "zone"),
-        strftime,
-        "The text of a time by a [format](expressions.md#zones-and-formats); in UTC, or in a zone.",
-        (
-            ("strftime(1738310400000, '%Y/%m/%d %H:%M')", "'2025/01/31 08:00'"),
-            ("strftime(1738310400000, '%a %d %b, %I %p', 'America/New_York')", "'Fri 31 Jan, 03 AM'"),
-        ),
-        optional=1,
-        kind="str",
-        type=TEXT,
-        constant=1000.0,
-        checks={1: check_written, 2: check_zone},
-    ),
-    LibraryFunction(
-        "from_epoch",
-        ("number", "unit"),
-        from_epoch,
-        "The time of a number of units since the epoch: `s`, `ms`, `us` or `ns`; truncated to milliseconds.",
-        (("from_epoch(1738310400.5, 's')", "1738310400500"), ("from_epoch(1999999, 'ns')", "1")),
-        kind="int",
-        type=INTEGER,
-        checks={1: _UNIT},
-    ),
-    LibraryFunction(
-        "to_epoch",
-        ("time", "unit"),
-        to_epoch,
-        "How many units a time is after the epoch, truncated to a whole number.",
-        (("to_epoch(1738310400999, 's')", "1738310400"),),
-        kind="int",
-        type=INTEGER,
-        checks={1: _UNIT},
-    ),
-    LibraryFunction(
-        "time_part",
-        ("time", "part", "zone"),
-        time_part,
-        "A part of a time in UTC, or in a [zone](expressions.md#zones-and-formats): `year quarter month week day day_of_year weekday hour minute second millisecond`; `week` is "
-        "that of ISO 8601, `weekday` 1 for Monday to 7.",
-        (("time_part(1738310400000, 'weekday')", "5"), ("time_part(1738310400000, 'hour', 'Asia/Tokyo')", "17")),
-        optional=1,
-        kind="int",
-        type=INTEGER,
-        checks={1: _PART, 2: check_zone},
-    ),
-    LibraryFunction(
-        "truncate_time",
-        ("time", "duration"),
-        truncate_time,
-        "The last multiple of a duration since the epoch that is not after a time: the start of its tumbling window.",
-        (("format_time(truncate_time(1738312345678, '1h'))", "'2025-01-31T08:00:00.000Z'"),),
-        kind="int",
-        type=INTEGER,
-        checks={1: _milliseconds},
-    ),
+@LibraryFunction(
+    ENTRIES,
+    (("format_time(truncate_time(1738312345678, '1h'))", "'2025-01-31T08:00:00.000Z'"),),
+    type=INTEGER,
+    checks={1: _milliseconds},
 )
+def truncate_time(time: Value, duration: Value) -> int:
+    """The last multiple of a duration since the epoch that is not after a time: the start of its tumbling window."""
+    size = _milliseconds(duration)
+    return need_integer(time, "truncate_time") // size * size
