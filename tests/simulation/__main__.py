@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,6 +19,9 @@ from tempfile import mkdtemp
 from tests.simulation.embedded import EmbeddedHistory
 from tests.simulation.history import CONDITIONS, MUTATION, History, Verdict, prepare, run_seed
 from tests.simulation.mutations import MUTATIONS, of_embedded_log
+
+SHOWN = 3
+"""How often a printed history shows one event."""
 
 
 def _fork(seed: int, kind: type[History], left_out: Collection[int | str]) -> tuple[int, int, Path]:
@@ -81,6 +84,22 @@ def _shrunk(found: Verdict, kind: type[History]) -> Verdict:
     return found
 
 
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """Return the lines of a history without what is repeated: a thread that makes no progress logs the same for ever."""
+    seen, left_out = Counter[str](), 0
+    for line in [*lines, ""]:
+        event = line.split(maxsplit=1)[-1] if line else ""  # without the time
+        seen[event] += 1
+        if seen[event] > SHOWN:
+            left_out += 1
+            continue
+        if left_out:
+            yield f"{'':9} ({left_out:,} events that are shown {SHOWN} times above)"
+            left_out = 0
+        if line:
+            yield line
+
+
 def _mutate(options: argparse.Namespace) -> int:
     """Say for each mistake in how many seeds it is found; return 1 if one is not found."""
     missed = 0
@@ -130,7 +149,7 @@ def main() -> int:
         (found,) = verdicts(iter([options.show]), 1, kind)
         if found.wrong:
             found = _shrunk(found, kind)
-        print(*found.lines, *found.wrong, sep="\n")
+        print(*folded(found.lines), *found.wrong, sep="\n")
         return bool(found.wrong)
     began = time.monotonic()
     deadline = began + options.minutes * 60 if options.minutes else float("inf")

@@ -87,6 +87,29 @@ def test_a_failure_is_shown_with_few_faults() -> None:
     assert " broker: p1-member-" in done.stdout
 
 
+def test_a_history_shows_what_is_repeated_three_times() -> None:
+    script = """
+from tests.simulation.__main__ import folded
+
+again = [f"{turn} p1: fenced" for turn in range(1_005)]
+print(*folded([*again, "2 broker: moved", "3 p1: fenced"]), sep="\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    assert done.stdout.splitlines() == [
+        *(f"{turn} p1: fenced" for turn in range(3)),
+        f"{'':9} (1,002 events that are shown 3 times above)",
+        "2 broker: moved",
+        f"{'':9} (1 events that are shown 3 times above)",
+    ]
+
+
 def test_a_loss_of_power_leaves_what_was_synced(tmp_path: Path) -> None:
     script = f"""
 import os
