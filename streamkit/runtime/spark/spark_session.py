@@ -168,6 +168,8 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
     }
     if not remote:
         settings["spark.ui.showConsoleProgress"] = "false"
+        # Otherwise each column that Python makes asks the JVM ten times where in Python that was.
+        settings["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         if not cluster.verbose:
             settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
     if cluster.py_files:
