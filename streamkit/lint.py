@@ -23,13 +23,11 @@ from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import RepartitionFilter
 from streamkit.operators.core.parsed_values import (
     Ref,
-    SessionWindows,
     SinkSpec,
     Step,
-    TimeWindows,
     longest_call,
 )
-from streamkit.operators.steps.aggregations.aggregate_node import SessionAggregate, SlidingAggregate, WindowAggregate
+from streamkit.operators.steps.aggregations.aggregate_node import WindowedAggregate
 from streamkit.operators.steps.joins.stream_stream_join import SelfJoin, StreamStreamJoin
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
@@ -435,12 +433,7 @@ def _times(node: ProcessorNode) -> tuple[int, int]:
     work = node.processor
     if isinstance(work, StreamStreamJoin | SelfJoin):
         return work.before + work.after, work.grace
-    if not isinstance(work, WindowAggregate | SlidingAggregate | SessionAggregate):
-        return 0, 0
-    windows = work.windows
-    if isinstance(windows, TimeWindows):
-        return windows.size, windows.grace
-    return windows.gap if isinstance(windows, SessionWindows) else windows.difference, windows.grace
+    return (work.windows.size, work.windows.grace) if isinstance(work, WindowedAggregate) else (0, 0)
 
 
 def _repartition_above(nodes: Mapping[str, PlanNode], start: ProcessorNode) -> str | None:

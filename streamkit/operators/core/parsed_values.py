@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import ClassVar
 
@@ -195,63 +194,52 @@ def longest_call(timeout: int, retries: int, backoff: int) -> int:
 
 
 @frozen
-class Windows(ABC):
-    """The windows of an aggregation."""
+class Windows:
+    """The windows of an aggregation. size: the time difference of sliding windows, the inactivity gap of sessions."""
 
     grace: int
+    size: int
 
     @property
-    @abstractmethod
+    def length(self) -> int | None:
+        """The time from the start of a window to its end; None for sessions."""
+        return self.size
+
+    @property
     def close_delay(self) -> int:
         """The time from the end of a window to its close (GraphGraceSearchUtil)."""
+        return self.grace
 
     @property
-    @abstractmethod
     def least_retention(self) -> int:
         """The default, and minimum, retention of the store."""
+        return self.size + self.grace
 
 
 @frozen
 class TimeWindows(Windows):
     """Tumbling (advance = size) and hopping windows: [start, end)."""
 
-    size: int
     advance: int
-
-    @property
-    def close_delay(self) -> int:
-        return self.grace
-
-    @property
-    def least_retention(self) -> int:
-        return self.size + self.grace
 
 
 @frozen
 class SlidingWindows(Windows):
-    """Windows that end at a record and include the records up to `difference` before it: [start, end]."""
-
-    difference: int
-
-    @property
-    def close_delay(self) -> int:
-        return self.grace
+    """Windows that end at a record and include the records up to `size` before it: [start, end]."""
 
     @property
     def least_retention(self) -> int:
-        return 2 * self.difference + self.grace
+        return 2 * self.size + self.grace
 
 
 @frozen
 class SessionWindows(Windows):
-    """Bursts of records with gaps of at most `gap`: [start, end]."""
+    """Bursts of records with gaps of at most `size`: [start, end]."""
 
-    gap: int
+    @property
+    def length(self) -> None:
+        return None
 
     @property
     def close_delay(self) -> int:
-        return self.grace + self.gap
-
-    @property
-    def least_retention(self) -> int:
-        return self.gap + self.grace
+        return self.grace + self.size

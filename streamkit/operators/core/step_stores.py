@@ -19,7 +19,6 @@ from streamkit.operators.core.operator import (
 )
 from streamkit.operators.core.parsed_values import (
     SessionWindows,
-    SlidingWindows,
     Step,
     StoreOptions,
     TimeWindows,
@@ -167,7 +166,7 @@ def define_store(
         caching=caching,
         retention=options.retention if options.retention is not None else windows.least_retention,
         segment_interval=options.segment_interval,
-        window_size=_window_size(windows),
+        window_size=windows.length,
         # A custom supplier creates the plain store, which is ordered by key (RocksDbWindowBytesStoreSupplier).
         options={"on_close": True, "time_ordered": options.segment_interval is None} if on_close else {},
     )
@@ -184,12 +183,6 @@ def with_format(store: StoreDef, ctx: Context) -> StoreDef:
     return (
         store if store.type == "versioned" else dataclasses.replace(store, options={**store.options, "headers": True})
     )
-
-
-def _window_size(windows: Windows) -> int | None:
-    if isinstance(windows, TimeWindows):
-        return windows.size
-    return windows.difference if isinstance(windows, SlidingWindows) else None
 
 
 def check_plain(options: StoreOptions | None, position: Position) -> None:

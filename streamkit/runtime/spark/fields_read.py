@@ -10,12 +10,7 @@ from streamkit.expressions import Expression
 from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter
-from streamkit.operators.steps.aggregations.aggregate_node import (
-    SessionAggregate,
-    SlidingAggregate,
-    StreamAggregate,
-    WindowAggregate,
-)
+from streamkit.operators.steps.aggregations.aggregate_node import StreamAggregate, WindowedAggregate
 from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.log import Log
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
@@ -39,7 +34,7 @@ _FORWARD = (Assert, Branch, Filter, Log, PassThrough, Peek, RepartitionFilter, S
 """Steps that forward the value of a record unchanged."""
 _REPLACE = (FlatMap, FlatMapValues, MapValues)
 """Steps that use the value only in their expressions, and forward another one."""
-_AGGREGATE = (SessionAggregate, SlidingAggregate, StreamAggregate, WindowAggregate)
+_AGGREGATE = (StreamAggregate, WindowedAggregate)
 
 
 def fields_read(plan: Plan, topic: str) -> Fields:

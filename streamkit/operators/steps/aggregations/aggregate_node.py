@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import ClassVar
 
 from streamkit.code import (
     NONE,
@@ -46,7 +47,7 @@ from streamkit.operators.core.operator import (
     repartition_node,
     required_serde,
 )
-from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, Step, TimeWindows, Windows
+from streamkit.operators.core.parsed_values import SessionWindows, Step, TimeWindows, Windows
 from streamkit.operators.core.step_stores import materialize
 from streamkit.record import Key, Operand, RecordContext, Value
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
@@ -86,54 +87,44 @@ class StreamAggregate(Processor):
 
 
 @frozen
-class WindowAggregate(Processor):
+class WindowedAggregate(Processor):
+    """An aggregation over windows."""
+
+    kind: ClassVar[str]
+    """The kind of its kernel: time, sliding or session."""
+    aggregation: Aggregation
+    windows: Windows
+    on_close: bool
+    store: str
+    send_old: bool
+
+    def emit(self, node: Node, gen: CodeWriter) -> None:
+        emit_window_aggregate(self, node, gen)
+
+    def why_nothing(self) -> str:
+        return "its window is not closed, and emits on close" if self.on_close else "no window changes"
+
+
+@frozen
+class WindowAggregate(WindowedAggregate):
     """An aggregation over tumbling or hopping windows (KStreamWindowAggregate)."""
 
-    aggregation: Aggregation
+    kind: ClassVar[str] = "time"
     windows: TimeWindows
-    on_close: bool
-    store: str
-    send_old: bool
-
-    def emit(self, node: Node, gen: CodeWriter) -> None:
-        emit_window_aggregate(self, node, gen, "time", self.windows.size, self.windows.advance)
-
-    def why_nothing(self) -> str:
-        return "its window is not closed, and emits on close" if self.on_close else "no window changes"
 
 
 @frozen
-class SlidingAggregate(Processor):
+class SlidingAggregate(WindowedAggregate):
     """An aggregation over sliding windows (KStreamSlidingWindowAggregate)."""
 
-    aggregation: Aggregation
-    windows: SlidingWindows
-    on_close: bool
-    store: str
-    send_old: bool
-
-    def emit(self, node: Node, gen: CodeWriter) -> None:
-        emit_window_aggregate(self, node, gen, "sliding", self.windows.difference, 1)
-
-    def why_nothing(self) -> str:
-        return "its window is not closed, and emits on close" if self.on_close else "no window changes"
+    kind: ClassVar[str] = "sliding"
 
 
 @frozen
-class SessionAggregate(Processor):
+class SessionAggregate(WindowedAggregate):
     """An aggregation over sessions (KStreamSessionWindowAggregate)."""
 
-    aggregation: Aggregation
-    windows: SessionWindows
-    on_close: bool
-    store: str
-    send_old: bool
-
-    def emit(self, node: Node, gen: CodeWriter) -> None:
-        emit_window_aggregate(self, node, gen, "session", self.windows.gap, 1)
-
-    def why_nothing(self) -> str:
-        return "its window is not closed, and emits on close" if self.on_close else "no window changes"
+    kind: ClassVar[str] = "session"
 
 
 @frozen
@@ -148,30 +139,23 @@ class TableAggregate(Processor):
         emit_table_aggregate(self, node, gen)
 
 
-WindowedAggregate = WindowAggregate | SlidingAggregate | SessionAggregate
-
-
 def stream_processor(
     aggregation: Aggregation, windows: Windows | None, on_close: bool, store: str, send_old: bool
 ) -> Processor:
     """Return the processor of an aggregation of a stream."""
     if isinstance(windows, TimeWindows):
         return WindowAggregate(aggregation, windows, on_close, store, send_old)
-    if isinstance(windows, SlidingWindows):
-        return SlidingAggregate(aggregation, windows, on_close, store, send_old)
-    if isinstance(windows, SessionWindows):
-        return SessionAggregate(aggregation, windows, on_close, store, send_old)
-    return StreamAggregate(aggregation, store, send_old)
+    if windows is None:
+        return StreamAggregate(aggregation, store, send_old)
+    windowed = SessionAggregate if isinstance(windows, SessionWindows) else SlidingAggregate
+    return windowed(aggregation, windows, on_close, store, send_old)
 
 
 def result_key(key_serde: Serde, windows: Windows | None) -> Serde:
     """Return the key serde of an aggregation's result: the group's serde, windowed if the group is windowed."""
     if windows is None:
         return key_serde
-    if isinstance(windows, SessionWindows):
-        return SessionWindowedSerde(key_serde)
-    size = windows.size if isinstance(windows, TimeWindows) else getattr(windows, "difference", 0)
-    return TimeWindowedSerde(key_serde, size)
+    return SessionWindowedSerde(key_serde) if windows.length is None else TimeWindowedSerde(key_serde, windows.length)
 
 
 def aggregate_stream(
@@ -420,10 +404,10 @@ def emit_table_aggregate(processor: TableAggregate, node: Node, gen: CodeWriter)
 # -- Windows -------------------------------------------------------------------------------------------------------
 
 
-def emit_window_aggregate(
-    processor: WindowedAggregate, node: Node, gen: CodeWriter, kind: str, size: int, advance: int
-) -> None:
-    """Write the call of a windowed aggregation's kernel. kind: time, sliding, session; times in milliseconds."""
+def emit_window_aggregate(processor: WindowedAggregate, node: Node, gen: CodeWriter) -> None:
+    """Write the call of a windowed aggregation's kernel."""
+    kind, size = processor.kind, processor.windows.size
+    advance = processor.windows.advance if isinstance(processor, WindowAggregate) else 1
     definition = gen.stores[processor.store]
     cached = gen.is_cached(processor.store)
     kernel = gen.kernel("window_aggregates", f"{kind.title()}WindowAggregate")

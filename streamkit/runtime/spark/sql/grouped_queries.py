@@ -433,11 +433,6 @@ class Pairs:
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in cells.items()), time, *order)
 
 
-def length_of(windows: Windows | None) -> int | None:
-    """Return the time from the start of a window to its end, in ms; None for sessions, and without windows."""
-    return windows.difference if isinstance(windows, SlidingWindows) else getattr(windows, "size", None)
-
-
 @dataclass(frozen=True)
 class Closing:
     """Which windows a table of closed windows has, if all records are in one partition."""
@@ -449,7 +444,7 @@ class Closing:
         """Return the windows that records have closed. rows: windows with their times."""
         from pyspark.sql import functions as sf
 
-        length = length_of(windows)
+        length = windows.length
         end = sf.col(TIME) if length is None else sf.col(_START) + length
         is_last = sf.col(_IS_LAST) if length is None else sf.lit(True)
         highest = rows.agg(sf.max(TIME).alias(_HIGHEST))
@@ -703,9 +698,9 @@ class Query:
         windows, closing = groups.windows, groups.closing
         rows = reduce(DataFrame.unionByName, (part.frame(opened, windows) for part in groups.parts))
         if isinstance(windows, SessionWindows):
-            aggregates = _sessions(rows, groups.functions, windows.gap)
+            aggregates = _sessions(rows, groups.functions, windows.size)
         elif isinstance(windows, SlidingWindows):
-            aggregates = _sliding(rows, groups.functions, windows.difference)
+            aggregates = _sliding(rows, groups.functions, windows.size)
         else:
             by = [_GROUP] if windows is None else [_GROUP, _START]
             computed = [
@@ -874,7 +869,7 @@ def grouped(
     key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
     if windows is not None:
         start = ticked(_START)
-        length = length_of(windows)
+        length = windows.length
         end = ticked(TIME) if length is None else f"({start} + {length}L)"
         ends = {"start": Term(INTEGER, start), "end": Term(INTEGER, end)}
         value = only_if(value, ticked(_IS_LAST)) if length is None else value

@@ -69,7 +69,6 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     Records,
     TablePair,
     grouped,
-    length_of,
     merged,
     query_of,
 )
@@ -779,7 +778,7 @@ class _Walk:
         for reason, holds in reasons.items():
             if holds:
                 raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
-        longest = 1 + (length_of(processor.windows) or 0)
+        longest = 1 + (processor.windows.length or 0)
         fits = f"({records.time.sql} <= {LATEST}L - {longest}L)"
         return records.required(Guard(fits, f"{where(self._plan, node)}: a window ends too late"))
 
@@ -793,7 +792,7 @@ class _Walk:
                 rows = tuple(self._checked(node, part, serde, records) for records in rows)
         for output in (rows,) if isinstance(rows, Groups) else rows:
             self._footprint.size += output.key.size + output.value.size
-        length = length_of(rows.windows) if isinstance(rows, Groups) else None
+        length = rows.windows.length if isinstance(rows, Groups) and rows.windows is not None else None
         if length is not None and getattr(node.key_serde, "size", None) != length:
             raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
         if not self._footprint.fits:
