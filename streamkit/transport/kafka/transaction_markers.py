@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 from streamkit.errors import NotPermittedError, RetriableTransportError, TransportError, UnknownTopicError
 from streamkit.hashing import java_hash
 from streamkit.record import TopicPartition
+from streamkit.transport.kafka.messages import TransactionLogValue
 from streamkit.transport.kafka.python_client import connected_admin, translated
 from streamkit.transport.log_interface import EndedTransaction, OpenTransaction, Outcome
 
@@ -389,8 +389,8 @@ def _write_marker(admin: KafkaAdminClient, transaction: OpenTransaction, committ
 
 TOPIC = "__transaction_state"
 
-_PREVIOUS_ID = 0
-"""The tag of the producer id that a transaction had before its coordinator replaced it."""
+_NO_ID = -1
+"""The previous producer id of a transaction whose coordinator has not replaced it."""
 
 
 class State(IntEnum):
@@ -509,64 +509,14 @@ def partition_of(transactional_id: str, partitions: int) -> int:
 
 def decode(value: bytes) -> Entry | None:
     """Return the entry in a record's value; None for an unknown version (0 and 1 are known)."""
-    reader = _Reader(value)
-    (version,) = reader.take(">h")
-    if version not in (0, 1):
+    if int.from_bytes(value[:2]) > TransactionLogValue.max_version:
         return None
-    tagged = version == 1
-    producer_id, epoch, _, state = reader.take(">qhib")
-    partitions = frozenset(reader.partitions(tagged))
-    updated_ms, _ = reader.take(">qq")
-    previous = reader.tags().get(_PREVIOUS_ID) if tagged else None
-    ids = {producer_id} if previous is None else {producer_id, *struct.unpack(">q", previous)}
-    return Entry(frozenset(ids), epoch, State(state), partitions, updated_ms)
-
-
-class _Reader:
-    """Reads the fields of a record's value one by one."""
-
-    def __init__(self, data: bytes):
-        self._data = data
-        self._at = 0
-
-    def take(self, form: str) -> tuple[int, ...]:
-        """Return the next numbers."""
-        numbers = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return numbers
-
-    def partitions(self, tagged: bool) -> list[TopicPartition]:
-        """Return the partitions of a transaction. `tagged`: in the form with lengths as varints and with tagged fields."""
-        places = []
-        for _ in range(self._length(tagged, ">i")):
-            topic = self._bytes(self._length(tagged, ">h")).decode()
-            places += [TopicPartition(topic, self.take(">i")[0]) for _ in range(self._length(tagged, ">i"))]
-            if tagged:
-                self.tags()
-        return places
-
-    def tags(self) -> dict[int, bytes]:
-        """Return tagged fields by their numbers."""
-        tags = {}
-        for _ in range(self._varint()):
-            tag = self._varint()
-            tags[tag] = self._bytes(self._varint())
-        return tags
-
-    def _length(self, tagged: bool, form: str) -> int:
-        # A missing value is written as 0 there and as -1 here.
-        return max(0, self._varint() - 1 if tagged else self.take(form)[0])
-
-    def _bytes(self, length: int) -> bytes:
-        self._at += length
-        return self._data[self._at - length : self._at]
-
-    def _varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
+    entry = TransactionLogValue.decode(value)
+    ids = {entry.producer_id, entry.previous_producer_id} - {_NO_ID}
+    partitions = frozenset(
+        TopicPartition(topic.topic, number)
+        for topic in entry.transaction_partitions or ()
+        for number in topic.partition_ids
+    )
+    state, updated_ms = State(entry.transaction_status), entry.transaction_last_update_timestamp_ms
+    return Entry(frozenset(ids), entry.producer_epoch, state, partitions, updated_ms)

@@ -1,7 +1,8 @@
-"""The messages of streams groups (KIP-1071, KIP-1331), which kafka-python lacks, as schemas in Kafka's notation."""
+"""Messages of Kafka that kafka-python lacks, as schemas in Kafka's notation: those of streams groups (KIP-1071, KIP-1331), and records of brokers."""
 
 from __future__ import annotations
 
+from kafka.protocol.api_data import ApiData
 from kafka.protocol.api_message import ApiMessage
 
 
@@ -27,3 +28,7 @@ class StreamsGroupDescribeRequest(ApiMessage, load_json=__name__):  # type: igno
 
 class StreamsGroupDescribeResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]
     """The members of streams groups, with their tasks."""
+
+
+class TransactionLogValue(ApiData, load_json=__name__):  # type: ignore[misc,call-arg]
+    """The value of a record of the transaction coordinators."""
