@@ -10,7 +10,7 @@ from streamkit.expressions import helpers, regex
 from streamkit.expressions.budget import MAX_BYTES, ROUND, SLOT, Budget, size_error
 from streamkit.expressions.function_entry import CALL
 from streamkit.expressions.function_table import LIBRARY
-from streamkit.expressions.helpers import GUARDED, check_hashes
+from streamkit.expressions.helpers import GUARDED, PRODUCTS, check_hashes
 from streamkit.record import Operand, Value
 
 _BIG = 1 << 63
@@ -310,8 +310,6 @@ def header(budget: Budget, headers: Operand, name: Operand) -> str | None:
 
 # -- Methods --
 
-_PRODUCTS = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
-"""Methods whose time may grow with the product of the lengths of the text and the argument."""
 _HASHING = frozenset(
     ["union", "difference", "intersection", "symmetric_difference", "isdisjoint", "issubset", "issuperset", "fromkeys"]
 )
@@ -363,7 +361,7 @@ def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[V
             inner = budget.size(argument)
             budget.spend(inner // SLOT)
             longest = max(longest, inner if name in ("startswith", "endswith") else 0)
-    if name in _PRODUCTS:
+    if name in PRODUCTS:
         budget.spend(1 + size * max(min(longest, size), 1) // 8)
     elif name in ("startswith", "endswith"):
         budget.spend(1 + longest // 8)

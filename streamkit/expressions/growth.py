@@ -18,6 +18,7 @@ from streamkit.expressions.budget import MAX_BYTES, MAX_RANGE
 from streamkit.expressions.expression import UNBOUNDED, Function, Growth
 from streamkit.expressions.function_entry import CALL, WORK
 from streamkit.expressions.function_table import LIBRARY
+from streamkit.expressions.helpers import ALLOWED, PRODUCTS
 from streamkit.expressions.regex import PatternError, is_literal, weight
 
 MOST_VISITS = 20_000
@@ -331,30 +332,15 @@ _MUCH: Form = {(): MAX_BYTES}
 _NUMBER = 40.0
 """Bytes of a large number in a list."""
 _LISTS = frozenset(("sorted", "list", "dict", "tuple", "set", "zip", "enumerate"))
-_SAME = frozenset(
-    [
-        "capitalize",
-        "casefold",
-        "lower",
-        "lstrip",
-        "removeprefix",
-        "removesuffix",
-        "rstrip",
-        "strip",
-        "swapcase",
-        "title",
-        "upper",
-        "copy",
-        "decode",
-        "encode",
-    ]
-)
+_AS_LONG_TEXT = frozenset(("capitalize", "casefold", "decode", "lower", "swapcase", "title", "upper")) | {
+    *("lstrip", "removeprefix", "removesuffix", "rstrip", "strip"),
+}
+"""Methods of text whose results are text of about its length, or shorter."""
+_SAME = _AS_LONG_TEXT | {"copy", "encode"}
 _PARTS = frozenset(["partition", "rpartition", "split", "rsplit", "splitlines", "items", "keys", "values"])
 _READING = frozenset(("sum", "any", "all", "dict"))
 """Functions that keep no item of an iterator."""
 _SETS = frozenset(["union", "difference", "intersection", "symmetric_difference"])
-_BACKWARD = frozenset(["rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"])
-"""Methods whose time may be the product of the lengths of text and argument."""
 
 
 def call(reader: Reader, node: ast.Call) -> Form:
@@ -499,7 +485,7 @@ def _method(reader: Reader, node: ast.Call, function: ast.Attribute) -> Form:
         field = below(owner, first.value) if known else owner  # type: ignore[union-attr]
         return most(field, *arguments[1:])
     inputs = total(*arguments)
-    if name in _BACKWARD and any(arguments):
+    if name in PRODUCTS and any(arguments):
         longest = len(first.value) if isinstance(first, ast.Constant) and isinstance(first.value, (str, bytes)) else 0
         if not longest and factor_of(inputs):
             reader.add_work({(): inf})
@@ -640,57 +626,10 @@ _NUMBER_CALLS = frozenset(
 _TEXT_FUNCTIONS = frozenset(
     ("str", "header", *(function.name for function in LIBRARY.values() if function.kind == "str"))
 )
-_TEXT = frozenset(
-    [
-        "capitalize",
-        "casefold",
-        "expandtabs",
-        "join",
-        "ljust",
-        "lower",
-        "lstrip",
-        "removeprefix",
-        "removesuffix",
-        "replace",
-        "rjust",
-        "rstrip",
-        "strip",
-        "swapcase",
-        "title",
-        "upper",
-        "zfill",
-        "decode",
-    ]
-)
+_TEXT = _AS_LONG_TEXT | {"expandtabs", "join", "ljust", "replace", "rjust", "zfill"}
 _CONTAINERS = frozenset(("sorted", "list", "dict", "tuple", "set", "zip", "enumerate", "range", "merge", "re_split"))
-_NUMBER_METHODS = frozenset(
-    [
-        "count",
-        "endswith",
-        "find",
-        "index",
-        "isalnum",
-        "isalpha",
-        "isascii",
-        "isdigit",
-        "islower",
-        "isspace",
-        "istitle",
-        "isupper",
-        "rfind",
-        "rindex",
-        "startswith",
-        "isdecimal",
-        "isidentifier",
-        "isnumeric",
-        "isprintable",
-        "bit_count",
-        "bit_length",
-        "is_integer",
-        "isdisjoint",
-        "issubset",
-        "issuperset",
-    ]
+_NUMBER_METHODS = {name for name in ALLOWED if name.startswith("is")} | frozenset(
+    ("count", "endswith", "find", "index", "rfind", "rindex", "startswith", "bit_count", "bit_length")
 )
 
 

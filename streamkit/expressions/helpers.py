@@ -525,6 +525,8 @@ MUTATING = frozenset(
     ]
 )
 VIEWS = frozenset(("items", "keys", "values"))
+PRODUCTS = frozenset(("rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"))
+"""Methods whose time may grow with the product of the lengths of the text and the argument."""
 RESULT_KINDS = {
     **dict.fromkeys(("split", "rsplit", "splitlines"), "list"),
     **dict.fromkeys(("startswith", "endswith", "isdigit", "isalpha", "isspace", "isupper", "islower"), "bool"),
