@@ -393,8 +393,7 @@ def custom_store(spec: StoreSpec) -> StoreDef:
         history=spec.history,
         ttl=spec.ttl,
         changelog_topic=f"{spec.name}-changelog" if logging else None,
-        # What the user's code does with a store is not known.
-        options={"decides": True, **({"plain": True} if spec.type == "window" else {})},
+        options={"plain": True} if spec.type == "window" else {},
     )
 
 

@@ -35,7 +35,7 @@ class StoreDef:
     """A store of the topology; immutable and picklable. Times are milliseconds.
 
     `persistent` also decides by which rules windows expire, whether the rows are in memory or on disk. `options`: `on_close` (results are
-    emitted when their windows close), `decides` (see `decides`), `time_ordered` (windows and sessions of such stores come by time), `right_serde`
+    emitted when their windows close), `time_ordered` (windows and sessions of such stores come by time), `right_serde`
     (outer_join), `hold_decoded` (no code changes values in place, and each equals what its bytes decode to, so that a
     cache may keep them decoded), `headers` (the format of dsl.store.format HEADERS, KIP-1271), `read_only` (only the processor that maintains it from its topic may write to it), `plain`
     (windows of a processor, whose values have no timestamps in Java's cache).
@@ -83,15 +83,6 @@ class StoreDef:
     def restores_headers(self) -> bool:
         """Whether rows may have headers that are not empty: those of a source topic. Steps write none, as in Java (KTableSource)."""
         return self.keeps_headers and self.source_topic is not None
-
-    @property
-    def decides(self) -> bool:
-        """Whether its rows decide if a record is written at all.
-
-        Under at-least-once a record that is processed again would then be lost, if the row were on the log, but not the record:
-        the changelog of such a store is written after the output (KAFKA-12508).
-        """
-        return self.ttl is not None or self.kind.decides or bool(self.options.get("decides"))
 
     @property
     def in_cache(self) -> bool:
@@ -570,8 +561,6 @@ class StoreKind:
     """A noun for its rows, for messages."""
     cached: bool = False
     """Whether a cache may keep its updates."""
-    decides: bool = False
-    """Whether a row that is gone is what shows that its record was written (StoreDef.decides)."""
     windowed: bool = False
     """Whether its keys carry a window, and its changelog is a WindowedChangelogTopicConfig."""
     in_memory_only: bool = False
@@ -669,14 +658,12 @@ _ALL = (
         "outer_join",
         "streamkit.state.stores.stream_join_store:OuterJoinStore",
         "the unmatched records of a join",
-        decides=True,
         lost="records without a partner are forgotten",
     ),
     StoreKind(
         "suppress",
         "streamkit.state.stores.suppress_buffer:SuppressBuffer",
         "updates that are held back",
-        decides=True,
         in_memory_only=True,
         lost="updates that it holds back never come out",
     ),
@@ -684,7 +671,6 @@ _ALL = (
         "join_grace",
         "streamkit.state.stores.suppress_buffer:JoinGraceBuffer",
         "records that wait for a table",
-        decides=True,
         lost="records that wait for the table are lost",
     ),
     StoreKind(

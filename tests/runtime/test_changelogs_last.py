@@ -1,4 +1,4 @@
-"""Under at-least-once, rows that decide whether a record is written reach their changelog after the record."""
+"""Under at-least-once, rows reach their changelog after the output of their records."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ DECIDING = {
     "ttl": '[group_by_key: {}, count: {store: {name: counts, ttl: 10s}}, to_stream: {}, map_values: "value + 0"]',
     "process": '[process: {call: "once:Once", stores: [seen]}, map_values: "1 // value"]',
 }
+TABLES = {
+    "filter": ('[group_by_key: {}, count: {}, filter: "value < 2", to_stream: {}, map_values: "CHANGED"]', ("a", None)),
+    "group_by": ('[to_table: {}, group_by: {key: "CHANGED", key_serde: string}, count: {}, to_stream: {}]', ("1", 0)),
+}
+"""Steps whose result depends on a table's old value, and what they write once `a` has changed from 1 to 2."""
 WINDOWS = (
     "[group_by_key: {}, window: {tumbling: 1s}, count: {}, suppress: {until: window_closes}, to_stream: {key: key.key}]"
 )
@@ -100,6 +105,20 @@ def test_a_record_that_failed_below_a_step_is_written_once_that_is_repaired(log,
     repaired = DECIDING[step].replace("1 // value[0]", "7").replace("1 // value", "7").replace("value + 0", "7")
     run(log, tmp_path, repaired)
     assert {key for key, value in written(log) if value == 7} == ({"a", "b", "c"} if step == "ttl" else {"c"})
+
+
+@pytest.mark.parametrize("step", TABLES)
+def test_what_depends_on_an_old_value_is_written_once_the_step_below_is_repaired(log, tmp_path, step):
+    """The new row must not be on the log: it would be the old value too, and the group or the filter would see no change."""
+    steps, change = TABLES[step]
+    repaired = steps.replace("CHANGED", "value if value is None else str(value)")
+    send(log, ("a", 1, 0))
+    run(log, tmp_path, repaired)
+    send(log, ("a", 2, 1_000))
+    with pytest.raises(ProcessingError):
+        run(log, tmp_path, steps.replace("CHANGED", "str(1 // (value == 1))"))
+    run(log, tmp_path, repaired)
+    assert change in written(log)
 
 
 class SlowLog(EmbeddedTransport):

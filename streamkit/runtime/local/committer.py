@@ -148,7 +148,8 @@ class Committer:
     def send(self, local_task: LocalTask) -> None:
         """Send a task's output. Raises ProductionError unless the handler is CONTINUE.
 
-        Rows of changelogs that are written last follow once the log has the output (StoreDef.decides).
+        At least once, rows of changelogs follow once the log has the output. A record that is processed again would otherwise be lost
+        where a step compares it with a row that it has written itself (KAFKA-12508).
         """
         if local_task.held and not self._producer.queued():
             self._send_held([local_task])

@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, compress
+from operator import itemgetter, not_
 from pathlib import Path
 
 from streamkit.errors import SerdeError, StateError, TransportError
@@ -30,7 +32,7 @@ CHECKPOINT_AFTER = 10_000
 """The number of changelog records after which the next commit writes a checkpoint (StateManagerUtil)."""
 RUNNING = -2
 """The offset sum of a running task, whose stores are up to date (Task.LATEST_OFFSET)."""
-
+_topic_of, _key_of, _value_of = map(itemgetter, (0, 1, 2))
 
 ChangelogNames = Mapping[str, tuple[TopicPartition, bool]]
 """By store: its changelog partition, and whether that is an input of the task."""
@@ -118,14 +120,19 @@ class LocalTask:
     """A task with its files and changelogs. One thread owns it at a time: a stream thread or its state updater."""
 
     def __init__(
-        self, task_id: TaskId, task: Task, files: TaskFiles, changelogs: ChangelogNames, last: Collection[str] = ()
+        self,
+        task_id: TaskId,
+        task: Task,
+        files: TaskFiles,
+        changelogs: ChangelogNames,
+        last: frozenset[str] = frozenset(),
     ):
         """`last`: the topics of changelogs whose rows are held until the output before them is acknowledged."""
         self.id = task_id
         self.held: list[OutputTuple] = []
         """Rows of these changelogs."""
         self._held_bytes = 0
-        self._last = frozenset(last)
+        self._last = last
         self.task = task
         self.files = files
         self.active = True
@@ -210,11 +217,13 @@ class LocalTask:
         output, last = self.task.output, self._last
         if not last:
             return
-        rows = [row for row in output if row[0] in last]
+        is_held = [*map(last.__contains__, map(_topic_of, output))]
+        rows = [*compress(output, is_held)]
         if rows:
             self.held += rows
-            self._held_bytes += sum(ROW + len(row[1] or b"") + len(row[2] or b"") for row in rows)
-            output[:] = [row for row in output if row[0] not in last]
+            parts = chain(map(_key_of, rows), map(_value_of, rows))
+            self._held_bytes += ROW * len(rows) + sum(map(len, filter(None, parts)))
+            output[:] = [] if len(rows) == len(output) else [*compress(output, map(not_, is_held))]
 
     @property
     def holds_too_much(self) -> bool:

@@ -274,11 +274,8 @@ class TaskManager:
         files = open_files(shared.directory, name, persistent, self._settings.exactly_once, unlogged)
         changelogs = self._changelogs(task_id)
         # A transaction has the changelogs and the output together.
-        last = [
-            partition.topic
-            for store, (partition, is_input) in changelogs.items()
-            if plan.stores[store].decides and not (is_input or self._settings.exactly_once)
-        ]
+        owned = () if self._settings.exactly_once else changelogs.values()
+        last = frozenset(partition.topic for partition, is_input in owned if not is_input)
         local_task = LocalTask(task_id, Task(spec, environment), files, changelogs, last)
         if files.offsets is not None:
             shared.directory.upgrade(name)

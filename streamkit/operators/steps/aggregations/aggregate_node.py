@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import ClassVar
@@ -172,8 +171,6 @@ def aggregate_stream(
     windows = upstream.windows if isinstance(upstream, WindowedStream) else None
     on_close = upstream.emit_on_close if isinstance(upstream, WindowedStream) else False
     store = materialize(step, ctx, group.key_serde, value_serde, prefix, windows, on_close)
-    if aggregation.kind == "top":
-        store = dataclasses.replace(store, options={**store.options, "decides": True})
     name = ctx.graph.names.named(step.get("name"), prefix)
     parent: GraphNode = group.node
     sources = group.sources
