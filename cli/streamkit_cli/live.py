@@ -1,4 +1,4 @@
-"""The state of a running application, as a table on a terminal that is redrawn."""
+"""The live table that shows the state of a running application on a terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from streamkit.runtime.local.status_model import ApplicationStatus, DropStatus, RestoreStatus, TaskStatus
 
 _REFRESHES_A_SECOND = 2
-_HEADS = 12
-"""The number of lines that are not rows of tasks: titles, headers and the tables below."""
+_OTHER_LINES = 12
+"""Lines that are not rows of tasks: titles, headers and the tables below."""
 _STATES = {"RUNNING": "green", "ERROR": "red", "PENDING_ERROR": "red"}
 
 
@@ -40,7 +40,7 @@ class ConsoleHandler(logging.Handler):
 
 @contextmanager
 def table(application: Application, console: Console) -> Iterator[None]:
-    """Draw the application's state until the end of the block, and leave its last state there."""
+    """Draw the application's state until the end of the block, and leave the last drawing on the terminal."""
 
     def draw() -> RenderableType:
         return render(application.status(), console.height)
@@ -65,7 +65,7 @@ def render(status: ApplicationStatus, height: int) -> RenderableType:
     if status.unowned:
         named = ", ".join(f"{partition.topic} {partition.partition}" for partition in status.unowned)
         parts.append(Text(f"{len(status.unowned)} of {len(status.inputs)} inputs without an owner: {named}", "red"))
-    room = max(3, height - _HEADS - len(status.topics) - len(status.restoring) - len(status.drops))
+    room = max(3, height - _OTHER_LINES - len(status.topics) - len(status.restoring) - len(status.drops))
     parts += [_tasks(status, room), _topics(status)]
     if status.drops:
         parts.append(_dropped(status.drops))
@@ -75,7 +75,7 @@ def render(status: ApplicationStatus, height: int) -> RenderableType:
 
 
 def _table(*columns: str) -> Table:
-    """Return a table whose columns that end with : are of numbers."""
+    """Return a table. A column whose name ends with `:` holds numbers."""
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column.rstrip(":"), justify="right" if column.endswith(":") else "left", no_wrap=True)
@@ -85,7 +85,7 @@ def _table(*columns: str) -> Table:
 def _tasks(status: ApplicationStatus, room: int) -> Table:
     table = _table("TASK", "THREAD", "STATE", "RECORDS/S:", "LAG:", "PROCESSED:", "DROPPED:", "STORES")
     rows = [(thread.short_name, task) for thread in status.threads for task in thread.tasks]
-    # Where not all fit, tasks with the largest lag are shown.
+    # If not all tasks fit, those with the largest lag are the interesting ones.
     shown = sorted(rows, key=lambda row: _lag(row[1]) or 0, reverse=True)[:room] if len(rows) > room else rows
     for thread, task in shown:
         table.add_row(

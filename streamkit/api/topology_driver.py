@@ -1,4 +1,4 @@
-"""A topology in memory: the test driver (TopologyTestDriver), and the records that a topology makes of some input as a table."""
+"""Topologies in memory: the test driver (TopologyTestDriver), and the output for given records as a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamkit.suggestions import did_you_mean, listed
 class TopologyDriver:
     """Runs a topology as `streamkit try` does: one partition, a commit after each record, a clock that starts at 0.
 
-    Keys and values are Python objects, as serdes and expressions see them. A context manager.
+    Keys and values are Python objects, as serdes and expressions see them. The driver is a context manager.
     """
 
     def __init__(self, plan: Plan):
@@ -42,7 +42,7 @@ class TopologyDriver:
         timestamp: int | None = None,
         headers: Iterable[tuple[str, bytes | str | None]] = (),
     ) -> None:
-        """Process one record of a topic, by its entry or its name on the log; timestamp in ms, by default the clock's.
+        """Process one record. topic: an entry of the file or a name on the log. timestamp: in ms, by default the clock's.
 
         Raises TopicError for a topic that is not read, SerdeError if key or value can't be encoded, ProcessingError.
         """
@@ -56,7 +56,7 @@ class TopologyDriver:
         try:
             self._keep(self._driver.pipe(row))
         finally:
-            # The output before a failure can be read.
+            # What was written before a failure can still be read.
             self._keep(self._driver.printed())
 
     def advance_wall_clock(self, by: int | str) -> None:
@@ -70,8 +70,7 @@ class TopologyDriver:
             raise UsageError(
                 f"nothing is written to a topic {topic!r}; the file has {', '.join(sorted(self._entries))}"
             )
-        unread = list(self._unread.pop(name, ()))
-        return unread
+        return list(self._unread.pop(name, ()))
 
     @property
     def stores(self) -> Mapping[str, list[tuple[Key, Value]]]:
@@ -80,7 +79,7 @@ class TopologyDriver:
 
     @property
     def dropped(self) -> int:
-        """How many records were dropped so far (dropped-records-total)."""
+        """The number of records dropped so far (dropped-records-total)."""
         return self._driver.dropped
 
     def close(self) -> None:
@@ -120,7 +119,7 @@ def _headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Headers | Non
     return pairs or None
 
 
-# What a topology makes of some records, as a table.
+# The output of a topology for given records, as a table.
 
 
 _LONGEST = 60
@@ -164,7 +163,10 @@ def _cell(value: Json) -> str:
 
 
 def try_records(plan: Plan, records: str | Path | Iterable[Mapping[str, Json]]) -> TriedRecords:
-    """Run a plan over records, or over a file of JSON Lines. Raises UsageError for a file that can't be read, and as Driver.pipe."""
+    """Run a plan over records, or over a file of JSON Lines.
+
+    Raises UsageError for a file that can't be read, and the errors of Driver.pipe.
+    """
     with Driver(plan) as driver:
         if isinstance(records, str | Path):
             try:

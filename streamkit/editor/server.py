@@ -33,22 +33,22 @@ _REQUEST_FAILED = -32803
 _ANSWERS = (
     "typing_help", "quick_fixes", "navigation", "semantic_tokens", "formatting", "drawings", "programs",
 )  # fmt: skip
-"""The modules that answer requests, imported when the client has its first answer."""
-_PATIENCE_S = 10.0
+"""The modules that answer requests; imported after the first response to the client."""
+_ANALYSIS_TIMEOUT_S = 10.0
 """How long a request waits for the analysis of its text."""
 
 
 class EditorServer:
-    """A server with its project, which a thread creates: its imports take longer than the first answer may."""
+    """The server and its project. A thread creates the project, so that its imports do not delay the first response."""
 
     def __init__(self, env_file: str | None) -> None:
-        # Whole texts: line ends of the protocol and of Python differ, so that changes of lines could be misplaced.
+        # Whole texts: the protocol and Python count line ends differently, which would misplace incremental changes.
         sync = lsp.TextDocumentSyncKind.Full
         self.server = LanguageServer("streamkit", installed_version(), text_document_sync_kind=sync)
         self._env_file = env_file
         self._options: object = None
         self._project: asyncio.Future[Project] | None = None
-        self._news = asyncio.Event()
+        self._analysis_done = asyncio.Event()
         """Set, and replaced, after each analysis."""
         self._register(lsp.INITIALIZE, self._initialize)
         self._register(lsp.INITIALIZED, self._initialized)
@@ -89,7 +89,7 @@ class EditorServer:
             self._add_command(name, command)
 
     def _register(self, feature: str, answer: Callable[[P], Awaitable[R]], options: object = None) -> None:
-        # The library sets attributes of handlers, which methods do not take.
+        # pygls sets attributes on handlers, which bound methods do not allow.
         async def handler(params: P) -> R:
             if feature not in (lsp.INITIALIZE, lsp.SHUTDOWN):
                 await self.project()
@@ -99,7 +99,7 @@ class EditorServer:
         register(feature, options)(handler)
 
     def _add_command(self, name: str, command: Callable[[Arguments], Awaitable[object]]) -> None:
-        # The library passes the server first, and converts arguments by the annotations of named parameters.
+        # pygls passes the server first, and converts arguments by the annotations of named parameters.
         async def handler(*arguments: object) -> object:
             await self.project()
             return await command(Arguments(arguments[-1] if arguments else None))
@@ -120,7 +120,7 @@ class EditorServer:
         from streamkit.editor.project import Options, Project
         from streamkit.editor.typing_help import place_in_topology
 
-        # Answers import nothing that is new while the analysis does: two threads can see each other's modules half executed.
+        # Later imports, by two threads at once, could see each other's modules half executed.
         for module in _ANSWERS:
             importlib.import_module(f"streamkit.editor.{module}")
         # The first completion would otherwise wait for the schema.
@@ -132,13 +132,13 @@ class EditorServer:
 
         def analysed(uri: str, version: int | None) -> None:
             loop.call_soon_threadsafe(self.server.protocol.notify, GRAPH_CHANGED, {"uri": uri, "version": version})
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._wake_requests)
 
         prepare_for_two_threads()
         return Project(Options.of(self._options, self._env_file), encoding, publish, analysed)
 
     async def _answer(self, uri: str, answer: Callable[[Project, Text], R], otherwise: R) -> R:
-        """Return the answer for the text of a file; a failure is logged, and is no error of the client."""
+        """Return the answer for the text of a file. A failure is logged; the client gets `otherwise`."""
         project = await self.project()
         try:
             return answer(project, project.text(uri))
@@ -148,20 +148,20 @@ class EditorServer:
             logger.exception("a request for %s failed", uri)
             return otherwise
 
-    def _tell(self) -> None:
+    def _wake_requests(self) -> None:
         """Wake requests that wait for an analysis."""
-        self._news.set()
-        self._news = asyncio.Event()
+        self._analysis_done.set()
+        self._analysis_done = asyncio.Event()
 
     async def _current(self, uri: str, answer: Callable[[Project, Text], R], otherwise: R) -> R:
-        """Return the answer when the newest text of a file is analysed. Raises JsonRpcException for a mistake of the user."""
+        """Wait for the analysis of the newest text, then return the answer. Raises JsonRpcException for a user's mistake."""
         project = await self.project()
-        end = asyncio.get_running_loop().time() + _PATIENCE_S
+        end = asyncio.get_running_loop().time() + _ANALYSIS_TIMEOUT_S
         while project.is_behind(uri) and (left := end - asyncio.get_running_loop().time()) > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), left)
+                await asyncio.wait_for(self._analysis_done.wait(), left)
         try:
-            # A rename analyses all files of a topology again.
+            # In another thread, because a rename analyses all files of a topology again.
             text = project.text(uri)
             return await asyncio.get_running_loop().run_in_executor(None, answer, project, text)
         except UsageError as error:
@@ -331,34 +331,34 @@ class Arguments:
     """The arguments of streamkit's own requests and commands, which may be mappings or objects of the library."""
 
     def __init__(self, params: object):
-        self._given = params
+        self._params = params
 
     def _get(self, name: str, holder: object) -> object:
         return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
 
     def text(self, name: str) -> str | None:
         """Return an argument that is text; None if it is absent."""
-        value = self._get(name, self._given)
+        value = self._get(name, self._params)
         return value if isinstance(value, str) else None
 
     @property
     def uri(self) -> str:
         """The uri of the file."""
-        return self.text("uri") or str(self._get("uri", self._get("textDocument", self._given)) or "")
+        return self.text("uri") or str(self._get("uri", self._get("textDocument", self._params)) or "")
 
 
 def prepare_for_two_threads() -> None:
-    """Let answers wait less for the thread that analyses files, and this thread less for the collection of garbage."""
+    """Shorten how long answers wait for the analysis thread, and how long this thread waits for garbage collection."""
     sys.setswitchinterval(0.001)
-    # An analysis makes many objects, nearly all of which live as long as it does; its thread collects them in pauses.
+    # An analysis creates many objects that live as long as it does. Its thread collects garbage between analyses.
     gc.freeze()
     gc.disable()
 
 
 def serve(env_file: str | None = None) -> None:
-    """Serve one client until it exits. env_file: variables, unless the client names another file."""
+    """Serve one client until it exits. env_file: the file of variables, unless the client names another one."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    # What anything prints must not stand between messages.
+    # Stdout carries only messages of the protocol, so all other output goes to stderr.
     messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     with redirect_stdout(sys.stderr):
         EditorServer(env_file).server.start_io(stdout=messages)

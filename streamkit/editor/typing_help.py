@@ -1,4 +1,4 @@
-"""Completion and the help for calls: from the language's declarations, the file's names and the inferred types."""
+"""Completion, signatures and hover texts, from the language's declarations, the file's names and the inferred types."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _METHODS: dict[Type, str] = {TEXT: "str", BYTES: "bytes"}
 
 
 def completions(project: Project, uri: str, text: Text, position: lsp.Position) -> list[lsp.CompletionItem]:
-    """Return what may be typed at a place."""
+    """Return the completions at a position."""
     line, column = text.place(position)
     cursor = cursor_at(text, line, column)
     if text.line(line).lstrip().startswith("#"):
         return []
-    known = know(project, uri, text, cursor)
+    known = facts_at(project, uri, text, cursor)
     if known.is_expression:
         return _in_expression(known, line, column)
     if cursor.is_key:
@@ -57,7 +57,7 @@ def _keys(known: Knowledge, column: int) -> list[lsp.CompletionItem]:
     if known.is_step:
         plain = known.place.words
         items = [
-            (name, f"{name}" if name in plain else f"{name}: ", documentation, Kind.Function)
+            (name, name if name in plain else f"{name}: ", documentation, Kind.Function)
             for name, documentation in known.place.keys.items()
         ]
         macros = known.model.macros if known.model is not None else {}
@@ -70,7 +70,7 @@ def _keys(known: Knowledge, column: int) -> list[lsp.CompletionItem]:
         if name not in beside
     ]
     items += [(name, f"{name}: ", "A topic of the file.", Kind.Reference) for name in known.names()]
-    # A list in a line such as `stream: [orders, ` has values.
+    # In a flow list such as `stream: [orders, `, values follow where the cursor expects a key.
     return _items(known, column, items) or _values(known, column)
 
 
@@ -146,7 +146,7 @@ def _members(known: Knowledge, owner: Type, start: int, column: int) -> list[lsp
     for name in field_names(owner):
         items.append((name, name, describe_type(member(owner, name) or ANY), Kind.Field))
     if owner is ANY:
-        # JSON without a schema: the fields that other expressions of the file have.
+        # JSON without a schema: offer the fields that other expressions of the file use.
         used = dict.fromkeys(_USED_FIELD.findall(known.text.text))
         items += [(name, name, "A field that this file uses.", Kind.Field) for name in used]
     kind = _METHODS.get(owner) or ("list" if isinstance(owner, ListOf) else None)
@@ -178,7 +178,7 @@ def signature(project: Project, uri: str, text: Text, position: lsp.Position) ->
     """Return the parameters of the call around a place in an expression."""
     line, column = text.place(position)
     cursor = cursor_at(text, line, column)
-    known = know(project, uri, text, cursor)
+    known = facts_at(project, uri, text, cursor)
     call = open_call(cursor.plain) if known.is_expression else None
     shown = _signature(call[0], known.model) if call is not None else None
     if call is None or shown is None:
@@ -244,7 +244,7 @@ def hover(project: Project, uri: str, text: Text, position: lsp.Position) -> lsp
     if start == end:
         return None
     cursor = cursor_at(text, line, end)
-    known = know(project, uri, text, cursor)
+    known = facts_at(project, uri, text, cursor)
     content = _documentation(project, uri, known, row[start:end].lstrip("-"))
     at = lsp.Range(text.position(line, start), text.position(line, end))
     return lsp.Hover(_markdown(content), at) if content else None
@@ -326,7 +326,7 @@ _KNOWN_TYPES = {"timestamp": INTEGER, "offset": INTEGER, "partition": INTEGER, "
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What is known of a file at a cursor."""
+    """The facts about a file at a cursor."""
 
     text: Text
     cursor: Cursor
@@ -336,7 +336,7 @@ class Knowledge:
 
     @property
     def step(self) -> str | None:
-        """The step whose options are around the cursor."""
+        """The step whose options contain the cursor."""
         path = self.cursor.path
         places = [at for at, name in enumerate(path[:-1]) if name is None and path[at - 1 : at] == ("steps",)]
         return path[places[-1] + 1] if places else None
@@ -391,7 +391,7 @@ class Knowledge:
         analysis = self.analysis
         if analysis is None or self.cursor.path[:1] != ("pipelines",):
             return Types()
-        line, pipeline = self._line_then(analysis.text), self.cursor.path[1]
+        line, pipeline = self._analysed_line(analysis.text), self.cursor.path[1]
         above = _above(analysis.built, pipeline, line, self._column())
         if above is None:
             return Types()
@@ -405,20 +405,23 @@ class Knowledge:
                 return match.end() + 1
         return 1
 
-    def _line_then(self, then: Text) -> int:
-        """Return the line (from 1) of the cursor in the analysed version: lines below an edit may have moved."""
+    def _analysed_line(self, analysed: Text) -> int:
+        """Return the cursor's line (from 1) in the analysed version, since lines below an edit may have moved."""
         line = self.cursor.line
-        if then.text == self.text.text:
+        if analysed.text == self.text.text:
             return line + 1
-        moved = len(then.line_offsets) - len(self.text.line_offsets)
-        changed = self.text.at(_common(then.text, self.text.text)).line
-        while changed < line and then.line(changed) == self.text.line(changed):
+        moved = len(analysed.line_offsets) - len(self.text.line_offsets)
+        changed = self.text.at(_common_prefix(analysed.text, self.text.text)).line
+        while changed < line and analysed.line(changed) == self.text.line(changed):
             changed += 1
         return line + 1 if changed >= line else line + moved + 1
 
 
-def _common(one: str, other: str) -> int:
-    """Return the number of characters with which both texts begin, by halving: lines one by one take longer than the rest of a completion."""
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common prefix.
+
+    By bisection, since a comparison line by line takes longer than the rest of a completion.
+    """
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -427,7 +430,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _above(built: list[BuiltStep], pipeline: str | None, line: int, column: int) -> BuiltStep | None:
-    """Return the source or step whose result reaches the step at a place: the nearest one above in its list or around it."""
+    """Return the source or step whose output reaches the step at a position: the nearest one above it or around it."""
     own = [step for step in built if step.pipeline == pipeline and step.position.within is None]
     before = [step for step in own if step.position.line < line]
     listed = [step for step in before if step.before is not None and step.position.column <= column]
@@ -446,8 +449,8 @@ def _pipelines(model: TopologyModel) -> list[str]:
     return pipelines
 
 
-def know(project: Project, uri: str, text: Text, cursor: Cursor) -> Knowledge:
-    """Return what is known at a cursor."""
+def facts_at(project: Project, uri: str, text: Text, cursor: Cursor) -> Knowledge:
+    """Return the facts about a file at a cursor."""
     is_test = text.file.endswith(TEST_SUFFIXES)
     analysis = project.analyses.get(identity(text.file))
     latest = project.valid(uri) if is_test else analysis or project.analysis(uri)
@@ -478,16 +481,16 @@ def describe_type(type_: Type, depth: int = 0) -> str:
     )
 
 
-# What may stand at a place of a file, and its documentation: read from the JSON Schemas that the declarations generate.
+# What is allowed at a place of a file, with its documentation, from the JSON Schemas that the declarations generate.
 
 
 _DEEPEST = 12
-"""References and alternatives within each other that are followed at one place."""
+"""The maximum depth of nested references and alternatives."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The schemas that apply at a place, with the names of definitions through which they were found."""
+    """The schemas that apply at a place, and the names of the definitions that led to them."""
 
     root: Schema
     schemas: tuple[Schema, ...]
@@ -505,7 +508,7 @@ class Place:
 
     @property
     def words(self) -> dict[str, str]:
-        """The words that a value may be here, and how they are called."""
+        """The words that are allowed as a value here, with their documentation."""
         words: dict[str, str] = {}
         for schema in self.schemas:
             for word in [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]:
@@ -574,7 +577,7 @@ def _test_schema() -> Schema:
 
 
 def place_in_topology(path: Path) -> Place:
-    """Return the place of a path in a topology; the steps of its macros are not in it."""
+    """Return the place of a path in a topology, without the steps of its macros."""
     return _container_at(_topology_schema(), path)
 
 

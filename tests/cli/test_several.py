@@ -105,7 +105,7 @@ def test_the_failure_of_one_ends_the_others_in_order(files: list[Path]) -> None:
     done = streamkit("run", *files)
     assert done.code == 1
     assert "two.yaml" in done.err
-    assert "the application two has failed, and the others end with it" in done.err
+    assert "the application two failed, so the others were stopped" in done.err
     assert "Traceback" not in done.err
     assert values(files[0], "one-out") in ([], [5, 6])
 
@@ -121,7 +121,7 @@ def test_mistakes_of_all_files_are_reported_together(files: list[Path]) -> None:
 
 def test_what_does_not_go_together_is_one_line(files: list[Path]) -> None:
     files[1].write_text(files[0].read_text())
-    assert_one_clear_line(streamkit("run", *files), 2, "are one application, one; give each a name of its own")
+    assert_one_clear_line(streamkit("run", *files), 2, "define the same application, one; give each its own name")
     assert_one_clear_line(streamkit("run", *files, "--processes", "2"), 2, "--processes runs one topology")
-    assert_one_clear_line(streamkit("run", *files, "--live"), 2, "--live shows one application")
-    assert_one_clear_line(streamkit("run", files[0], "-"), 2, "stdin holds one topology")
+    assert_one_clear_line(streamkit("run", *files, "--live"), 2, "--live shows only one application")
+    assert_one_clear_line(streamkit("run", files[0], "-"), 2, "stdin can hold only one topology")

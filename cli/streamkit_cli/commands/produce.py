@@ -49,9 +49,9 @@ def produce(
 ) -> None:
     """Write records from stdin to a topic.
 
-    Records are JSON Lines with key, value, timestamp, headers and partition, all optional, and with topic if the
-    command names none. A timestamp is a number of milliseconds, a time such as 2025-01-31T08:00:00Z (UTC by default),
-    or a duration since 0 such as 90s. A missing topic is created as the file declares it.
+    Each line is a JSON object. Its members key, value, timestamp, headers and partition are optional; topic is required
+    if the command names no TOPIC. A timestamp is a number of milliseconds, a time such as 2025-01-31T08:00:00Z (UTC by
+    default), or a duration since 0 such as 90s. A missing topic is created as the file declares it.
 
     Examples:
         streamkit produce orders.yaml orders < orders.jsonl
@@ -62,9 +62,9 @@ def produce(
     plan = load_plan(file, settings, env_file)
     if lines and topic is None:
         raise UsageError("--lines needs a TOPIC, since plain lines do not name one")
-    only = find_topic(plan, topic) if topic is not None else None
+    single_topic = find_topic(plan, topic) if topic is not None else None
     with opened(plan) as transport:
-        targets = TopicTargets(plan, transport, only)
+        targets = TopicTargets(plan, transport, single_topic)
         producer = transport.producer()
         written = 0
         try:
@@ -143,7 +143,7 @@ Inputs = Annotated[
         autocompletion=topics,
     ),
 ]
-ToStdout = Annotated[bool, typer.Option("--stdout", help="Print JSON Lines, as produce and try read them.")]
+ToStdout = Annotated[bool, typer.Option("--stdout", help="Print JSON Lines, which produce and try can read.")]
 
 
 def generate(
@@ -164,7 +164,7 @@ def generate(
 
     Generators are in the section generators of the file, or in NAME.generators.yaml beside NAME.yaml. The same seed and
     start give the same records. Endless records need --rate or --count; SIGTERM and SIGINT end the command.
-    --input uses records of a lake instead, unchanged.
+    With --input the records come from a lake instead, unchanged.
 
     Examples:
         streamkit generate orders.yaml --rate 100/s
@@ -177,7 +177,9 @@ def generate(
             if is_given:
                 raise UsageError(f"{option} and --input exclude each other: {option} is for generators")
         plan = load_plan(file, settings, env_file)
-        _put(plan, islice(iter(sample_of(plan, inputs, count if limit is None else limit, conf)), count), pace, stdout)
+        _output(
+            plan, islice(iter(sample_of(plan, inputs, count if limit is None else limit, conf)), count), pace, stdout
+        )
         return
     from streamkit.testing.generated_records import START, chosen, generated, is_endless
 
@@ -188,10 +190,10 @@ def generate(
     if count is None and pace is None and is_endless(generators):
         endless = ", ".join(generator.topic for generator in generators if generator.count is None)
         raise UsageError(f"the records of {endless} never end; give --count N or --rate N/s")
-    _put(plan, islice(generated(generators, seed, first, pace), count), pace, stdout)
+    _output(plan, islice(generated(generators, seed, first, pace), count), pace, stdout)
 
 
-def _put(plan: Plan, records: Iterator[dict[str, Json]], pace: float | None, stdout: bool) -> None:
+def _output(plan: Plan, records: Iterator[dict[str, Json]], pace: float | None, stdout: bool) -> None:
     """Print records, or write them to the log, until the end or a signal."""
     from streamkit.runtime.local.supervisor import watch_lifeline
     from streamkit_cli.command_process import stopping
@@ -201,7 +203,7 @@ def _put(plan: Plan, records: Iterator[dict[str, Json]], pace: float | None, std
         batches = _paced(records, pace, stop_requested)
         written = _print(batches) if stdout else _write(plan, batches)
     if sys.stderr.isatty():
-        print(f"{written} records made", file=sys.stderr)
+        print(f"{written} records generated", file=sys.stderr)
 
 
 def per_second(rate: str) -> float:
@@ -220,7 +222,7 @@ def per_second(rate: str) -> float:
 def _paced(
     records: Iterator[dict[str, Json]], per_second: float | None, stop_requested: Event
 ) -> Iterator[list[dict[str, Json]]]:
-    """Yield records in batches, at most as many as the rate allows so far, until the end or a signal."""
+    """Yield records in batches until the end or a signal, and never more than the rate allows so far."""
     begin, written = time.monotonic(), 0
     while not stop_requested.is_set():
         due = BATCH if per_second is None else min(int((time.monotonic() - begin) * per_second) + 1 - written, BATCH)

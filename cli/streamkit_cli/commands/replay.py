@@ -1,4 +1,4 @@
-"""`streamkit replay`: dead letters back to the topics that their records came from."""
+"""`streamkit replay` puts dead letters back into the source topics of their records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ From = Annotated[
         autocompletion=topics_of_file,
     ),
 ]
-Again = Annotated[bool, typer.Option("--again", help="Also dead letters that were put back before.")]
+Again = Annotated[bool, typer.Option("--again", help="Include dead letters that were put back before.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Put them back; without it, they are only listed.")]
 
 
@@ -73,8 +73,8 @@ def replay(
 ) -> None:
     """Put dead letters back into the source topics of their records.
 
-    Records keep their original bytes, time, headers and partition. A dead letter that was put back is recorded and not
-    offered again.
+    Records keep their original bytes, time, headers and partition. The command records which dead letters it put back,
+    and does not list them again.
 
     Examples:
         streamkit replay orders.yaml --where 'error == "KeyError"'
@@ -86,18 +86,18 @@ def replay(
     records = RecordJson(plan)
     letter_filter = LetterFilter(records, where, since, until)
     with opened(plan, creates=execute) as transport:
-        replay = Replay(plan, transport, _physical(plan, topics), again=again)
+        replay = Replay(plan, transport, _log_names(plan, topics), again=again)
         letters = replay.execute(letter_filter, limit) if execute else islice(replay.dead_letters(letter_filter), limit)
         writer = LetterWriter(replay, records, executed=execute)
         writer.json(letters) if form is Format.json else writer.table(letters)
     if letter_filter.failed:
         print_message(
-            f"--where could not be evaluated for {letter_filter.failed} of the letters, which are left out: {letter_filter.failure}"
+            f"--where could not be evaluated for {letter_filter.failed} dead letters, which were left out: {letter_filter.failure}"
         )
 
 
-def _physical(plan: Plan, topics: list[str] | None) -> list[str] | None:
-    """Return names on the log: entries of the file by their topic, other names unchanged."""
+def _log_names(plan: Plan, topics: list[str] | None) -> list[str] | None:
+    """Return the topics' names on the log; a name that is no entry of the file stays as it is."""
     names = {topic.entry: topic.name for topic in plan.external_topics.values()}
     return [names.get(topic, topic) for topic in topics] if topics else None
 
@@ -117,14 +117,14 @@ NAMES = (
     "key",
     "value",
 )
-SHOWN = 50
-"""Rows of the table; the totals below it count all letters."""
-UNBOUNDED = 1_000_000
-"""Characters of a line if the output is not a terminal, so that no cell is cut."""
+MAX_ROWS = 50
+"""The maximum number of rows in the table; the totals below it count all letters."""
+UNLIMITED_WIDTH = 1_000_000
+"""The width of output that is not a terminal, in characters: large enough that no cell is cut."""
 
 
 class LetterFilter:
-    """A filter by an expression over `NAMES` and by times; called with a letter. Raises TopologyError, UsageError."""
+    """Selects dead letters by an expression over `NAMES` and by time. Raises TopologyError, UsageError."""
 
     def __init__(self, form: RecordJson, where: str | None, since: str | None, until: str | None):
         self._form = form
@@ -134,7 +134,7 @@ class LetterFilter:
         self.failed = 0
         """Letters for which the expression raised an error; they are left out."""
         self.failure = ""
-        """The reason of the first of these errors."""
+        """The reason for the first of these errors."""
         if where is not None:
             expression = parse(where, NAMES, Position("--where", 1, 1))
             self._test = expression.function(NAMES)
@@ -165,7 +165,7 @@ class LetterWriter:
         self._executed = executed
 
     def json(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """Write one object a letter."""
+        """Write one JSON object per letter."""
         from streamkit.runtime.operations.dead_letter_replay import dead_letter_json
 
         for letter in dead_letters:
@@ -173,7 +173,7 @@ class LetterWriter:
             sys.stdout.write(json_line({**facts, "replayed": self._executed}))
 
     def table(self, dead_letters: Iterable[DeadLetter]) -> None:
-        """Write a table of the first letters, and the number of letters of each kind."""
+        """Write a table of the first letters, and the number of letters by error, step and topic."""
         from rich.console import Console
         from rich.table import Table
 
@@ -183,22 +183,22 @@ class LetterWriter:
         kinds: Counter[tuple[str, str, str]] = Counter()
         stuck = 0
         for letter in dead_letters:
-            if sum(kinds.values()) < SHOWN:
+            if sum(kinds.values()) < MAX_ROWS:
                 table.add_row(*self._row(letter))
             kinds[letter.error, letter.step, letter.topic or ""] += 1
             stuck += self._replay.target(letter) is None
-        console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else UNBOUNDED)
+        console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else UNLIMITED_WIDTH)
         total = sum(kinds.values())
         if total:
             console.print(table)
-        if total > SHOWN:
-            console.print(f"… and {total - SHOWN} more")
+        if total > MAX_ROWS:
+            console.print(f"… and {total - MAX_ROWS} more")
         if len(kinds) > 1:
             for (error, step, topic), count in kinds.most_common():
                 console.print(
                     f"{count:>8}  {error or 'unknown error'}{f' at {step}' if step else ''}{f', {topic}' if topic else ''}"
                 )
-        console.print(self._end(total, stuck))
+        console.print(self._summary(total, stuck))
 
     def _row(self, letter: DeadLetter) -> tuple[str, ...]:
         from streamkit.runtime.execution.handlers import shorten
@@ -209,13 +209,13 @@ class LetterWriter:
         message = shorten(letter.message, 60).strip("'\"")
         return place, letter.error, message, letter.step, source, time_text(letter.failed_at), key, value
 
-    def _end(self, total: int, stuck: int) -> str:
+    def _summary(self, total: int, stuck: int) -> str:
         if self._executed:
             return f"{total} put back" if total else "nothing to put back"
         if not total:
             return "no dead letters"
-        without = f"; {stuck} of them have no topic to go to" if stuck else ""
-        return f"{_count(total)}{without}; nothing was written: --execute puts them back"
+        note = f"; {stuck} of them have no topic to go to" if stuck else ""
+        return f"{_count(total)}{note}; nothing was written: --execute puts them back"
 
 
 def _count(number: int) -> str:

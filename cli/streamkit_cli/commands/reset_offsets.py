@@ -1,4 +1,4 @@
-"""`streamkit reset-offsets`: an application starts again from other offsets."""
+"""`streamkit reset-offsets` moves the offsets from which an application starts."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
     from streamkit.serdes.plain import Json
 
 
-ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first records; the default.")]
-ToLatest = Annotated[bool, typer.Option("--to-latest", help="To the ends.")]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="Move to the first records; the default.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="Move to the ends.")]
 ToDatetime = Annotated[
     str | None,
     typer.Option(
         "--to-datetime",
         metavar="TIME",
-        help=f"To the first record at or after a time: {TIME_HELP}.",
+        help=f"Move to the first record at or after a time: {TIME_HELP}.",
     ),
 ]
-ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="To an offset.")]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="Move to an offset.")]
 ByDuration = Annotated[
     str | None,
-    typer.Option("--by-duration", metavar="DURATION", help="Back by a duration from now: PnDTnHnMnS, or 5m, 1h."),
+    typer.Option("--by-duration", metavar="DURATION", help="Move to this long before now: PnDTnHnMnS, or 5m, 1h."),
 ]
 ShiftBy = Annotated[
-    int | None, typer.Option("--shift-by", metavar="N", help="By a number of records, back if negative.")
+    int | None, typer.Option("--shift-by", metavar="N", help="Move by a number of records, back if negative.")
 ]
 FromFile = Annotated[
-    str | None, typer.Option("--from-file", metavar="CSV", help="To the offsets of lines TOPIC,PARTITION,OFFSET.")
+    str | None, typer.Option("--from-file", metavar="CSV", help="Move to the offsets in lines TOPIC,PARTITION,OFFSET.")
 ]
 Skip = Annotated[
     str | None,
     typer.Option(
         "--skip",
         metavar="TOPIC-PARTITION@OFFSET",
-        help="Skip this record, the next one that the group reads; internal topics and state stay.",
+        help="Skip this record, which must be the group's next one; keep internal topics and state.",
     ),
 ]
 InputTopics = Annotated[
@@ -69,11 +69,11 @@ IntermediateTopics = Annotated[
 ]
 InternalTopics = Annotated[
     list[str] | None,
-    typer.Option("--internal-topics", metavar="TOPICS", help="Only these internal topics are deleted."),
+    typer.Option("--internal-topics", metavar="TOPICS", help="Delete only these internal topics."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Remove remaining members from the group.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change; the default.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Change it.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Make the changes.")]
 Server = Annotated[
     str | None,
     typer.Option("--bootstrap-server", metavar="HOST:PORT", help="The same as --set bootstrap.servers=HOST:PORT."),
@@ -110,14 +110,15 @@ def reset_offsets(
     """Reset an application so that it processes its input again.
 
     Moves the offsets of its input topics, and deletes its internal topics and its local state. With --skip it only
-    moves one partition past the failing record. Nothing changes without --execute. Exit code 1 while members are active
-    (see --force), if a topic of --input-topics is missing, or if the record of --skip is not the next one of the group.
+    moves one partition past the failing record. Nothing changes without --execute. The exit code is 1 if the group has
+    active members (see --force), if a topic of --input-topics is missing, or if --skip names another record than the
+    group's next one.
 
     Examples:
         streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute
         streamkit reset-offsets orders.yaml --skip orders-0@17 --execute
     """
-    from streamkit.runtime.operations import reset as library
+    from streamkit.runtime.operations import reset as resets
 
     if dry_run and execute:
         raise UsageError("--dry-run and --execute exclude each other")
@@ -129,17 +130,17 @@ def reset_offsets(
     }
     chosen_lists = [name for name, values in lists.items() if values is not None]
     if skip is not None and chosen_lists:
-        raise UsageError(f"--skip and {chosen_lists[0]} exclude each other: --skip names the record's topic itself")
-    chosen = library.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
+        raise UsageError(f"--skip and {chosen_lists[0]} exclude each other: --skip already names the record's topic")
+    chosen = resets.Choice(_names(input_topics), _names(intermediate_topics), _names(internal_topics))
     plan = load_plan(file, _settings(config_file, settings, bootstrap_server), env_file)
     with opened(plan, creates=execute) as transport:
         if skip is not None:
-            reset = library.prepare_skip(plan, transport, skip, force=force)
+            reset = resets.prepare_skip(plan, transport, skip, force=force)
         else:
-            reset = library.prepare(plan, transport, target, chosen)
+            reset = resets.prepare(plan, transport, target, chosen)
         if execute:
-            library.execute(plan, transport, reset, force=force)
-    print(json.dumps(_data(reset, execute), indent=2) if form is Format.json else _text(reset, execute))
+            resets.execute(plan, transport, reset, force=force)
+    print(json.dumps(_as_json(reset, execute), indent=2) if form is Format.json else _as_text(reset, execute))
     if reset.members and not force:
         print_message(f"group {reset.application} is active: --execute would be refused without --force")
         return FAILED
@@ -187,11 +188,11 @@ def _settings(config_file: str | None, settings: list[str] | None, server: str |
 
 
 def _names(values: list[str] | None) -> list[str] | None:
-    """Return the names of an option that may be repeated and takes commas."""
+    """Return the names in an option that can be repeated, and whose values are separated by commas."""
     return None if values is None else [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
-def _data(reset: Reset, executed: bool) -> dict[str, Json]:
+def _as_json(reset: Reset, executed: bool) -> dict[str, Json]:
     return {
         "application": reset.application,
         "executed": executed,
@@ -213,12 +214,12 @@ def _data(reset: Reset, executed: bool) -> dict[str, Json]:
     }
 
 
-def _text(reset: Reset, executed: bool) -> str:
+def _as_text(reset: Reset, executed: bool) -> str:
     if reset.skips:
-        done = "skips one record" if executed else "would skip one record; add --execute to do it"
+        outcome = "skips one record" if executed else "would skip one record; add --execute to do it"
     else:
-        done = "was reset" if executed else "would be reset as follows; add --execute to do it"
-    parts = [f"{reset.application} {done}"]
+        outcome = "was reset" if executed else "would be reset as follows; add --execute to do it"
+    parts = [f"{reset.application} {outcome}"]
     if reset.offsets:
         rows = [
             (
@@ -232,17 +233,17 @@ def _text(reset: Reset, executed: bool) -> str:
         ]
         parts.append(table(("TOPIC", "PARTITION", "ROLE", "COMMITTED", "NEW", "NOTE"), rows, numbers=(1, 3, 4)))
     if reset.missing:
-        parts.append(_listed("Input topics that do not exist", reset.missing))
+        parts.append(_section("Input topics that do not exist", reset.missing))
     if reset.internals:
-        names = [topic.name if topic.known else f"{topic.name}  (not in the topology now)" for topic in reset.internals]
-        parts.append(_listed("Internal topics deleted" if executed else "Internal topics to delete", names))
+        names = [topic.name if topic.known else f"{topic.name}  (not in the topology)" for topic in reset.internals]
+        parts.append(_section("Internal topics deleted" if executed else "Internal topics to delete", names))
     if reset.stored:
         what = "deleted" if executed else "to delete"
-        parts.append(_listed(f"Local state {what} in {reset.directory}", [", ".join(reset.stored)]))
+        parts.append(_section(f"Local state {what} in {reset.directory}", [", ".join(reset.stored)]))
     if reset.members:
-        parts.append(_listed("Members removed" if executed else "Active members", reset.members))
+        parts.append(_section("Members removed" if executed else "Active members", reset.members))
     return "\n\n".join(parts)
 
 
-def _listed(title: str, lines: Iterable[str]) -> str:
+def _section(title: str, lines: Iterable[str]) -> str:
     return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])

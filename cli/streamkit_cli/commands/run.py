@@ -1,4 +1,4 @@
-"""`streamkit run`: the application, until a signal."""
+"""`streamkit run` runs the application until a signal."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ Hosts = Annotated[
     typer.Option(
         "--http-hosts",
         metavar="NAME,NAME",
-        help="Host names by which clients address --http; other names are refused. Loopback is always accepted.",
+        help="Host names that clients may use for --http; others are refused. Loopback is always accepted.",
     ),
 ]
 
@@ -136,9 +136,9 @@ def run(
     """Run a topology on its log, or several in one process.
 
     bootstrap.servers selects the log: Kafka or the embedded log. On SIGTERM or SIGINT the command commits and exits
-    with code 0. With --processes, SIGHUP restarts the instances one after the other, and instances use consecutive
-    ports from --http on. Several topologies run as separate applications, which end together; --http then serves a page
-    about all of them, and each has its own port after that.
+    with code 0. With --processes, SIGHUP restarts the instances one after the other; their ports count up from the port
+    of --http. Several topologies run as separate applications, which end together. --http then serves an overview, and
+    the applications use the ports after it.
 
     Examples:
         streamkit run orders.yaml --http 127.0.0.1:8080
@@ -153,17 +153,17 @@ def run(
             if files[0] == STDIN:
                 raise UsageError("--processes needs a topology file: stdin can be read only once")
             return run_instances(load_plan(files[0], settings, env_file, imports=True), processes, settings)
-        drawn = _is_terminal(log_format) if live is None else live
+        shows_table = _is_terminal(log_format) if live is None else live
         behaviour = _Behaviour(until_idle, on_thread_failure, force)
         if live and len(files) > 1:
-            raise UsageError("--live shows one application; several have a page at --http")
+            raise UsageError("--live shows only one application; --http serves a page about several")
         _run(
             files,
             settings,
             env_file,
             HttpOptions(http, http_token_file, http_hosts),
             behaviour,
-            level if drawn and len(files) == 1 else None,
+            level if shows_table and len(files) == 1 else None,
         )
     except StreamkitError as error:
         if log_format is Format.text:
@@ -200,11 +200,11 @@ def _run(
     env_file: str | None,
     http: HttpOptions,
     behaviour: _Behaviour,
-    drawn: LogLevel | None,
+    table_level: LogLevel | None,
 ) -> None:
     from streamkit.runtime.operations.opening import open_log
 
-    # Before all other work, so that a signal during the start ends the application in order too.
+    # Before all other work, so that the application also ends cleanly on a signal during its start.
     with stopping() as stop_requested:
         from streamkit.runtime.execution.collecting import collect_rarely, few_arenas
         from streamkit.runtime.local.client import Application
@@ -215,7 +215,7 @@ def _run(
         supervised = watch_lifeline(stop_requested)
         plans = load_plans(files, settings, env_file)
         if not any(plan.config.allow_os_group_write_access for plan in plans):
-            # The engines of stores create their files by themselves, at any time.
+            # Store engines create files at any time, so only the umask can restrict their permissions.
             os.umask(os.umask(0o077) | 0o077)
 
         def run_one(plan: Plan, address: str | None, served: list[Served]) -> None:
@@ -227,7 +227,7 @@ def _run(
                 application.print_line = partial(print, file=stdout)
                 serve(application)
                 served.append((application, plan.config.application_server))
-                with _shown(application, plan, drawn):
+                with _show_state(application, plan, table_level):
                     try:
                         application.run(until_idle=behaviour.until_idle, stop=stop_requested)
                     except StreamkitError as error:
@@ -245,9 +245,9 @@ def _run(
 
 
 @contextmanager
-def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iterator[None]:
-    """Show the application on the terminal at this level of the log, or in lines of the log."""
-    if drawn is None:
+def _show_state(application: Application, plan: Plan, table_level: LogLevel | None) -> Iterator[None]:
+    """Show the state as a live table below log lines of at least `table_level`; without a level, in the log."""
+    if table_level is None:
         with summaries(application, plan.config.log_summary_interval_ms):
             yield
         return
@@ -256,12 +256,12 @@ def _shown(application: Application, plan: Plan, drawn: LogLevel | None) -> Iter
     from streamkit_cli import live
 
     console = Console(stderr=True)
-    set_up(Format.text, drawn, live.ConsoleHandler(console))
+    set_up(Format.text, table_level, live.ConsoleHandler(console))
     try:
         with live.table(application, console):
             yield
     finally:
-        set_up(Format.text, drawn)
+        set_up(Format.text, table_level)
 
 
 def _is_terminal(form: Format) -> bool:
@@ -271,13 +271,16 @@ def _is_terminal(form: Format) -> bool:
 # `run` with several topologies: separate applications in one process, which end together.
 
 RunOne = Callable[["Plan", str | None, list["Served"]], None]
-"""Runs one application until its end: (plan, address of its server, where it notes what is served)."""
+"""Runs one application until its end: (plan, address of its server, list of what is served, which it extends)."""
 
 
 def load_plans(files: list[str], settings: list[str] | None, env_file: str | None) -> list[Plan]:
-    """Return the plans of topologies. Raises TopologyError with the problems of all, UsageError if ids are equal."""
+    """Return the plans of several files.
+
+    Raises TopologyError with the problems of all files, and UsageError if two have the same application id.
+    """
     if len(files) > 1 and STDIN in files:
-        raise UsageError("stdin holds one topology; several are files")
+        raise UsageError("stdin can hold only one topology; pass several as files")
     plans: list[Plan] = []
     problems: list[Problem] = []
     for file in files:
@@ -292,16 +295,16 @@ def load_plans(files: list[str], settings: list[str] | None, env_file: str | Non
         if plan.application in known:
             first = known[plan.application].file
             raise UsageError(
-                f"{first} and {plan.file} are one application, {plan.application}; give each a name of its own"
+                f"{first} and {plan.file} define the same application, {plan.application}; give each its own name"
             )
         known[plan.application] = plan
     return plans
 
 
 def run_together(plans: list[Plan], http: HttpOptions, run_one: RunOne, stop_requested: threading.Event) -> None:
-    """Run applications, each in a thread, until all have ended; the failure of one ends the others in order.
+    """Run each application in a thread until all have ended. If one fails, the others stop cleanly.
 
-    Raises the error of the first that failed.
+    Raises the first error.
     """
     served: list[Served] = []
     errors: list[BaseException] = []
@@ -311,7 +314,7 @@ def run_together(plans: list[Plan], http: HttpOptions, run_one: RunOne, stop_req
             run_one(plan, address, served)
         except BaseException as error:
             if isinstance(error, StreamkitError):
-                error.add_note(f"the application {plan.application} has failed, and the others end with it")
+                error.add_note(f"the application {plan.application} failed, so the others were stopped")
             errors.append(error)
             stop_requested.set()
 
@@ -336,7 +339,9 @@ def _port_of(http: str | None, number: int) -> str | None:
 
     host, port = parse_address(http)
     if port + number > 65535:
-        raise UsageError(f"--http {http}: each application takes a port of its own, the next ones up")
+        raise UsageError(
+            f"--http {http}: each application needs its own port, counting up from this one; the last would be {port + number}"
+        )
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{port + number if port else 0}"
 
@@ -365,7 +370,7 @@ def run_instances(plan: Plan, count: int, settings: list[str] | None) -> int:
     """
     from streamkit.runtime.local.supervisor import Supervisor
 
-    arguments = without(without(sys.argv[1:], "--processes"), "--set")
+    arguments = remove_option(remove_option(sys.argv[1:], "--processes"), "--set")
     numbers = range(1, count + 1)
     commands = [[sys.executable, "-m", "streamkit_cli", *shifted(arguments, number)] for number in numbers]
     shared = overrides(settings)
@@ -375,10 +380,10 @@ def run_instances(plan: Plan, count: int, settings: list[str] | None) -> int:
 
 
 def own_settings(plan: Plan, number: int) -> dict[str, str]:
-    """Return the settings of one instance: above all its state directory.
+    """Return the settings in which an instance differs from the others, mainly its state directory.
 
-    The first instance has `state.dir` itself, so that a change from and to one process keeps its state; the others
-    have `instance-N` in it. All share the embedded log of the first.
+    The first instance uses `state.dir` itself, so that switching between one process and several keeps its state. The
+    others use `instance-N` in that directory. All share the embedded log of the first.
     """
     config = plan.config
     state = Path(config.state_dir)
@@ -393,10 +398,10 @@ def own_settings(plan: Plan, number: int) -> dict[str, str]:
     return pairs
 
 
-def without(arguments: Sequence[str], option: str) -> list[str]:
+def remove_option(arguments: Sequence[str], option: str) -> list[str]:
     """Return a command line without an option and its values.
 
-    >>> without(["run", "a.yaml", "--processes", "3", "--processes=2", "--until-idle"], "--processes")
+    >>> remove_option(["run", "a.yaml", "--processes", "3", "--processes=2", "--until-idle"], "--processes")
     ['run', 'a.yaml', '--until-idle']
     """
     left, skip = [], False
@@ -415,7 +420,7 @@ _CLIENTS = ("streamkit.kafka", "kafka")
 
 
 class LogLevel(StrEnum):
-    """The least important lines that are written."""
+    """The lowest level of lines that are written."""
 
     debug = "debug"
     info = "info"
@@ -436,7 +441,7 @@ Level = Annotated[
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Formats each record as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         data = {
@@ -472,7 +477,7 @@ class _ApplicationOfThread(logging.Filter):
 
     def __init__(self, applications: Iterable[str]):
         super().__init__()
-        # Of `orders` and `orders-eu`, a thread `orders-eu-…` belongs to the longer name.
+        # Longest first: a thread `orders-eu-…` belongs to `orders-eu`, not to `orders`.
         self._applications = sorted(applications, key=len, reverse=True)
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -491,9 +496,10 @@ def name_applications(applications: Iterable[str]) -> None:
 
 
 def set_up(form: Format, level: LogLevel, handler: logging.Handler | None = None) -> None:
-    """Write streamkit's log to stderr, or through `handler`; other libraries' warnings too, and more at level debug.
+    """Write streamkit's log, and warnings of other libraries, to stderr or through `handler`.
 
-    Repeated lines of all loggers are counted. Uncaught exceptions of threads are logged.
+    At level debug, all lines of other libraries are written. Repeated lines are counted. Uncaught exceptions of threads
+    are logged.
     """
     chosen = handler or logging.StreamHandler(sys.stderr)
     chosen.setFormatter(JsonLines() if form is Format.json else TextLines())
@@ -526,9 +532,9 @@ def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
 
 
 def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: bool) -> LogLevel:
-    """Return the level of a run: a job that ends on its own is silent unless something is wrong, so that cron is too.
+    """Return the log level of a run. A job that ends by itself logs only warnings, so that cron stays silent.
 
-    The command line overrides the environment, --verbose too.
+    The command line, including --verbose, overrides the environment.
     """
     source = context.get_parameter_source("log_level")
     typed = source is not None and source.name == "COMMANDLINE"
@@ -552,14 +558,14 @@ def log_end(error: StreamkitError) -> int:
 
 
 class HttpOptions(NamedTuple):
-    """The options of `run` about HTTP."""
+    """The HTTP options of `run`."""
 
     address: str | None
     token_file: str | None
     hosts: str | None
 
     def bind(self) -> HttpServer | None:
-        """Return a server at the address; None without one. Raises UsageError, ConfigError."""
+        """Return a server that is bound to the address, or None without an address. Raises UsageError, ConfigError."""
         if self.address is None:
             for option, value in (("--http-token-file", self.token_file), ("--http-hosts", self.hosts)):
                 if value is not None:
@@ -575,7 +581,7 @@ NO_HTTP = HttpOptions(None, None, None)
 
 @contextmanager
 def serving(plan: Plan, http: HttpOptions) -> Iterator[tuple[Plan, Callable[[Application], None]]]:
-    """Give the plan to run, and a function that serves its application; without an address it does nothing.
+    """Yield the plan to run, and a function that starts to serve its application, if there is an address.
 
     The plan gets the address as application.server, unless that is set. Raises UsageError, ConfigError.
     """
@@ -601,15 +607,15 @@ def shifted(arguments: list[str], number: int) -> list[str]:
     for at, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
         if option == "--http" and equals:
-            result.append(f"--http={_up(value, number)}")
+            result.append(f"--http={_shift_port(value, number)}")
         elif at and arguments[at - 1] == "--http":
-            result.append(_up(argument, number))
+            result.append(_shift_port(argument, number))
         else:
             result.append(argument)
     return result
 
 
-def _up(address: str, number: int) -> str:
+def _shift_port(address: str, number: int) -> str:
     host, colon, port = address.rpartition(":")
     return f"{host}{colon}{int(port) + number - 1}" if port.isdigit() and int(port) else address
 
@@ -622,7 +628,7 @@ log = logging.getLogger("streamkit.run")
 
 @contextmanager
 def summaries(application: Application, interval_ms: int) -> Iterator[None]:
-    """Log a line at each interval (log.summary.interval.ms; below 0: never) until the end of the block."""
+    """Log the state at each interval (log.summary.interval.ms; never if not above 0) until the end of the block."""
     ended = threading.Event()
 
     def write() -> None:
@@ -654,10 +660,12 @@ def summary(status: ApplicationStatus) -> str:
         parts.append(f"{dropped:,} records dropped, {letters:,} dead letters")
     if status.restoring:
         left = sum(store.total - store.restored for store in status.restoring)
-        parts.append(f"restoring {len(status.restoring)} changelogs, {left:,} records left, {eta(_longest(status))}")
+        parts.append(
+            f"restoring {len(status.restoring)} changelogs, {left:,} records left, {eta(_longest_eta(status))}"
+        )
     return f"{status.application} {status.shown_state}: {', '.join(parts)}"
 
 
-def _longest(status: ApplicationStatus) -> float | None:
+def _longest_eta(status: ApplicationStatus) -> float | None:
     times = [store.eta_seconds for store in status.restoring]
     return None if None in times else max((time for time in times if time is not None), default=None)

@@ -1,4 +1,4 @@
-"""`streamkit submit`: runs a topology over historical records, as a batch job on Spark."""
+"""`streamkit submit` runs a topology over historical records, as a batch job on Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="TOPIC[=PATH]",
-        help="Where a topic's records are: files, or a table; PATH,key=COLUMN,… says which columns; without PATH, the log. Repeatable.",
+        help="The records of a topic: files or a table; PATH,key=COLUMN,… selects columns; without PATH, the log. Repeatable.",
         autocompletion=topics,
     ),
 ]
@@ -49,7 +49,7 @@ Outputs = Annotated[
     typer.Option(
         "--output",
         metavar="TOPIC[=DIR]",
-        help="Where to write a topic: a new directory of JSON Lines, DIR,format=parquet as columns, or a table; without DIR, the log; * is all others.",
+        help="Where to write a topic: a new directory of JSON Lines, or of columns with DIR,format=parquet, or a table; without DIR, the log. * means all other topics.",
         autocompletion=topics,
     ),
 ]
@@ -62,7 +62,7 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="auto|python",
-        help="auto (default): stages run as Spark SQL if that gives exactly what their steps give; python: none does.",
+        help="auto (default): run a stage as Spark SQL if its result is exactly the same; python: never.",
     ),
 ]
 From = Annotated[
@@ -126,13 +126,13 @@ AcceptInputs = Annotated[
     bool,
     typer.Option(
         "--accept-input-changes",
-        help="With --checkpoint, from this run on: read inputs with other settings or column types than in earlier runs.",
+        help="With --checkpoint: from this run on, accept settings or column types of inputs that differ from earlier runs.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the stages and what they would read; run nothing.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace directories that exist, and the rows of tables.")]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; may be repeated.")
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
 ]
 PyFiles = Annotated[
     str | None, typer.Option("--py-files", metavar="FILES", help="Python files for the workers, separated by commas.")
@@ -143,7 +143,7 @@ Archives = Annotated[
 Files = Annotated[
     str | None,
     typer.Option(
-        "--files", metavar="FILES", help="Data files that modules find beside them on workers, separated by commas."
+        "--files", metavar="FILES", help="Data files to place beside the modules on workers, separated by commas."
     ),
 ]
 
@@ -178,8 +178,8 @@ def submit(
 ) -> int | None:
     """Run a topology over history, as one batch job on Spark.
 
-    Inputs are files or ranges of the log; outputs are files or topics, in the form of records. All other topics are on
-    the log that bootstrap.servers selects. A job file has the options as keys; options on the command line override them.
+    Inputs are files, tables or ranges of the log; outputs are files, tables or topics. All other topics are on the log
+    that bootstrap.servers selects. A job file has the options as keys; options on the command line override them.
 
     Examples:
         streamkit submit orders.yaml --master 'local[*]' --input orders=orders.jsonl --output totals=out
@@ -219,9 +219,11 @@ def submit(
     if options.checkpoint is not None:
         _check_incremental(options, dry_run)
     elif accept_input_changes:
-        raise UsageError("--accept-input-changes needs --checkpoint: other jobs read everything in one way")
+        raise UsageError(
+            "--accept-input-changes needs --checkpoint: without one, there are no earlier runs to differ from"
+        )
     cluster = replace(
-        cluster_of(master, conf, py_files, archives, job.cluster), files=_list(files) or job.cluster.files
+        cluster_of(master, conf, py_files, archives, job.cluster), files=_split(files) or job.cluster.files
     )
     with silence_noticed(plan) if uses_log(plan, options) else nullcontext():
         if dry_run:
@@ -231,7 +233,7 @@ def submit(
 
 
 def _load(file: str, settings: list[str] | None, env_file: str | None) -> JobFile:
-    """Return the job of a job file, or one without options of a topology file. Raises UsageError, TopologyError."""
+    """Read a job file, or make a job without options from a topology file. Raises UsageError, TopologyError."""
     from streamkit.runtime.spark.submission.job_file import JobFile, is_job_file, is_job_text, load_job
 
     text = stdin_text() if file == STDIN else None
@@ -293,20 +295,20 @@ def cluster_of(
     archives: str | None,
     before: Cluster | None = None,
 ) -> Cluster:
-    """Return where a job runs; the options override `before`. Raises UsageError."""
+    """Return the cluster of a job; options that are given override those of `before`. Raises UsageError."""
     from streamkit.runtime.spark.spark_session import Cluster
 
     before = before or Cluster()
     return Cluster(
         master or before.master,
-        {**before.settings, **_pairs(conf)},
-        _list(py_files) or before.py_files,
-        _list(archives) or before.archives,
+        {**before.settings, **_parse_conf(conf)},
+        _split(py_files) or before.py_files,
+        _split(archives) or before.archives,
         "--verbose" in sys.argv,
     )
 
 
-def _pairs(texts: list[str] | None) -> dict[str, str]:
+def _parse_conf(texts: list[str] | None) -> dict[str, str]:
     pairs = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -316,7 +318,7 @@ def _pairs(texts: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _list(text: str | None) -> list[str]:
+def _split(text: str | None) -> list[str]:
     return [item for item in (text or "").split(",") if item]
 
 
@@ -329,7 +331,7 @@ SampleLimit = Annotated[
         "--limit",
         metavar="N",
         min=1,
-        help="The number of records of each topic of --input TOPIC=PLACE to read; default 100.",
+        help="The number of records to read for each --input TOPIC=PLACE; default 100.",
     ),
 ]
 SampleConf = Annotated[
@@ -344,10 +346,10 @@ def is_place(text: str) -> bool:
 
 
 def check_sample_options(inputs: Sequence[str], limit: int | None, conf: list[str] | None) -> None:
-    """Raise UsageError for options of samples without a sample."""
+    """Raise UsageError if there are options for samples, but no sample."""
     for option, value in (("--limit", limit), ("--conf", conf)):
         if value is not None and not any(map(is_place, inputs)):
-            raise UsageError(f"{option} needs an input of the form --input TOPIC=PLACE, as submit has it")
+            raise UsageError(f"{option} needs an input of the form --input TOPIC=PLACE, as in submit")
 
 
 def sample_of(plan: Plan, inputs: Sequence[str], limit: int | None, conf: list[str] | None) -> list[dict[str, Json]]:
@@ -357,5 +359,5 @@ def sample_of(plan: Plan, inputs: Sequence[str], limit: int | None, conf: list[s
 
     for text in inputs:
         if not is_place(text):
-            raise UsageError(f"--input {text}: expected TOPIC=PLACE, as submit has it")
+            raise UsageError(f"--input {text}: expected TOPIC=PLACE, as in submit")
     return sample(plan, inputs_of(plan, inputs), limit or LIMIT, cluster_of(None, conf, None, None))
