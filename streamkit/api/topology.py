@@ -235,17 +235,17 @@ class Topology(TopologyCalls):
         self._settings = dict(settings or {})
         self._environment = os.environ if environment is None else environment
         self._unreadable: list[Problem] = []
-        self._made: tuple[int, TopologyModel | None, Plan | None, list[Problem]] | None = None
-        """The number of calls, and what they made."""
+        self._built: tuple[int, TopologyModel | None, Plan | None, list[Problem]] | None = None
+        """The number of calls, and the model, plan and problems built from them."""
 
     def _make(self) -> tuple[TopologyModel | None, Plan | None, list[Problem]]:
         """Return the model, the plan and the problems of all calls so far."""
         if self._unreadable:
             return None, None, self._unreadable
         size = self._recorded.size
-        if self._made is None or self._made[0] != size:
-            self._made = (size, *self._build())
-        return self._made[1:]
+        if self._built is None or self._built[0] != size:
+            self._built = (size, *self._build())
+        return self._built[1:]
 
     def _build(self) -> tuple[TopologyModel | None, Plan | None, list[Problem]]:
         model = None

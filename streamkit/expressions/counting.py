@@ -1,4 +1,4 @@
-"""Operators, functions and methods that charge their work to a budget, their first argument. Generated code calls them `_x_k_NAME`."""
+"""Operators, functions and methods that charge their work to a budget, which they take first. Generated code calls them `_x_k_NAME`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from streamkit.record import Operand, Value
 _BIG = 1 << 63
 _SMALL = frozenset((int, float, bool, type(None)))
 _TEXTS = frozenset((str, bytes))
-_HOLDS = frozenset((list, tuple, dict, set, frozenset))
-"""Containers whose members already exist."""
+_CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
+"""Containers, whose members already exist; iterators create theirs."""
 _BITS = 8
 """Bits of a long integer that one step processes."""
 
@@ -112,15 +112,15 @@ def contains(budget: Budget, item: Value, items: Operand) -> bool:
     elif hasattr(items, "__len__"):
         return contains(budget, item, list(items))
     else:
-        items = _each(budget, items, item)
+        items = _charge_items(budget, items, item)
     return item in items
 
 
 _BY_HASH: tuple[type, ...] = (dict, set, frozenset, type({}.keys()), type({}.items()))
-"""Types that look up members by hash; a view of values visits each of them."""
+"""Types that look up members by hash. A view of a dict's values is not one of them, since it visits each value."""
 
 
-def _each(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
+def _charge_items(budget: Budget, items: Iterable[Value], item: Value) -> Iterable[Value]:
     size = 0 if item.__class__ in _SMALL else budget.size(item) // SLOT
     for current in budget.loop(items):
         if size and current.__class__ not in _SMALL:
@@ -237,8 +237,8 @@ def _extreme(
 
 def make_list(budget: Budget, items: Value = ()) -> list[Operand]:
     """`list(…)`."""
-    items_ = list(helpers.collected(_bounded(budget, items), "a list"))
-    return budget.item(items_) if items.__class__ in _HOLDS else budget.items(items_)
+    members = list(helpers.collected(_bounded(budget, items), "a list"))
+    return budget.item(members) if items.__class__ in _CONTAINERS else budget.items(members)
 
 
 def make_tuple(budget: Budget, items: Value = ()) -> tuple[Value, ...]:
@@ -282,7 +282,7 @@ def make_enumerate(budget: Budget, *arguments: Operand, **named: Operand) -> Val
 
 
 _PIECE, _MATCHED = 40, 200
-"""Steps charged for each piece of a split text, in addition to the steps by length. The first applies to plain text, the second to RE2."""
+"""Steps charged for each piece of a split text, besides those for its length: with a plain separator, and with RE2."""
 
 
 def re_match(budget: Budget, pattern: Operand, subject: Operand) -> bool:
@@ -370,7 +370,7 @@ def _charge_text(budget: Budget, name: str, receiver: Operand, arguments: list[V
 
 
 def join(budget: Budget, receiver: Value, items: Value) -> Value:
-    """`receiver.join(…)`, also of an iterator."""
+    """`receiver.join(…)`; the argument can also be an iterator."""
     members = items if isinstance(items, (list, tuple)) else make_list(budget, items)
     budget.spend(1 + len(members))
     return budget.item(GUARDED["join"](receiver, members))

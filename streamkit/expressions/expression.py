@@ -24,20 +24,21 @@ HELPERS: dict[str, Callable[..., Value]] = {
     **{f"_x_{function.name}": function.run for function in LIBRARY.values()},
     **COUNTING,
 }
-"""The functions that generated expressions call, by their names there."""
+"""The functions that generated expressions call, by their names in generated code."""
 MOST_TIMES = 24
-"""How many times as large as a record's input its values may be without being counted."""
+"""The maximum growth factor, relative to the input record, that needs no accounting."""
 MOST_BYTES = MAX_TOTAL
-"""Bytes that may be made in addition without being counted."""
+"""The maximum size, besides the growth of the input, that needs no accounting, in bytes."""
 MOST_WORK = 64
-"""Elementary steps for each unit of a record's input without being counted."""
+"""The maximum number of elementary steps per unit of the input record that needs no accounting."""
 SMALL = 20_000
 
 
 class Growth(NamedTuple):
-    """Bounds of an expression. size: by name, how many times an input may be in the result; constant: the size of the rest.
+    """Bounds of an expression.
 
-    work: elementary steps for each unit of an input's size, of all names together.
+    size: by name, how many copies of an input the result may contain; constant: the size of everything else in the result.
+    work: elementary steps per unit of input, summed over all names.
     """
 
     size: Mapping[str, float]
@@ -46,12 +47,12 @@ class Growth(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """How many times as large as each of its inputs the result may be."""
+        """The number of copies of inputs that the result may contain, summed over all inputs."""
         return sum(self.size.values())
 
     @property
     def is_none(self) -> bool:
-        """Whether the result is about as large as its inputs at most, and made in constant time."""
+        """Whether the result is hardly larger than the inputs, and takes constant time."""
         return self.factor <= 1.5 and self.constant <= SMALL and self.work <= 0.1
 
     @property
@@ -66,12 +67,11 @@ UNBOUNDED = Growth({}, inf, inf)
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression that was checked, and its Python source; picklable.
+    """A checked expression and its Python source; picklable.
 
-    template, precedence: its source with the record's names between zero characters, and its precedence. names: the record
-    names that it uses (`now` for `now()`, `headers` for `header()`).
-    is_constant: whether it is the same for every record. result_kind: "int", "float", "str", "bool", "list",
-    "dict" or "bytes" if that is certain, else None.
+    template: its source, with NUL characters around the names of the record's parts; precedence: that of the source. names:
+    the record's parts that it uses (`now` for `now()`, `headers` for `header()`). is_constant: whether the value is the same
+    for every record. result_kind: "int", "float", "str", "bool", "list", "dict" or "bytes" if it is certain, else None.
     """
 
     text: str
@@ -86,16 +86,16 @@ class Expression:
     locate: Locate | None = field(default=None, compare=False, repr=False)
     """Maps places in the text to the file; not pickled."""
     growth: Growth = field(default=NONE, compare=False, repr=False)
-    """Bounds of the size of its result and of its time."""
+    """The bounds of the result's size and of the evaluation's time."""
     draws: bool = field(default=False, compare=False, repr=False)
     """Whether its source charges a record's budget, under the name `_y_b`."""
     counted: Expression | None = field(default=None, compare=False, repr=False)
-    """The same expression with charges to a record's budget, for programs whose values may be large; None if its result
-    is never larger than its inputs."""
+    """The variant that charges a record's budget, for programs whose values may be large; None if the result is never
+    larger than the inputs."""
 
     @property
     def called(self) -> CallableRef | None:
-        """The reference of a callable in place of an expression; None for an expression."""
+        """The reference to a callable that replaces the expression; None if there is an expression."""
         ref = self.links[0].call if len(self.links) == 1 else None
         return ref if ref is not None and self.text == f"{ref.module}:{ref.attribute}" else None
 
@@ -108,7 +108,7 @@ class Expression:
         return {**self.__dict__, "locate": None}
 
     def code(self, bindings: Mapping[str, Code]) -> Code:
-        """Return the piece of Python with other pieces, mostly variables, in place of the record's names.
+        """Return the piece of Python in which `bindings`, mostly variables, replace the names of the record's parts.
 
         `headers` is bound to a list or None, `now` to a callable. Raises KeyError for a name without a binding,
         ValueError for a binding with quotes, since names may be inside an f-string.
@@ -127,7 +127,7 @@ class Expression:
         Loads the Python callables. Raises TopologyError or StreamkitError if one is missing.
         """
         result: dict[str, object] = {helper: HELPERS[helper] for helper in self.helpers}
-        # Functions of the file have each other and their helpers, and no built-in of Python.
+        # Functions of the file can call each other and their helpers, but no built-in of Python.
         inner: dict[str, object] = {**HELPERS, "__builtins__": {}}
         for link in self.links:
             if link.call is not None:
@@ -155,7 +155,7 @@ class Expression:
 
 
 class Link(NamedTuple):
-    """A function of the file under its name in generated code: a lambda's source, or a Python callable."""
+    """A function of the file, by its name in generated code: a lambda's source, or a Python callable."""
 
     name: str
     source: str | None = None
@@ -164,7 +164,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Function:
-    """A function as the file has it: either `expr` over `params`, or `call`, a reference to a Python callable."""
+    """A function as written in the file: either `expr` over `params`, or `call`, a reference to a Python callable."""
 
     name: str
     params: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class Function:
 
 
 class Linked:
-    """A function ready for use in expressions; `name` is the one in generated code."""
+    """A function that expressions can use; `name` is its name in generated code."""
 
     params: tuple[str, ...] = ()
     call: CallableRef | None = None
@@ -198,5 +198,5 @@ class Linked:
 
     @property
     def broken(self) -> bool:
-        """Whether the function has problems, which every expression that uses it has too."""
+        """Whether the function has problems; every expression that uses it then has them too."""
         return bool(self.problems)

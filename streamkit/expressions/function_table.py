@@ -69,7 +69,7 @@ def get(value: Value, path: Value, default: Value = None) -> Value:
         if isinstance(part, dict):
             part = part.get(step)
         elif isinstance(part, (list, tuple)):
-            at = _place(step)
+            at = _index(step)
             part = part[at] if at is not None and at < len(part) else None
         elif isinstance(part, WindowedKey) and step in ("key", "start", "end"):
             part = getattr(part, step)
@@ -86,7 +86,7 @@ def _parts(path: Value) -> list[Value]:
     return list(path)
 
 
-def _place(part: Value) -> int | None:
+def _index(part: Value) -> int | None:
     if isinstance(part, str) and part.isascii() and part.isdigit() and len(part) < 10:
         return int(part)
     return part if type(part) is int and part >= 0 else None
@@ -169,13 +169,13 @@ _MODES = {
     "ceiling": ROUND_CEILING,
     "floor": ROUND_FLOOR,
 }
-_MOST = 100
+_MAX_DECIMALS = 100
 """The maximum number of decimals."""
 # Integers of 4,096 bits have 1,234 digits.
 _CONTEXT = Context(prec=2000)
 
 
-def _rounded(number: Value, decimals: Operand, mode: Operand, name: str) -> Decimal:
+def _round(number: Value, decimals: Operand, mode: Operand, name: str) -> Decimal:
     _DECIMALS(decimals)
     _MODE(mode)
     if type(number) not in (int, float):
@@ -187,8 +187,8 @@ def _rounded(number: Value, decimals: Operand, mode: Operand, name: str) -> Deci
 
 
 def _check_decimals(value: Value) -> None:
-    if type(value) is not int or not -_MOST <= value <= _MOST:
-        raise ValueError(f"decimals must be a whole number from -{_MOST} to {_MOST}")
+    if type(value) is not int or not -_MAX_DECIMALS <= value <= _MAX_DECIMALS:
+        raise ValueError(f"decimals must be a whole number from -{_MAX_DECIMALS} to {_MAX_DECIMALS}")
 
 
 def _check_group(value: Value) -> None:
@@ -214,7 +214,7 @@ def round_to(number: Value, decimals: Value = 0, mode: Value = "half_even") -> i
     `half_up`, `half_down`, `up`, `down`, `ceiling` or `floor`. Rounding uses the decimal digits as printed, so that 2.675 rounds half up to
     2.68. A whole number stays whole.
     """
-    rounded = _rounded(number, decimals, mode, "round_to")
+    rounded = _round(number, decimals, mode, "round_to")
     return int(rounded) if type(number) is int else float(rounded)
 
 
@@ -231,7 +231,7 @@ def format_number(number: Value, decimals: Operand = 0, group: Operand = "", mod
     _GROUP(group)
     if decimals.__class__ is int and decimals < 0:
         raise ValueError("format_number() takes 0 or more decimals")
-    shown = f"{_rounded(number, decimals, mode, 'format_number'):,f}"
+    shown = f"{_round(number, decimals, mode, 'format_number'):,f}"
     return shown.replace(",", group)
 
 
@@ -266,8 +266,8 @@ def _charged_search(name: str, budget: Budget, pattern: Value, text: Value) -> V
 )
 def re_search(pattern: Value, text: Value) -> str | None:
     """The first part of the text that the pattern matches, or None."""
-    found = regex.compiled(pattern).first(need_text(text, "re_search"))
-    return None if found is None else found[0]
+    groups = regex.compiled(pattern).first(need_text(text, "re_search"))
+    return None if groups is None else groups[0]
 
 
 @LibraryFunction(
@@ -281,14 +281,14 @@ def re_search(pattern: Value, text: Value) -> str | None:
 )
 def re_groups(pattern: Value, text: Value) -> list[str | None] | None:
     """The groups of the first match as a list, with None for each group that did not match; None if there is no match."""
-    found = regex.compiled(pattern).first(need_text(text, "re_groups"))
-    return None if found is None else found[1:]
+    groups = regex.compiled(pattern).first(need_text(text, "re_groups"))
+    return None if groups is None else groups[1:]
 
 
 def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value) -> str:
     budget.search(pattern, text)
     budget.spend(_TEMPLATE * budget.size(replacement))
-    return budget.item(_substituted(pattern, replacement, text, budget.spend))
+    return budget.item(_substitute(pattern, replacement, text, budget.spend))
 
 
 @LibraryFunction(
@@ -301,10 +301,10 @@ def _charged_sub(budget: Budget, pattern: Value, replacement: Value, text: Value
 )
 def re_sub(pattern: Value, replacement: Value, text: Value) -> str:
     r"""The text with all matches replaced. In the replacement, `\1` to `\9` are groups, `\0` is the match, `\\` a backslash."""
-    return _substituted(pattern, replacement, text, lambda steps: None)
+    return _substitute(pattern, replacement, text, lambda steps: None)
 
 
-def _substituted(pattern: Value, replacement: Operand, text: Operand, spend: Callable[[int], None]) -> str:
+def _substitute(pattern: Value, replacement: Operand, text: Operand, spend: Callable[[int], None]) -> str:
     expression = regex.compiled(pattern)
     template = _template(need_text(replacement, "re_sub"), expression.groups)
     pieces: list[str] = []
@@ -346,7 +346,7 @@ def _template(replacement: str, groups: int) -> list[str | int]:
 # JSON, base64 and URLs.
 
 _CONTAINER, _ESCAPE = 64, 128
-"""Memory in bytes: of an empty list or object, and of each part of a text between two `%` during decoding."""
+"""Bytes of memory: for an empty list or object, and for each `%XX` while a text is decoded."""
 
 
 @LibraryFunction(SECTIONS["JSON, base64, URLs"], (("from_json('{\"a\": [1, null]}')", "{'a': [1, None]}"),), factor=8.0)
@@ -422,29 +422,29 @@ LIBRARY: dict[str, LibraryFunction] = {function.name: function for entries in SE
 
 BUILT_IN = {
     "len": ("len(value)", "The number of characters, members or fields."),
-    "min": ("min(values[, key])", "The least of the values of a list, or of several arguments; `key` gives what is compared."),
-    "max": ("max(values[, key])", "The greatest of the values of a list, or of several arguments; `key` gives what is compared."),
+    "min": ("min(values[, key])", "The smallest value of a list, or of several arguments; `key` returns the value to compare."),
+    "max": ("max(values[, key])", "The largest value of a list, or of several arguments; `key` returns the value to compare."),
     "sum": ("sum(values[, start])", "The sum of the numbers of a list."),
     "abs": ("abs(number)", "The number without its sign."),
-    "round": ("round(number[, digits])", "The nearest whole number, or the nearest one with so many digits; halves go to the even one."),
-    "int": ("int(value[, base])", "A whole number, from a number (cut off) or from text."),
+    "round": ("round(number[, digits])", "The number rounded to a whole number, or to `digits` decimals; halves round to the even neighbour."),
+    "int": ("int(value[, base])", "A whole number, from a number (without its fraction) or from text."),
     "float": ("float(value)", "A floating-point number, from a number or from text."),
     "str": ("str(value)", "The value as text."),
     "bool": ("bool(value)", "False for null, 0, and empty text, lists and objects; else True."),
-    "sorted": ("sorted(values[, key, reverse])", "A list of the values in ascending order; `key` gives what is compared."),
+    "sorted": ("sorted(values[, key, reverse])", "A list of the values in ascending order; `key` returns the value to compare."),
     "any": ("any(values)", "Whether any of the values is true."),
     "all": ("all(values)", "Whether all values are true."),
     "list": ("list(values)", "A list of the values."),
     "dict": ("dict(pairs)", "An object, from pairs of names and values."),
     "tuple": ("tuple(values)", "A tuple of the values."),
-    "set": ("set(values)", "The different values, for `in` and for operators of sets."),
-    "zip": ("zip(values, others)", "The first members of the lists, then the second ones, up to the shortest list."),
+    "set": ("set(values)", "The distinct values, for `in` and for set operators."),
+    "zip": ("zip(values, others)", "Pairs of the lists' members at the same position, up to the end of the shortest list."),
     "enumerate": ("enumerate(values[, start])", "The values with their numbers, from 0 or from `start`."),
-    "range": ("range(start, stop[, step])", "The whole numbers from `start`, or from 0, to before `stop`."),
+    "range": ("range(start, stop[, step])", "The whole numbers from `start` (or 0) up to, but not including, `stop`."),
     "re_match": ("re_match(pattern, text)", "Whether the pattern matches the entire text."),
     "re_split": ("re_split(pattern, text)", "The pieces of the text between matches of the pattern."),
-    "now": ("now()", "The present time in milliseconds."),
-    "merge": ("merge(first, second)", "An object with the fields of all arguments; of equal names the last one counts."),
-    "header": ("header(name)", "The value of the record's last header of this name, as text; null without one."),
+    "now": ("now()", "The current time in milliseconds."),
+    "merge": ("merge(first, second)", "An object with the fields of all arguments; the last one wins if names are equal."),
+    "header": ("header(name)", "The value of the record's last header with this name, as text; null if there is none."),
 }  # fmt: skip
-"""The functions that are no part of the library, with their calls and what these show; Python's have Python's arguments."""
+"""The functions outside the library: signature and documentation by name. Those of Python take the same arguments as there."""

@@ -1,9 +1,8 @@
 """Bounds of the size of an expression's result and of its time, derived from its syntax tree.
 
-A form is a bound that is linear in the sizes of inputs: a factor for each path into them, and a constant. Sizes count
-characters of text, and words of 8 bytes: those of the containers and numbers that an expression makes, and one or more
-for each entry and number of the input. Paths distinguish separate parts of an input, so that an object
-of ten fields of a record is as large as the record, and not ten times as large.
+A form is a bound that is linear in the sizes of inputs: a factor for each path into them, and a constant. A unit of size
+is a character of text, or a word of 8 bytes in a container or number. Paths distinguish separate parts of an input: an
+object of ten fields of a record counts as one record, not as ten.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from streamkit.expressions.regex import PatternError, is_literal, weight
 
 MOST_VISITS = 20_000
 _CONSTANT_STEPS = 400_000
-"""How many steps that do not depend on the input count as one for each unit of it."""
+"""The number of steps, independent of the input, that count as one step per unit of input."""
 _SHORT = frozenset(("timestamp", "partition", "offset", "partitions", "topic"))
 _SMALL_POWER = 8
 _NUMBERS = (ast.Div, ast.FloorDiv, ast.Pow, ast.LShift, ast.RShift)
@@ -69,12 +68,12 @@ class Reader:
         return form
 
     def read(self, node: ast.AST) -> Form:
-        """Return the form of a part that has only one item in memory at a time."""
+        """Return the form of a part that is consumed item by item, so that only one item is in memory."""
         self._lazy.add(id(node))
         return self.of(node)
 
     def is_read(self, node: ast.AST) -> bool:
-        """Return whether `read` is for a part."""
+        """Return whether a part is consumed by `read`."""
         return id(node) in self._lazy
 
     def add_work(self, form: Form, factor: float = 1.0) -> None:
@@ -116,7 +115,7 @@ class Reader:
         return owner
 
     def add_hash_work(self, node: ast.AST, form: Form) -> None:
-        """Add the work of hashing a part: a tuple does not keep its hash."""
+        """Add the work of hashing a part, at each use, because a tuple does not cache its hash."""
         if not is_safe_key(node) and not is_number(node):
             self.add_work(form)
 
@@ -144,7 +143,7 @@ class Reader:
         if isinstance(node.op, _NUMBERS) or is_number(node) or (numeric and isinstance(node.op, (ast.Mult, ast.Mod))):
             return self._number(node, left, right)
         if isinstance(node.op, (ast.Sub, ast.BitAnd)):
-            # Of sets; the difference of numbers is a number.
+            # On sets, the result is a part of the left operand; on numbers, it is a number.
             self.add_work(total(left, right), 1 / 8)
             return left
         if isinstance(node.op, ast.Mult):
@@ -194,7 +193,7 @@ class Reader:
 
     def on_BoolOp(self, node: ast.BoolOp) -> Form:
         first = self.of(node.values[0])
-        return most(first, *self.of_conditional(node.values[1:]))
+        return maximum(first, *self.of_conditional(node.values[1:]))
 
     def of_conditional(self, nodes: Iterable[ast.AST]) -> list[Form]:
         """Return the forms of parts that may not be evaluated."""
@@ -207,7 +206,7 @@ class Reader:
         if id(node) in self._numeric:
             self.expect_number(node.body, node.orelse)
         self.of(node.test)
-        return most(*self.of_conditional((node.body, node.orelse)))
+        return maximum(*self.of_conditional((node.body, node.orelse)))
 
     def on_Compare(self, node: ast.Compare) -> Form:
         operands = [self.of(operand) for operand in (node.left, *node.comparators)]
@@ -215,12 +214,12 @@ class Reader:
             if isinstance(operator, (ast.In, ast.NotIn)):
                 self.add_work(total(right, scaled({path: size for path, size in left.items() if path}, 1 / 8)))
             elif not isinstance(operator, (ast.Is, ast.IsNot)) and _varies(left) and _varies(right):
-                # A comparison reads no more than the smaller one has.
+                # A comparison reads no more than the smaller operand.
                 self.add_work(self._nearer(left, right), 1 / 4)
         return ONE
 
     def _nearer(self, left: Form, right: Form) -> Form:
-        """Return the bound that depends on the item of the innermost loop alone, if one of the two does."""
+        """Return the form that depends only on the innermost loop's item, if one does; else the right one."""
         return left if all(not path or path[0] == self._item for path in left) else right
 
     # -- Containers --
@@ -298,8 +297,8 @@ class Reader:
         fields = sum(1 for path in self._read if path[:1] == (root,))
         inner, self.work = self.work, work
         self.scope, self._read, self._certain, self._item = outer, read, certain, item
-        self.add_work(each_of(inner, items, root, fields))
-        return each_of(result, items, root, fields)
+        self.add_work(for_each_item(inner, items, root, fields))
+        return for_each_item(result, items, root, fields)
 
     def bind(self, target: ast.AST, form: Form) -> None:
         """Bind a loop's names; several names are separate parts of the item."""
@@ -328,7 +327,7 @@ def _varies(form: Form) -> bool:
 
 # Growth of calls: built-in functions, methods, functions of the file.
 
-_MUCH: Form = {(): MAX_BYTES}
+_LARGEST: Form = {(): MAX_BYTES}
 _NUMBER = 40.0
 """Bytes of a large number in a list."""
 _LISTS = frozenset(("sorted", "list", "dict", "tuple", "set", "zip", "enumerate"))
@@ -339,7 +338,7 @@ _AS_LONG_TEXT = frozenset(("capitalize", "casefold", "decode", "lower", "swapcas
 _SAME = _AS_LONG_TEXT | {"copy", "encode"}
 _PARTS = frozenset(["partition", "rpartition", "split", "rsplit", "splitlines", "items", "keys", "values"])
 _READING = frozenset(("sum", "any", "all", "dict"))
-"""Functions that keep no item of an iterator."""
+"""Functions that consume an iterator without keeping its items."""
 _SETS = frozenset(["union", "difference", "intersection", "symmetric_difference"])
 
 
@@ -384,7 +383,7 @@ def call(reader: Reader, node: ast.Call) -> Form:
         return total(SET if name == "set" else EMPTY if name == "dict" else HEADER, items)
     if name == "re_split":
         if not any(isinstance(pattern, ast.Constant) and is_literal(str(pattern.value)) for pattern in node.args[:1]):
-            # A match takes microseconds, and each character may be one.
+            # A match takes microseconds, and each character may be a match.
             reader.add_work({(): inf})
         reader.add_work({(): CALL})
         return total(HEADER, scaled(inputs, PIECES))
@@ -401,7 +400,7 @@ def _from_library(reader: Reader, node: ast.Call, arguments: list[Form]) -> Form
         if isinstance(path, ast.Constant) and isinstance(path.value, str):
             for name in path.value.split("."):
                 part = below(part, f"#{name}" if name.isdigit() else name)
-        return most(part, *arguments[2:])
+        return maximum(part, *arguments[2:])
     inputs = total(*arguments)
     if function.name == "re_search":
         _add_search(reader, node, arguments)
@@ -414,7 +413,7 @@ def _from_library(reader: Reader, node: ast.Call, arguments: list[Form]) -> Form
 
 
 def _add_search(reader: Reader, node: ast.Call, arguments: list[Form]) -> None:
-    """Add the work of a search for a pattern; that of a pattern which is not in the expression is not known."""
+    """Add the work of a search for a pattern; it is unbounded if the pattern is not a constant."""
     pattern = node.args[0] if node.args else None
     work: Form = {(): inf}
     if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
@@ -451,7 +450,7 @@ def _ordered(reader: Reader, node: ast.Call, name: str) -> Form:
             inputs = total(inputs, reader.of(keyword.value))
     if name == "sorted":
         return inputs if is_container(node.args[0]) else scaled(inputs, 2.0)
-    return most(*items) if len(items) > 1 else inputs
+    return maximum(*items) if len(items) > 1 else inputs
 
 
 def _function(reader: Reader, node: ast.Call, function: Function) -> Form:
@@ -483,7 +482,7 @@ def _method(reader: Reader, node: ast.Call, function: ast.Attribute) -> Form:
         if first is not None:
             reader.add_hash_work(first, arguments[0])
         field = below(owner, first.value) if known else owner  # type: ignore[union-attr]
-        return most(field, *arguments[1:])
+        return maximum(field, *arguments[1:])
     inputs = total(*arguments)
     if name in PRODUCTS and any(arguments):
         longest = len(first.value) if isinstance(first, ast.Constant) and isinstance(first.value, (str, bytes)) else 0
@@ -521,7 +520,7 @@ def _text(node: ast.Call, name: str, owner: Form, inputs: Form) -> Form:
         return scaled(owner, 3.0) if name == "hex" else ONE
     if name in ("maketrans", "fromkeys"):
         return total({(): OBJECT + ENTRY}, owner, scaled(inputs, ENTRY))
-    return _MUCH
+    return _LARGEST
 
 
 # Forms: bounds that are linear in the sizes of inputs, as factors by path; the empty path is a constant.
@@ -531,18 +530,18 @@ Form = dict[Path, float]
 
 ONE: Form = {(): 1.0}
 HEADER: Form = {(): 7.0}
-"""Words that a text, a list or a tuple takes beside its contents."""
+"""The overhead of a text, a list or a tuple, in words."""
 SET: Form = {(): 27.0}
 NUMBER: Form = {(): 4.0}
 LONGEST: Form = {(): 72.0}
-"""Words of an integer of MAX_BITS."""
+"""The size of an integer of MAX_BITS, in words."""
 OBJECT, ENTRY = 16.0, 3.0
-"""Words of an object, and of each of its entries."""
+"""The overhead of an object, and of each of its entries, in words."""
 EMPTY: Form = {(): OBJECT}
 PAIR = 4.0
-"""Words of a tuple of `zip` for each of its items."""
+"""The overhead of `zip` and `enumerate` per item, in words: a tuple."""
 PIECES = 3.0
-"""Words for each character of a text that is cut into pieces: a piece of two characters takes nine with its separator."""
+"""The size of split text, in words per character: a piece of two characters and a separator takes nine words."""
 
 
 def total(*forms: Form) -> Form:
@@ -558,8 +557,8 @@ def total(*forms: Form) -> Form:
     return result
 
 
-def most(*forms: Form) -> Form:
-    """Return a form that is at least each of the given ones."""
+def maximum(*forms: Form) -> Form:
+    """Return the maximum of forms, path by path."""
     result: Form = {}
     for form in forms:
         for path, factor in form.items():
@@ -573,15 +572,15 @@ def scaled(form: Form, factor: float) -> Form:
 
 
 def below(form: Form, part: str) -> Form:
-    """Return the form of a named part of a value whose form is given."""
+    """Return the form of a named part of a value with this form."""
     return {(*path, part) if path else path: factor for path, factor in form.items()}
 
 
-def each_of(body: Form, items: Form, root: str, fields: int) -> Form:
+def for_each_item(body: Form, items: Form, root: str, fields: int) -> Form:
     """Return the form for all items, where `body` is the form for one item.
 
-    root: the first part of paths into an item; fields: how many different fields each item is known to have. What does
-    not depend on the item counts once for each, and there are no more items than their size allows.
+    root: the first part of paths into an item; fields: the minimum number of different fields of an item. The constant part
+    counts once per item, and the size of the items bounds their number.
     """
     result: Form = {}
     least = 1.0 + 2.0 * fields
@@ -591,7 +590,7 @@ def each_of(body: Form, items: Form, root: str, fields: int) -> Form:
                 inside = (*item, "*", *path[1:]) if item else item
                 result[inside] = result.get(inside, 0.0) + factor * count
         elif path:
-            # A value from outside of the loop, once for each item: it is bounded for a constant number of items only.
+            # A value from outside the loop, once per item: bounded only if the number of items is constant.
             known = items.get((), 0.0) if not any(items) else inf
             result[path] = result.get(path, 0.0) + factor * known
         else:
@@ -601,7 +600,7 @@ def each_of(body: Form, items: Form, root: str, fields: int) -> Form:
 
 
 def factor_of(form: Form) -> dict[str, float]:
-    """Return, by input, how many times its size a form is at most: separate parts of an input do not add up.
+    """Return the maximum factor of a form for each input. Separate parts of an input do not add up.
 
     >>> factor_of({("v", "a"): 1.0, ("v", "b"): 1.0, ("v",): 1.0, (): 7.0})
     {'v': 2.0}
@@ -696,5 +695,5 @@ def is_container(node: ast.AST) -> bool:
 
 
 def is_safe_key(node: ast.AST) -> bool:
-    """Return whether input can't choose equal hashes for a part's values: they are salted, or there are few of them."""
+    """Return whether no input can force hash collisions among a part's values: the hashes are salted, or constant."""
     return isinstance(node, (ast.JoinedStr, ast.Constant)) or (is_text(node) and not is_number(node))

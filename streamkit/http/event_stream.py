@@ -1,4 +1,4 @@
-"""Responses of server-sent events, which continue as long as the client reads."""
+"""Responses of server-sent events, which last until the client disconnects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEAT_SECONDS = 15.0
 """The time without an event after which a comment is sent, so that proxies keep the connection."""
 _SHARED_SECONDS = 0.9
 _RETRY_MS = 2000
-"""The pause after which a client connects again."""
+"""The pause after which a client reconnects."""
 
 
 class Event(NamedTuple):
@@ -37,7 +37,7 @@ class EventSource(Protocol):
     """The origin of a stream's events, used by one thread at a time."""
 
     def read(self) -> list[Event]:
-        """Return the new events within a second; empty if there are none. Raises StreamkitError."""
+        """Wait up to a second for new events, and return them. Raises StreamkitError."""
 
     def close(self) -> None:
         """Release the resources of the source."""
@@ -57,7 +57,7 @@ class Streams:
         return anyio.CapacityLimiter(MOST_STREAMS)
 
     def enter(self) -> None:
-        """Count a stream as open. Raises StoreUnavailableError if too many are."""
+        """Count a stream as open. Raises StoreUnavailableError if too many streams are open."""
         with self._lock:
             if self._open >= MOST_STREAMS:
                 raise StoreUnavailableError(f"{MOST_STREAMS} streams of events are open, which is the limit")
@@ -89,8 +89,8 @@ class SharedAnswer:
 class EventStream(StreamingResponse):
     """Sends the events of a source until the client disconnects, the server closes, or the source fails.
 
-    The next events are read when the client has taken the last ones, so that no stream holds more than one read. The
-    connection is aborted if a client reads nothing for `http.idle.timeout.ms`.
+    It reads events only after the client has taken the previous ones, so a stream holds the events of one read at most. It
+    aborts the connection if a client reads nothing for `http.idle.timeout.ms`.
     """
 
     def __init__(self, source: EventSource, streams: Streams):
@@ -118,7 +118,7 @@ class EventStream(StreamingResponse):
                 await anyio.to_thread.run_sync(self._source.close, limiter=self._streams.limiter)
 
     async def _lines(self) -> AsyncIterator[bytes]:
-        # The first bytes show the client at once that the stream is open.
+        # The first bytes tell the client immediately that the stream is open.
         yield b"retry: %d\n\n" % _RETRY_MS
         sent = time.monotonic()
         while not self._streams.closing.is_set():

@@ -80,7 +80,7 @@ OPERATORS: dict[str, AnyOperator] = {
 }
 
 
-def _made(name: str, entry: object) -> StepDeclaration:
+def _check_step(name: str, entry: object) -> StepDeclaration:
     step = entry() if isinstance(entry, type) else entry
     if not isinstance(step, StepDeclaration):
         raise TypeError(f"expected an Operator or a ComposedStep, not {type(step).__name__}")
@@ -95,5 +95,5 @@ def _made(name: str, entry: object) -> StepDeclaration:
     return step
 
 
-STEPS = plugins.WithPlugins[StepDeclaration](OPERATORS, plugins.STEPS, _made)
+STEPS = plugins.WithPlugins[StepDeclaration](OPERATORS, plugins.STEPS, _check_step)
 """The operators, and the steps of installed plugins (entry points `streamkit.steps`)."""

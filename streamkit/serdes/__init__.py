@@ -78,13 +78,13 @@ def _by_name(name: str, folder: str) -> Serde:
         raise SerdeError(f"no serde is called {name!r}{_nearest(name)}")
     if format_.form:
         raise SerdeError(f"the serde {name} takes an argument: {format_.form}")
-    return _made(name, name, folder)
+    return _make(name, name, folder)
 
 
 def _with_arguments(spec: dict[str, Json], folder: str) -> Serde:
     name = next((form for form in FORMS if form in spec), None)
     if name is not None and spec.keys() <= {name, *FORMATS[name].options}:
-        return _made(name, spec, folder)
+        return _make(name, spec, folder)
     if len(spec) == 1 and spec.keys() <= plugins.load(plugins.SERDES).keys():
         return _plugged(*next(iter(spec.items())))
     unknown = next((str(key) for key in spec if key not in FORMS), str(spec))
@@ -94,7 +94,7 @@ def _with_arguments(spec: dict[str, Json], folder: str) -> Serde:
     raise SerdeError(f"no serde takes the argument {unknown!r}{_nearest(unknown)}")
 
 
-def _made(name: str, spec: str | dict[str, Json], folder: str) -> Serde:
+def _make(name: str, spec: str | dict[str, Json], folder: str) -> Serde:
     module = import_module(f"{__name__}.formats.{FORMATS[name].module}")
     make = cast("Callable[[str | dict[str, Json], str], Serde]", getattr(module, f"make_{name}"))  # by the name alone
     return make(spec, folder)

@@ -459,7 +459,7 @@ class Stream(AnyStream):
         and `on_error` decides what happens: the application ends (the default), the record is dropped, or it goes to a
         dead-letter topic with the message in its headers.
 
-        if_: The condition, by Python's rules of truth; null is false.
+        if_: The condition; as in Python, null, 0 and empty values are false.
         message: The message of the error. Default: the condition does not hold.
         name: The name of the step's node, instead of a generated one.
         on_error: `fail`, `continue` or `{'dead_letter': TOPIC}`.
@@ -582,16 +582,16 @@ class Stream(AnyStream):
         name: str | None = None,
         on_error: OnError = None,
     ) -> Stream:
-        """Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a
-        table look up the record's key in the table; a stream and a global table look up the key that `on` returns; two
-        tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a match on
-        both sides are emitted.
+        """Joins two pipelines. Two streams join records with the same key whose times differ by at most `within`; a stream
+        and a table look up the record's key in the table; a stream and a global table look up the key that `on`
+        returns; two tables join rows with the same key, or with `on` the row that a foreign key names. Only records
+        with a match on both sides are emitted.
 
         with_: The other side: a pipeline, or an inline source.
         value: The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables:
             also `mapped_key`, the result of `on`, KIP-1340).
-        on: From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.
-        within: Two streams: how far apart in time records may be.
+        on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
+        within: Two streams: the maximum time between two joined records.
         before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
         after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
@@ -601,8 +601,8 @@ class Stream(AnyStream):
         this_store: Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a
             changelog.
         other_store: Two streams: the same for the store of the right side.
-        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not
-            partitioned by the key's bytes. None: by the bytes.
+        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not
+            partitioned by the key's bytes. If the result is None, the bytes decide.
         other_partition: Foreign key: the same for the right row's `key`.
         value_serde: The serde of the new value; by default the file's value serde.
         name: The name of the step's node, instead of a generated one.
@@ -634,8 +634,8 @@ class Stream(AnyStream):
         with_: The other side: a pipeline, or an inline source.
         value: The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables:
             also `mapped_key`, the result of `on`, KIP-1340).
-        on: From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.
-        within: Two streams: how far apart in time records may be.
+        on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
+        within: Two streams: the maximum time between two joined records.
         before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
         after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
@@ -645,8 +645,8 @@ class Stream(AnyStream):
         this_store: Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a
             changelog.
         other_store: Two streams: the same for the store of the right side.
-        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not
-            partitioned by the key's bytes. None: by the bytes.
+        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not
+            partitioned by the key's bytes. If the result is None, the bytes decide.
         other_partition: Foreign key: the same for the right row's `key`.
         value_serde: The serde of the new value; by default the file's value serde.
         name: The name of the step's node, instead of a generated one.
@@ -677,8 +677,8 @@ class Stream(AnyStream):
         with_: The other side: a pipeline, or an inline source.
         value: The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables:
             also `mapped_key`, the result of `on`, KIP-1340).
-        on: From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.
-        within: Two streams: how far apart in time records may be.
+        on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
+        within: Two streams: the maximum time between two joined records.
         before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
         after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
@@ -688,8 +688,8 @@ class Stream(AnyStream):
         this_store: Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a
             changelog.
         other_store: Two streams: the same for the store of the right side.
-        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not
-            partitioned by the key's bytes. None: by the bytes.
+        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not
+            partitioned by the key's bytes. If the result is None, the bytes decide.
         other_partition: Foreign key: the same for the right row's `key`.
         value_serde: The serde of the new value; by default the file's value serde.
         name: The name of the step's node, instead of a generated one.
@@ -886,16 +886,16 @@ class Table(AnyStream):
         name: str | None = None,
         on_error: OnError = None,
     ) -> Table:
-        """Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a
-        table look up the record's key in the table; a stream and a global table look up the key that `on` returns; two
-        tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a match on
-        both sides are emitted.
+        """Joins two pipelines. Two streams join records with the same key whose times differ by at most `within`; a stream
+        and a table look up the record's key in the table; a stream and a global table look up the key that `on`
+        returns; two tables join rows with the same key, or with `on` the row that a foreign key names. Only records
+        with a match on both sides are emitted.
 
         with_: The other side: a pipeline, or an inline source.
         value: The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables:
             also `mapped_key`, the result of `on`, KIP-1340).
-        on: From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.
-        within: Two streams: how far apart in time records may be.
+        on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
+        within: Two streams: the maximum time between two joined records.
         before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
         after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
@@ -905,8 +905,8 @@ class Table(AnyStream):
         this_store: Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a
             changelog.
         other_store: Two streams: the same for the store of the right side.
-        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not
-            partitioned by the key's bytes. None: by the bytes.
+        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not
+            partitioned by the key's bytes. If the result is None, the bytes decide.
         other_partition: Foreign key: the same for the right row's `key`.
         value_serde: The serde of the new value; by default the file's value serde.
         name: The name of the step's node, instead of a generated one.
@@ -938,8 +938,8 @@ class Table(AnyStream):
         with_: The other side: a pipeline, or an inline source.
         value: The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables:
             also `mapped_key`, the result of `on`, KIP-1340).
-        on: From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.
-        within: Two streams: how far apart in time records may be.
+        on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
+        within: Two streams: the maximum time between two joined records.
         before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
         after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
@@ -949,8 +949,8 @@ class Table(AnyStream):
         this_store: Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a
             changelog.
         other_store: Two streams: the same for the store of the right side.
-        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not
-            partitioned by the key's bytes. None: by the bytes.
+        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not
+            partitioned by the key's bytes. If the result is None, the bytes decide.
         other_partition: Foreign key: the same for the right row's `key`.
         value_serde: The serde of the new value; by default the file's value serde.
         name: The name of the step's node, instead of a generated one.
@@ -981,8 +981,8 @@ class Table(AnyStream):
         with_: The other side: a pipeline, or an inline source.
         value: The joined value, from `left`, `right` and `key` (foreign keys: only `left` and `right`; global tables:
             also `mapped_key`, the result of `on`, KIP-1340).
-        on: From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.
-        within: Two streams: how far apart in time records may be.
+        on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
+        within: Two streams: the maximum time between two joined records.
         before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
         after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
@@ -992,8 +992,8 @@ class Table(AnyStream):
         this_store: Two streams: the store of the left side by `name`, `type` and `segment_interval`; it always has a
             changelog.
         other_store: Two streams: the same for the store of the right side.
-        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not
-            partitioned by the key's bytes. None: by the bytes.
+        partition: Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not
+            partitioned by the key's bytes. If the result is None, the bytes decide.
         other_partition: Foreign key: the same for the right row's `key`.
         value_serde: The serde of the new value; by default the file's value serde.
         name: The name of the step's node, instead of a generated one.

@@ -68,14 +68,14 @@ def _timed(spec: GeneratorSpec, number: int, seed: int, start: int) -> Iterator[
             time = at
             if spec.late_part and random.boolean(spec.late_part):
                 time = max(0, at - random.integer(1, spec.late_by))
-            key = _made(spec, "key", sequence, partial(key_of, random, sequence, time))
-            value = _made(spec, "value", sequence, partial(value_of, key, random, sequence, time))
+            key = _evaluate(spec, "key", sequence, partial(key_of, random, sequence, time))
+            value = _evaluate(spec, "value", sequence, partial(value_of, key, random, sequence, time))
             return {"topic": spec.topic, "key": key, "value": value, "timestamp": time}
 
         yield start + sequence * spec.every, number, make
 
 
-def _made(spec: GeneratorSpec, part: str, sequence: int, make: Callable[[], Json]) -> Json:
+def _evaluate(spec: GeneratorSpec, part: str, sequence: int, make: Callable[[], Json]) -> Json:
     try:
         return make()
     except Exception as error:

@@ -45,7 +45,10 @@ CASES = {
         "p: {stream: a, steps: [outer_join: {with: {table: b}, value: left}]}",
         "only with `join` or `left_join`",
     ),
-    "table joins a stream": ("p: {table: a, steps: [join: {with: {stream: b}, value: left}]}", "a table joins a table"),
+    "table joins a stream": (
+        "p: {table: a, steps: [join: {with: {stream: b}, value: left}]}",
+        "a table can join only a table",
+    ),
     "global join without on": (
         "p: {stream: a, steps: [join: {with: {global_table: b}, value: left}]}",
         "`on` is required",

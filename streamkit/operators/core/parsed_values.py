@@ -1,4 +1,4 @@
-"""The parsed values of fields and windows, and the steps that contain them; spec/ creates them, operators build from them."""
+"""The parsed values of fields and windows, and the steps that contain them. `spec` creates them, operators build nodes from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class CallRef:
 class BatchCall:
     """A callable that takes lists of up to `size` records of a task's run (`{call: …, batch: N}`).
 
-    form: "list", or the library whose columns hold the values. passed: the names of the parts that it takes, in order.
+    form: "list", or the library whose columns hold the values. passed: the names of the record's parts that the callable
+    takes, in order.
     """
 
     call: CallRef
@@ -99,7 +100,7 @@ class Ref:
 
 @frozen
 class CogroupInput:
-    """One of a cogroup's other inputs."""
+    """An input of a cogroup other than the first."""
 
     source: Ref
     add: Expression
@@ -142,9 +143,9 @@ class ForEachSpec:
 
 @frozen
 class Step:
-    """A step of a pipeline as written in the file, checked on its own, without the steps around it.
+    """A step of a pipeline as written in the file; it was checked without regard to other steps.
 
-    `options`: the parsed values of the given fields, by name; `positions`: their positions in the file.
+    `options`: the parsed values of the fields that the file sets, by name; `positions`: their positions in the file.
     """
 
     operator: str

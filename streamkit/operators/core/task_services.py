@@ -17,7 +17,7 @@ class Cancellable(Protocol):
     """A scheduled punctuator (Cancellable)."""
 
     def cancel(self) -> None:
-        """Fire no more."""
+        """Stop the punctuator."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class EmitIntervals:
     windows: int = Config.emit_interval_ms_of_windows.default
     joins: int = Config.emit_interval_ms_of_outer_joins.default
     may_lose: bool = False
-    """Whether windows are lost that a store expires after they closed and before they are emitted, as in Kafka Streams."""
+    """Whether windows that a store expires between their close and the next emit are lost, as in Kafka Streams."""
 
     @classmethod
     def of(cls, config: Config, default: int | None = None) -> EmitIntervals:
-        """Read the settings of a Config; `default`: the value of those that are not set, in place of TopologyTestDriver (0)."""
+        """Read the settings of a Config. `default` replaces the value of settings that are not set, as in TopologyTestDriver (0)."""
         windows, joins = (
             config.value(setting) if default is None or config.origin(setting.name) != "default" else default
             for setting in (Config.emit_interval_ms_of_windows, Config.emit_interval_ms_of_outer_joins)
@@ -69,7 +69,7 @@ class TaskServices(Protocol):
 
     @property
     def emit_intervals(self) -> EmitIntervals:
-        """The throttles of emit on close and of outer-join results."""
+        """The intervals of emit on close and of outer-join results."""
 
     def store(self, name: str) -> Any:  # the code that uses a store is generated for its class
         """Return a store of the task, or a global one."""
@@ -84,7 +84,7 @@ class TaskServices(Protocol):
         """Return the log of the user's code at a node."""
 
     def stopping(self) -> bool:
-        """Return whether the application is stopping; code must then not wait for long."""
+        """Return whether the application is stopping. Code must not wait for long then."""
 
     def partitions(self, topic: str) -> int:
         """Return the number of a topic's partitions."""
@@ -105,19 +105,22 @@ class TaskServices(Protocol):
         """Return the list that collects the timestamps of records that reach a terminal node (KIP-613)."""
 
     def on_error(self, node: int, error: Exception, record: FailedRecord) -> None:
-        """Handle the failure of a node (index into Program.nodes): return to drop the record there, or raise ProcessingError."""
+        """Handle the failure of a node (index into Program.nodes). If this returns, the node drops the record.
+
+        Raises ProcessingError for all other responses.
+        """
 
     def skips_failures(self, node: int) -> bool:
         """Return whether `on_error` drops records at which a node fails, instead of raising."""
 
     def on_refusal(self, node: int, error: Exception, record: FailedRecord, encoding: bool) -> None:
-        """Handle a record that a sink refuses: return to drop it there, or raise RefusedError for the node above.
+        """Handle a record that a sink refuses. If this returns, the sink drops the record.
 
-        encoding: whether its key or value can't be encoded; otherwise its topic or partition is invalid.
+        Raises RefusedError, which the node above handles. encoding: whether its key or value can't be encoded; otherwise its topic or partition is invalid.
         """
 
     def on_deserialization_error(self, node: int, error: Exception, record: FailedRecord) -> None:
-        """Handle bytes that can't be decoded: return to skip the record, or raise DeserializationError."""
+        """Handle bytes that can't be decoded. If this returns, the record is skipped. Raises DeserializationError."""
 
     def schedule(
         self, node: int, interval_ms: int, kind: str, callback: Callable[[int], None], start: int | None = None
@@ -158,7 +161,7 @@ ForwardChange: TypeAlias = Callable[[Key, Value, Value, int, RecordContext, bool
 """(key, new value, old value, timestamp, context, whether it is the latest): forwards a change of a table."""
 
 Lookup: TypeAlias = Callable[[bytes], tuple[Value, int] | None]
-"""(key bytes) to the value and timestamp of a table's row; None without a row."""
+"""(key bytes) to the value and timestamp of a table's row; None if there is no row."""
 
 Joiner: TypeAlias = Callable[[Key, Value, Value], Value]
 """(key, left, right) to the joined value."""

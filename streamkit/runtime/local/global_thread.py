@@ -1,4 +1,4 @@
-"""The global thread: it reads topics into global stores, which every task of the process may read (GlobalStreamThread)."""
+"""The global thread, which fills global stores from their topics for all tasks of the process (GlobalStreamThread)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GlobalThread:
         """Locked whenever the thread may use its stores."""
 
     def stores(self, name: str) -> list[tuple[int, Store, bool]]:
-        """Return (0, store, True) for a global store, if it exists; the caller holds the gate."""
+        """Return the global store of this name, if it exists, as (partition 0, store, is active); the caller holds the gate."""
         return [(0, task.stores[name], True) for task in self._tasks if name in task.stores]
 
     def followed(self) -> dict[str, tuple[Store, list[TopicPartition]]]:
@@ -91,7 +91,7 @@ class GlobalThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make the thread end."""
+        """Ask the thread to end."""
         self._stop.set()
 
     def close(self, timeout: float | None = None) -> bool:
@@ -147,7 +147,7 @@ class GlobalThread:
         if not restore(changelogs, self._consumer, lambda: stopping() or self._stop.is_set()):
             raise StopRequestedError
         for task in reprocessing:
-            # As in Java, a restore has its own processor, whose fields are lost afterwards.
+            # As in Java, a restore uses a processor of its own, whose fields are lost afterwards.
             task.reset()
         self._next = dict.fromkeys(self._owners, EARLIEST)
         self._next.update({changelog.partition: changelog.end for changelog in changelogs if changelog.end is not None})
@@ -198,11 +198,11 @@ class GlobalThread:
             self._owners[partition].update(batch)
             self._next[partition] = batch.offsets[-1] + 1
         now = self._shared.clock()
-        if now - self._last_commit > settings.commit_interval_ms or self._holds_too_much():
+        if now - self._last_commit > settings.commit_interval_ms or self._exceeds_limit():
             self._commit()
             self._last_commit = now
 
-    def _holds_too_much(self) -> bool:
+    def _exceeds_limit(self) -> bool:
         limit = self._shared.uncommitted_bytes
         return limit is not None and sum(task.uncommitted_bytes() for task in self._tasks) > limit
 

@@ -22,7 +22,7 @@ from streamkit.operators.steps.aggregations.aggregate_node import Aggregation, a
 
 
 class CountOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
-    """`count` (KGroupedStream.count, KGroupedTable.count and windowed ones)."""
+    """`count` (KGroupedStream.count, KGroupedTable.count, TimeWindowedKStream.count, SessionWindowedKStream.count)."""
 
     name: ClassVar[str] = "count"
     main = "store"
@@ -43,6 +43,6 @@ class CountOperator(Operator[GroupedStream | GroupedTable | WindowedStream]):
             return aggregate_table(step, builder, upstream, aggregation, "KTABLE-AGGREGATE-", serde)
         sliding = isinstance(upstream, WindowedStream) and isinstance(upstream.windows, SlidingWindows)
         if step.get("store") is not None and not is_named(step.get("store")) and not sliding:
-            # Java takes one more index for a Materialized without a name, for compatibility with earlier versions.
+            # For compatibility with its earlier versions, Java uses up an index if a Materialized has no name.
             builder.graph.names.store("KSTREAM-AGGREGATE-")
         return aggregate_stream(step, builder, upstream, aggregation, "KSTREAM-AGGREGATE-", serde)

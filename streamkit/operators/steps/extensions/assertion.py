@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Assert(Processor):
-    """Fails for records whose condition is false, with `message`."""
+    """Fails with `message` for each record whose condition is false."""
 
     condition: Expression
     message: str
@@ -40,7 +40,7 @@ class AssertOperator(Operator[Stream]):
     is_extension = True
     main = "if"
     fields = (
-        Field("if", Expr(), "The condition, by Python's rules of truth; null is false.", required=True),
+        Field("if", Expr(), "The condition; as in Python, null, 0 and empty values are false.", required=True),
         Field("message", Text(), "The message of the error.", default="the condition does not hold"),
         NAME,
     )

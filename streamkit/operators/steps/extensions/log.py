@@ -32,7 +32,7 @@ class Log(Processor):
     def emit(self, node: Node, gen: CodeWriter) -> None:
         arguments = (attribute(symbol("rt"), "log_line"), *map(literal, (node.name, self.level, self.limit)))
         lines = gen.prologue(("log", node.name), "log", call(gen.name_of(LimitedLog, "LimitedLog"), *arguments))
-        # Beyond the limit, the text is not computed.
+        # The test comes first, so that no text is computed beyond the limit.
         with gen.guard(node), gen.when(method(lines, "has_room")):
             gen.do(method(lines, "write", gen.expr(self.message)))
         gen.forward(node)
@@ -70,13 +70,13 @@ class LogOperator(Operator[Stream]):
         return add_stream_node(upstream, builder, name, processor)
 
 
-# The work at run time.
+# The class that writes the lines at run time.
 
 LONGEST = 10_000
 
 
 class LimitedLog:
-    """The lines of one node. log_line: takes (level, text); limit: lines per second; clock: returns seconds."""
+    """Logs the lines of one node. log_line: takes (level, text); limit: lines per second; clock: returns seconds."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class LimitedLog:
         self._clock = clock
         self._second = 0
         self._written = 0
-        self._left_out = 0
+        self._omitted = 0
 
     def has_room(self) -> bool:
         """Return whether another line may be written in this second; otherwise count it as omitted."""
@@ -103,14 +103,14 @@ class LimitedLog:
         if self._written < self._limit:
             self._written += 1
             return True
-        self._left_out += 1
+        self._omitted += 1
         return False
 
     def write(self, value: Value) -> None:
         """Write a line, which begins with the number of lines omitted since the last one."""
         text = value if isinstance(value, str) else shown(value, LONGEST)
         line = f"{self._name}: {text[:LONGEST]}".replace("\r", "\\r").replace("\n", "\\n")
-        if self._left_out:
-            line = f"({self._left_out} lines left out) {line}"
-            self._left_out = 0
+        if self._omitted:
+            line = f"({self._omitted} lines left out) {line}"
+            self._omitted = 0
         self._log_line(self._level, line)

@@ -58,9 +58,9 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "on",
             Expr(("key", "value"), ("key", "value")),
-            "From the left side's `key` and `value`: the key to look up in a global table, or the foreign key.",
+            "The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.",
         ),
-        Field("within", Duration(0), "Two streams: how far apart in time records may be."),
+        Field("within", Duration(0), "Two streams: the maximum time between two joined records."),
         Field(
             "before",
             SignedDuration(),
@@ -93,8 +93,8 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "partition",
             Expr(("key", "partitions"), ("key", "partitions")),
-            "Foreign key: the partition of the left row's `key`, out of `partitions`, if its table is not "
-            "partitioned by the key's bytes. None: by the bytes.",
+            "Foreign key: the partition of the left row's `key`, out of `partitions`, if the left table is not "
+            "partitioned by the key's bytes. If the result is None, the bytes decide.",
         ),
         Field(
             "other_partition",
@@ -107,7 +107,7 @@ class JoinOperator(Operator[Stream | Table]):
     accepts = ("stream", "table")
     kind: ClassVar[str] = "inner"
     summary = (
-        "Joins two pipelines. Two streams join records with the same key `within` a time of each other; a stream and a "
+        "Joins two pipelines. Two streams join records with the same key whose times differ by at most `within`; a stream and a "
         "table look up the record's key in the table; a stream and a global table look up the key that `on` returns; two "
         "tables join rows with the same key, or with `on` the row that a foreign key names. Only records with a "
         "match on both sides are emitted."
@@ -145,7 +145,7 @@ class JoinOperator(Operator[Stream | Table]):
             return self._join_stream(step, upstream, other, builder, position)
         if not isinstance(other, Table):
             hint = "; turn it into one with `to_table`" if isinstance(other, Stream) else ""
-            raise BuildError(position, f"{self.name}: a table joins a table, found {other.label}{hint}")
+            raise BuildError(position, f"{self.name}: a table can join only a table, found {other.label}{hint}")
         self._refuse(step, "two tables", *_WINDOW, "grace", "this_store", "other_store")
         if step.get("on") is None:
             self._refuse(step, "two tables by key", *_PARTITION)

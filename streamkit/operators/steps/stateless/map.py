@@ -1,4 +1,4 @@
-"""`map`: new keys and values."""
+"""`map` replaces keys and values."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Map(Processor):
         changes: Changes = {}
         with gen.guard(node):
             if self.key is not None:
-                changes["key"] = self._made(gen, "k", self.key)
+                changes["key"] = self._compute(gen, "k", self.key)
             if self.value is not None:
-                changes["value"] = self._made(gen, "v", self.value)
+                changes["value"] = self._compute(gen, "v", self.value)
         gen.forward(node, **changes)
 
-    def _made(self, gen: CodeWriter, prefix: str, expression: Expression) -> Slot:
+    def _compute(self, gen: CodeWriter, prefix: str, expression: Expression) -> Slot:
         variable = gen.var(prefix)
         gen.assign(variable, gen.expr(expression))
         return Slot(variable)

@@ -262,7 +262,7 @@ class _JobReader:
         present = {name: value for name, value in values.items() if value is not BAD}
         present |= {f"{OPTION}{name}": value for name, value in options.items()}
         if where == ["table"]:
-            return self._made(node, what, path, {"format": TABLE, **present}, keys, is_input)
+            return self._checked_place(node, what, path, {"format": TABLE, **present}, keys, is_input)
         return self._located(node, what, path, present, keys, is_input)
 
     def _located(
@@ -274,9 +274,9 @@ class _JobReader:
         if form is None and is_table_name(path) and not os.path.exists(resolved):
             present, form = {"format": TABLE, **present}, TABLE
         is_name = "/" not in path and (form in (TABLE, ICEBERG) or (form == DELTA and not is_input))
-        return self._made(node, what, path if is_name else resolved, present, keys, is_input)
+        return self._checked_place(node, what, path if is_name else resolved, present, keys, is_input)
 
-    def _made(
+    def _checked_place(
         self, node: Node, what: str, path: str, settings: Mapping[str, Parts], keys: Mapping[str, Node], is_input: bool
     ) -> Place | Bad:
         """Return a place as the command line's options would. Mistakes are reported at the setting that they name."""
