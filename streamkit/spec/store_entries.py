@@ -18,7 +18,7 @@ STORE_KEYS = (
 DURATIONS = {"retention": 0, "segment_interval": 1, "versioned": 0, "ttl": 1}
 """The options that are durations, and the minimum of each in milliseconds."""
 NOT_WITH_TTL = {
-    "versioned": "tables with a history, whose versions expire by it",
+    "versioned": "versioned tables, whose rows expire with their history",
     "retention": "windows and sessions",
     "segment_interval": "windows, sessions and versions",
 }
@@ -29,7 +29,7 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
     """Return the StoreOptions of `NAME` or of a mapping. If it has a name, record that it creates that store."""
     if node.kind != "mapping":
         text = reader.text(node, what, kafka_name=True)
-        return text if text is BAD else _defined(reader, StoreOptions(text, position=node.position), node)
+        return text if text is BAD else _define(reader, StoreOptions(text, position=node.position), node)
     options = reader.options(node, what, STORE_KEYS)
     values: Options = {}
     for key in ("persistent", "caching", "logging"):
@@ -43,7 +43,7 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
     put_config(reader, options, values)
     name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
     name_node = options.get("name", node)
-    return name if name is BAD else _defined(reader, StoreOptions(name, **values, position=node.position), name_node)
+    return name if name is BAD else _define(reader, StoreOptions(name, **values, position=node.position), name_node)
 
 
 def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> None:
@@ -51,9 +51,9 @@ def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> Non
     if "ttl" not in options:
         return
     values["ttl_position"] = options["ttl"].position
-    for key, why in NOT_WITH_TTL.items():
+    for key, kinds in NOT_WITH_TTL.items():
         if key in options:
-            reader.report(options["ttl"], f"'ttl' is for rows by their keys, and {key!r} for {why}")
+            reader.report(options["ttl"], f"'ttl' is only for stores of rows by key, and {key!r} is for {kinds}")
 
 
 def put_type(reader: Reader, options: dict[str, Node], values: Options, key: str = "type") -> None:
@@ -61,7 +61,7 @@ def put_type(reader: Reader, options: dict[str, Node], values: Options, key: str
     if key not in options:
         return
     if "persistent" in options:
-        reader.report(options["persistent"], f"{key!r} already says what 'persistent' would")
+        reader.report(options["persistent"], f"{key!r} already determines 'persistent'; remove one of the two")
         return
     kind = reader.choice(options[key], f"{key!r} of a store", STORE_KINDS)
     if kind is not BAD:
@@ -73,7 +73,7 @@ def put_config(reader: Reader, options: dict[str, Node], values: Options) -> Non
     if "config" not in options:
         return
     if values.get("logging") is False:
-        reader.report(options["config"], "'config' is for the changelog, which 'logging: false' does without")
+        reader.report(options["config"], "'config' is for the changelog, which 'logging: false' turns off")
         return
     values["config"] = tuple(topic_config(reader, options["config"], "'config' of a store").items())
 
@@ -92,7 +92,7 @@ def topic_config(reader: Reader, node: Node, what: str) -> dict[str, str]:
     return texts
 
 
-def _defined(reader: Reader, options: StoreOptions, node: Node) -> StoreOptions:
+def _define(reader: Reader, options: StoreOptions, node: Node) -> StoreOptions:
     if options.name is not None:
         reader.define("store", options.name, node)
     return options
@@ -111,7 +111,7 @@ def topic_store_ref(reader: Reader, kind: str, options: dict[str, Node]) -> Ref 
     values: Options = {}
     for key in NOT_HERE:
         if key in options:
-            reader.report(options[key], f"A {kind!r} has no {key!r}: its records go to the store only")
+            reader.report(options[key], f"A {kind!r} has no {key!r}: its records go only to the store")
     for key in ("name", "source_name"):
         if key in options and kind in OWN_KEYS.get(key, TOPIC_STORES):
             put(values, key, reader.text(options[key], f"{key!r} of the {kind}", kafka_name=True))
@@ -128,12 +128,12 @@ def topic_store_ref(reader: Reader, kind: str, options: dict[str, Node]) -> Ref 
 
 
 def _store(reader: Reader, kind: str, options: dict[str, Node]) -> StoreOptions | Bad:
-    """Return the file's store that is filled, as StoreOptions with a name alone."""
+    """Return the store that the pipeline fills, as StoreOptions that have only its name."""
     if "store" not in options:
         return reader.report(options[kind], f"A {kind!r} needs 'store', the name of one of the file's stores")
     node = options["store"]
     if node.kind == "mapping":
-        return reader.report(node, f"'store' of the {kind} must be a name; what the store is stands in 'stores'")
+        return reader.report(node, f"'store' of the {kind} must be a name; define the store in the section 'stores'")
     name = reader.text(node, f"'store' of the {kind}")
     if name is BAD:
         return BAD
@@ -142,7 +142,7 @@ def _store(reader: Reader, kind: str, options: dict[str, Node]) -> StoreOptions 
 
 
 def check_keys(reader: Reader, origins: list[str], options: dict[str, Node]) -> None:
-    """Report keys that belong to pipelines that fill a store, in other pipelines."""
+    """Report keys that only pipelines that fill a store may have, if the pipeline is another one."""
     for key, owners in OWN_KEYS.items():
         if key in options and len(origins) == 1 and origins[0] not in owners:
             reader.report(options[key], f"{key!r} belongs to {' and '.join(owners)}, not to {origins[0]!r}")

@@ -176,7 +176,7 @@ def test_names_that_differ_in_case_between_runs(lake: Lake) -> None:
     lake.add("1.json", {"user": {"Id": 1}})
     lake.run()
     lake.add("2.json", {"user": {"id": 2}})
-    fails(lake.run, "value.user.id of the new files was value.user.Id up to run 1", "differ in case alone")
+    fails(lake.run, "value.user.id of the new files was value.user.Id up to run 1", "differ only in case")
 
 
 def test_a_file_of_a_table_that_is_replaced(spark: Any, plan: Plan, tmp_path: Path) -> None:

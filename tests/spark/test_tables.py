@@ -383,7 +383,7 @@ def test_files_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.parquet").touch()
     refused("empty.parquet", "no file has columns")
     (tmp_path / "twice.json").write_text('{"user": "ann", "User": "bob", "ts": 1}\n')
-    refused("twice.json", "the names of User and user differ in case alone; --conf spark.sql.caseSensitive=true")
+    refused("twice.json", "the names of User and user differ only in case; --conf spark.sql.caseSensitive=true")
     # Spark knows compressed files by their suffix alone, and would read these as text.
     (tmp_path / "lines.jsonl").write_bytes(gzip.compress(b'{"value": 1, "timestamp": 1}\n'))
     refused("lines.jsonl", "the file is compressed, .* rename it to end with .gz")

@@ -65,9 +65,9 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
             "a.json",
             '{"n":{"a":1}}\n{"n":{"A":2}}\n',
             "",
-            r"n\.A and n\.a differ in case alone; --conf spark.sql.caseSens",
+            r"n\.A and n\.a differ only in case; --conf spark.sql.caseSens",
         ),
-        ("a.json", '{"a":1}\n{"A":2}\n', "", "A and a differ in case alone"),
+        ("a.json", '{"a":1}\n{"A":2}\n', "", "A and a differ only in case"),
         (
             "a.json",
             '{"n":[{"i":9007199254740993},{"i":0.5}]}\n',

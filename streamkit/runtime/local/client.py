@@ -424,7 +424,7 @@ class Application(InstanceMetadataReader):
             if seconds is not None and seconds <= 0:
                 return False
             if self._rebalance_listener is not None:
-                self._rebalance_listener.go_on()
+                self._rebalance_listener.continue_rebalance()
         return True
 
     def _to(self, state: ClientState) -> None:

@@ -21,9 +21,9 @@ _WAIT_SECONDS = 5.0
 _FOREIGN_EXTRA_MS = 15_000
 _FOREIGN_RETRY_SECONDS = 1.0
 _QUIET_SECONDS = 10.0
-"""A group without a rebalance for this long is expected to have none soon."""
-_KEPT = 50
-"""The number of rebalances that are kept for readers."""
+"""The time without a rebalance after which the next one is unlikely to come soon."""
+_MAX_REBALANCES = 50
+"""The number of latest rebalances that status requests can see."""
 
 
 class Rebalance(NamedTuple):
@@ -35,7 +35,7 @@ class Rebalance(NamedTuple):
 
 
 class RebalanceListener:
-    """Connects the coordinator with the threads, which may change. The thread that waits for the application calls it."""
+    """Connects the coordinator with the current threads. Only the thread that waits for the application calls it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RebalanceListener:
         session_ms: int,
         unchanged: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
-        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms; unchanged: keeps the threads from being replaced."""
+        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms; unchanged: no thread is replaced in its block."""
         self._coordinator = coordinator
         self._threads = threads
         self._unchanged = unchanged
@@ -54,7 +54,7 @@ class RebalanceListener:
         self._losing = False
         self._busy_at = monotonic()
         self._owned: frozenset[TaskId] = frozenset()
-        self.rebalances: deque[Rebalance] = deque(maxlen=_KEPT)
+        self.rebalances: deque[Rebalance] = deque(maxlen=_MAX_REBALANCES)
         """The latest rebalances; any thread may read them."""
 
     @property
@@ -63,7 +63,7 @@ class RebalanceListener:
         return self._coordinator.assigned and self._threads_settled()
 
     def is_quiet(self) -> bool:
-        """Return whether there has been no rebalance for some seconds, so that `poll` may be called less often."""
+        """Return whether the last rebalance was some seconds ago, so that `poll` may be called less often."""
         if not self.settled or self._coordinator.rebalancing:
             self._busy_at = monotonic()
         return monotonic() > self._busy_at + _QUIET_SECONDS
@@ -75,7 +75,7 @@ class RebalanceListener:
     def poll(self) -> None:
         """Poll the group, and assign tasks to threads. Returns at once. Raises TransportError."""
         if self._losing and not self._threads_settled():
-            # Not before lost tasks are closed, because the metadata of the next generation would make their commits valid.
+            # Lost tasks must close first: the metadata of the next generation would make their commits valid.
             return
         self._losing = False
         try:
@@ -103,10 +103,10 @@ class RebalanceListener:
         """Wait a few seconds for the end of a rebalance, so that threads can commit when they close."""
         deadline = monotonic() + _WAIT_SECONDS
         while self._coordinator.rebalancing and monotonic() < deadline:
-            self.go_on(wait_ms=50)
+            self.continue_rebalance(wait_ms=50)
 
-    def go_on(self, wait_ms: int = 0) -> None:
-        """Go on with a rebalance that has begun, while threads close; its assignment is not applied."""
+    def continue_rebalance(self, wait_ms: int = 0) -> None:
+        """Take part in a rebalance that has begun while threads close. Its assignment is not applied."""
         if self._coordinator.rebalancing:
             try:
                 self._coordinator.poll(wait_ms=wait_ms)
@@ -117,7 +117,7 @@ class RebalanceListener:
         return [thread for thread in self._threads() if not thread.stopping]
 
     def _threads_settled(self) -> bool:
-        """Whether every thread has applied its assignment; one that stops still commits, until it has ended."""
+        """Return whether every thread has applied its assignment. A stopping thread has not: it commits until it ends."""
         return all(
             thread.state is ThreadState.DEAD or (thread.settled() and not thread.stopping) for thread in self._threads()
         )
@@ -144,10 +144,10 @@ class RebalanceListener:
         self.rebalances.append(Rebalance(int(time() * 1000), "; ".join(parts)))
 
     def _lose(self) -> None:
-        """Make the threads close all active tasks without a commit: other instances own them by now."""
+        """Make the threads close all active tasks without a commit, because other instances may already own them."""
         self._losing = True
         self._note({})
-        # A thread that takes the place of another one meanwhile would keep its tasks.
+        # A replacement thread would keep the tasks of the thread that it replaces.
         with self._unchanged():
             for thread in self._threads():
                 thread.lose()
@@ -169,7 +169,7 @@ class RebalanceListener:
         for thread in self._threads():
             if thread.state is ThreadState.DEAD:
                 continue
-            # Also one that stops: no rebalance begins before its end.
+            # A stopping thread counts too, because no rebalance begins before it ends.
             if now - thread.polled_at > self._max_poll_ms / 1000:
                 reason = f"{thread.name} has not polled for longer than max.poll.interval.ms ({self._max_poll_ms} ms)"
                 log.warning("%s; leaving the group", reason)

@@ -1,4 +1,4 @@
-"""The Spark session of a job: checks before it is opened, and failures of Spark as one clear line."""
+"""The Spark session of a job: checks its requirements, opens it, and turns failures of Spark into one clear line."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ logger.shell.level = off
 _NOISE = b"WARNING: Using incubator modules"
 _RELEASES = {"delta": {"4.1": "4.1.0", "4.2": "4.4.0"}, "iceberg": {"4.1": "1.12.0"}}
 """The releases of formats by the versions of Spark that they were built for."""
-_USUAL = {
+_DEFAULTS = {
     "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
     "spark.sql.optimizer.disableHints": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
 }
-"""The values that queries depend on: with the first, an object is null only if it is null in the file, even if a query reads few of its
-fields; with the second, Spark sends small tables to the tasks of a join; with the third, a quoted name is not a pattern."""
-_COMPLETE = {
+"""The defaults that queries rely on. The first: an object is null only if it is null in the file, whichever fields a query reads.
+The second: Spark sends small tables to the tasks of a join. The third: a quoted name is not a pattern."""
+_FIXED = {
     **{f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")},
     "spark.sql.parquet.respectSummaryFiles": "false",
 }
-"""Settings that users can't override. Delta reads the first two only from the session, and if they were true, it would skip files that it
-can't read. If the last one were true, Spark would omit columns that a file `_metadata` does not list."""
+"""Settings that users can't override, because other values would lose data. With the first two, which Delta reads only from the
+session, Delta would skip files that it can't read. With the last one, Spark would omit columns that a `_metadata` file does not list."""
 _REFUSED = {
     "spark.sql.timestampType": (
         "TIMESTAMP_NTZ",
@@ -104,7 +104,7 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if is_local(master or ""):
-        # The page of a job, which has no password, is bound to all addresses otherwise.
+        # Otherwise Spark would serve the job's page, which has no password, on all addresses.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if master:
@@ -128,7 +128,7 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     if context is not None:
         _set_zone_of_jvm(context)
         if is_local(str(context.master)) and "PYSPARK_PYTHON" not in os.environ:
-            # Spark takes the first python3 on the path otherwise, where streamkit may not be installed.
+            # Otherwise Spark would run the first python3 on the path, which may not have streamkit.
             context.pythonExec = sys.executable
     return spark
 
@@ -144,7 +144,10 @@ def _default_master() -> str | None:
 
 
 def _set_zone_of_jvm(context: SparkContext) -> None:
-    """Let ORC files, whose times have no zone, be read and written in UTC, not in the zone of the machine. See _settings for executors."""
+    """Make the JVM read and write ORC files, whose times have no zone, in UTC instead of the machine's zone.
+
+    `_settings` does the same for executors.
+    """
     assert context._jvm is not None
     zone = context._jvm.java.util.TimeZone
     zone.setDefault(zone.getTimeZone("UTC"))
@@ -160,10 +163,10 @@ def check_meaning(spark: SparkSession) -> None:
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
     settings: dict[str, str] = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # With a limit in bytes, Spark computes the size of the batch after each row. For the column of headers, this takes time
-        # proportional to the batch, and more than all other work of the job.
+        # With a limit in bytes, Spark computes the size of the batch after each row. For the column of headers, the time for
+        # this is proportional to the batch, and exceeds that of all other work.
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-        # Spark sorts the rows of a task by the folders that they belong to, unless it may write several at a time.
+        # Unless Spark may write several folders at a time, it sorts the rows of a task by folder.
         "spark.sql.maxConcurrentOutputFileWriters": "32",
     }
     if not remote:
@@ -178,12 +181,12 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
         settings["spark.archives"] = ",".join(cluster.archives)
     if not remote and not _is_of_spark_submit():
         own = cluster.settings.get(_EXECUTOR_OPTIONS, "")
-        return {**settings, **cluster.settings, **_COMPLETE, _EXECUTOR_OPTIONS: f"{own} -Duser.timezone=UTC".strip()}
-    return {**settings, **cluster.settings, **_COMPLETE}
+        return {**settings, **cluster.settings, **_FIXED, _EXECUTOR_OPTIONS: f"{own} -Duser.timezone=UTC".strip()}
+    return {**settings, **cluster.settings, **_FIXED}
 
 
 def _is_of_spark_submit() -> bool:
-    """Return whether spark-submit has started this process; it then has settings that are not known here."""
+    """Return whether spark-submit started this process, possibly with settings that are not known here."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -343,8 +346,8 @@ def reason(error: Exception) -> str:
     if match := re.search(r"\[COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists", text):
         return f"there are two columns {match[1]}; if their names differ in case, --conf spark.sql.caseSensitive=true tells them apart"
     if "[CONFLICTING_DIRECTORY_STRUCTURES]" in text:
-        found_paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
-        return f"{found_paths} have folders NAME=VALUE, whose columns Spark finds in one directory only: give each an --input of its own"
+        paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
+        return f"{paths} have folders NAME=VALUE, which Spark reads as columns in only one directory: give each directory its own --input"
     if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
         match = re.search(r"data source: (\w+)", text)
         package = None if match is None else package_of(match[1])
@@ -358,7 +361,7 @@ def reason(error: Exception) -> str:
     if match := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
         return f"the class {match[1]} is in a package: {package_of(match[2])}"
     if "ArrowException: Unknown error: Wrapping" in text:
-        return "a text is not UTF-8 in a row: cast(COLUMN as binary) reads its bytes, and decode(cast(COLUMN as binary), 'ISO-8859-1') others"
+        return "a text is not UTF-8 in a row: cast(COLUMN as binary) reads it as bytes, and decode(cast(COLUMN as binary), 'ISO-8859-1') as Latin-1"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
     if "Traceback (most recent call last):" in lines and raised:
@@ -405,7 +408,9 @@ def package_of(name: str) -> str | None:
         return None
     if version not in releases:
         newest = max(releases)
-        return f"for Spark {version} none is known; run the command in an environment with pyspark=={newest}.*"
+        return (
+            f"there is no known release for Spark {version}; run the command in an environment with pyspark=={newest}.*"
+        )
     package, settings = {
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-", {}),
         "delta": (
@@ -429,15 +434,15 @@ def hadoop_version() -> str:
 
 
 def changed_meaning(spark: SparkSession) -> str | None:
-    """Return a session setting, as NAME=VALUE, that may change the meaning of a query; None if there is none."""
-    values = {name: spark.conf.get(name, usual) for name, usual in _USUAL.items()}
+    """Return a setting of the session, as NAME=VALUE, that may change what a query means; None if there is none."""
+    values = {name: spark.conf.get(name, usual) for name, usual in _DEFAULTS.items()}
     return next(
-        (f"{name}={value}" for name, value in values.items() if (value or "").lower() != _USUAL[name].lower()), None
+        (f"{name}={value}" for name, value in values.items() if (value or "").lower() != _DEFAULTS[name].lower()), None
     )
 
 
 def tells_case(spark: SparkSession) -> bool:
-    """Return whether a session tells names apart that differ in case alone."""
+    """Return whether a session distinguishes names that differ only in case."""
     return str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
 

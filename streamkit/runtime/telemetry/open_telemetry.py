@@ -1,4 +1,4 @@
-"""Spans and metrics through the SDK of OpenTelemetry, exported by OTLP over HTTP; the SDK's settings (OTEL_*) apply."""
+"""Exports spans and metrics with the SDK of OpenTelemetry, by OTLP over HTTP. The SDK's settings (OTEL_*) apply."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Telemetry:
         names = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": application}
         resource = Resource.create({**names, "service.instance.id": instance})
         self._application = application
-        # `close` stops the exporters; otherwise the SDK would wait for the collector again when the process ends.
+        # `close` stops the exporters; a second stop at the end of the process would wait for the collector again.
         self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._traces.get_tracer(SCOPE)
@@ -155,7 +155,7 @@ _KAFKA = "org.apache.kafka.stream."
 
 @dataclass(frozen=True)
 class ExportedMetric:
-    """A metric, and its points in a status."""
+    """A metric, and the function that reads its points from a status."""
 
     name: str
     meaning: str

@@ -20,30 +20,32 @@ from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.size import MAX_DEPTH, SMALL, check_size, least_size, unused
 
-# Digits are translated to zeros, because a search for nineteen zeros takes a third of the time of a regular expression.
-# Of nineteen zeros in a row, every third byte gives six. Most texts have no six in a row; timestamps (ms) have too few digits.
+# The search for a number beyond 64 bits translates digits to zeros and looks for nineteen of them, in a third of the time of a
+# regular expression. It first looks at every third byte: nineteen zeros leave six there, which most texts do not have.
 _DIGITS_AS_ZERO = bytes(ord("0") if byte in b"0123456789" else byte for byte in range(256))
 _BIG_NUMBER = b"0" * 19
 _EVERY = 3
 _SIX = b"0" * (19 // _EVERY)
 
-_LITTLE = SMALL - LARGE
-"""If a value leaves more than this of SMALL, its size need not be counted for the round."""
+_UNCOUNTED_ROOM = SMALL - LARGE
+"""If this much of SMALL is left after a value, the value is too small to count towards the limit of a round."""
 _PIECES = 20_000
-"""Pieces of text that are kept before they are joined."""
+"""The number of pieces of text that are collected before they are joined."""
 
 _dumps, _loads, _join = orjson.dumps, orjson.loads, b"".join
 
 
 def to_text(value: Value, most: int | None = None, deepest: int = MAX_DEPTH) -> bytes:
-    """Return the text of a value. Raises SerdeError for values that JSON does not have, for more than `most` bytes (by default
-    the limit of serdes.size.check_size), and for more than `deepest` levels.
+    """Return the text of a value.
+
+    Raises SerdeError for a value that JSON can't represent, for more than `most` bytes (by default the limit of
+    serdes.size.check_size), and for more than `deepest` levels.
     """
     try:
-        # Checking the values costs less than checking the text, where every digit could begin a float that Java writes
-        # differently. The check comes first, since orjson ends the process if there is no memory for its text.
+        # It is cheaper to check the value than its text, where every digit could begin a float that Java writes differently.
+        # The check comes first, because orjson ends the process if there is no memory for its text.
         room = unused(value)
-        if room > _LITTLE:
+        if room > _UNCOUNTED_ROOM:
             return plain_text(value)
         if room >= 0:
             return check_size(plain_text(value), most)
@@ -61,13 +63,13 @@ def _large_or_odd(value: Value, most: int | None, deepest: int) -> bytes:
 
 
 def plain_text(value: Value) -> bytes:
-    """Return the text that orjson writes, which takes no more memory than its size. Raises TypeError.
+    """Return the text that orjson writes, in no more memory than its size. Raises TypeError.
 
     >>> plain_text({"a": 1})
     b'{"a":1}'
     """
-    # orjson reserves 1 KB (from 3.12 on 4 KB) for each text and keeps all of it in the result. To join two pieces copies the
-    # text. The copy costs less than the pages of memory that many results would take.
+    # orjson reserves 1 KB (4 KB from 3.12 on) for each text, and the result keeps all of it. The join copies the text, which
+    # costs less than the memory that many results would otherwise take.
     return _join((_dumps(value), b""))
 
 
@@ -85,7 +87,7 @@ def from_text(data: bytes) -> Json:
 
 
 def batch_decoder(values: Sequence[bytes | None]) -> Callable[[bytes], Value]:
-    """Return a decoder for all of these texts: mostly `orjson.loads` itself, unless a number may be beyond 64 bits."""
+    """Return a decoder for all of these texts: `orjson.loads` itself, unless a number may be beyond 64 bits."""
     return from_text if has_big_number(values) else _loads
 
 
@@ -96,7 +98,7 @@ def has_big_number_in_python(texts: bytes | Sequence[bytes | None]) -> bool:
 
 
 has_big_number = native("big_number", has_big_number_in_python)
-"""The same by the extension `streamkit._native`, if it is in use."""
+"""The same function from the extension `streamkit._native`, if it is in use."""
 
 
 def _not_json(error: Exception, data: bytes) -> SerdeError:
@@ -104,7 +106,7 @@ def _not_json(error: Exception, data: bytes) -> SerdeError:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -138,7 +140,7 @@ def java_double(number: float) -> str:
         exponent = int(power or 0) - (len(fraction) - len(fraction.lstrip("0"))) - 1
     figures = figures.rstrip("0") or "0"
     if len(figures) == 1:
-        # Java writes two digits at least, and of all numbers of two digits the nearest one: 5e-324 is 4.9E-324.
+        # Java writes at least two digits, and chooses the nearest number with two digits: 5e-324 is 4.9E-324.
         nearest = f"{size:.1e}"
         if float(nearest) == size:
             figures, exponent = (nearest[0] + nearest[2]).rstrip("0"), int(nearest[4:])
@@ -146,7 +148,7 @@ def java_double(number: float) -> str:
 
 
 def _written(value: Value, most: int | None) -> bytes:
-    """Return the text of a value, joined from pieces: the slow way, for values that orjson writes differently than Java."""
+    """Return the text of a value, joined from pieces: slower, for values that orjson writes differently from Java."""
     data, waiting = bytearray(), []
     for piece in _pieces(value):
         waiting.append(piece)
@@ -189,7 +191,7 @@ def _fields(value: dict[Key, Value]) -> Iterator[tuple[str, Value]]:
     for number, (name, item) in enumerate(value.items()):
         text = _field_name(name)
         if text is not name and text in value:
-            raise SerdeError(f"serde json: the field {text!r} is there twice, as {kind_of(name)} and as text")
+            raise SerdeError(f"serde json: there are two fields {text!r}, one named by {kind_of(name)} and one by text")
         yield f"{',' if number else ''}{_text(text)}:", item
 
 
@@ -222,13 +224,13 @@ def _text(value: str) -> str:
         return _dumps(value.encode("utf-8", JAVA).decode()).decode()
 
 
-def _has_no_number(data: Json) -> bool:
+def _has_non_finite(data: Json) -> bool:
     """Return whether data contain NaN or an infinite number, which orjson would write as null."""
     if isinstance(data, float):
         return not math.isfinite(data)
     if isinstance(data, dict):
-        return any(map(_has_no_number, data)) or any(map(_has_no_number, data.values()))
-    return isinstance(data, (list, tuple)) and any(map(_has_no_number, data))
+        return any(map(_has_non_finite, data)) or any(map(_has_non_finite, data.values()))
+    return isinstance(data, (list, tuple)) and any(map(_has_non_finite, data))
 
 
 def _field_name(name: Key) -> str:
@@ -260,7 +262,7 @@ class JsonSerde(Serde):
     def from_json(self, data: Json) -> Value:
         # `encode` raises its own error for data that are too deep.
         with suppress(RecursionError):
-            if _has_no_number(data):
+            if _has_non_finite(data):
                 raise SerdeError("JSON has no NaN and no infinite number; write null, or text")
         return data
 

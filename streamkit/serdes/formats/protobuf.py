@@ -35,8 +35,8 @@ _MAIN = "schema.proto"
 class ProtobufSchema(Schema):
     """A message of a .proto file.
 
-    Values are objects with the fields' names of the .proto file; every field is present, absent messages and `optional`
-    fields as None; enums are their names, maps are objects, bytes are bytes.
+    Values are objects whose names are the fields of the .proto file. Every field is present; an absent message or `optional`
+    field is None. An enum is its name, a map is an object, and bytes are bytes.
     """
 
     kind = "PROTOBUF"
@@ -51,7 +51,7 @@ class ProtobufSchema(Schema):
             raise self.missing(error) from error
         include = Path(protoc.__file__).parent / "_proto"
         files = descriptor_pb2.FileDescriptorSet.FromString(_compiled(self.parts, self.text, include))
-        # A pool for each serde: two topologies may have different messages of one name.
+        # A separate pool for each serde, because two topologies may have different messages with the same name.
         pool = descriptor_pool.DescriptorPool()
         for file in files.file:
             pool.Add(file)
@@ -110,13 +110,13 @@ class ProtobufSchema(Schema):
             try:
                 message.ParseFromString(data[start:] if start else data)
             except Exception as error:
-                raise SerdeError(f"the bytes are no {message.DESCRIPTOR.name}: {error}") from error
+                raise SerdeError(f"the bytes are not a {message.DESCRIPTOR.name}: {error}") from error
             return _read(message)
 
         return decode
 
     def framed_reader(self, written: Schema) -> Read:
-        """Return the decoder of a message that follows the path of its type in the writer's schema."""
+        """Return the decoder of data that begin with the path of the message's type in the writer's schema."""
         assert isinstance(written, ProtobufSchema)
         plain, ours, lead = self.reader(written), self._class.DESCRIPTOR.full_name, written.lead
         good = {lead} if written.name == ours else set()
@@ -145,7 +145,7 @@ class ProtobufSchema(Schema):
 
     @property
     def lead(self) -> bytes:
-        """The path of the message's type: zigzag numbers, their count first; the first message is a single 0."""
+        """The path of the message's type: the number of indices and the indices, as zigzag varints; a single 0 for the first message."""
         path: list[int] = []
         message: Descriptor | None = self._class.DESCRIPTOR
         while message is not None:
@@ -160,7 +160,7 @@ class ProtobufSchema(Schema):
 def _compiled(parts: tuple[Part, ...], text: str, include: Path) -> bytes:
     """Return the descriptors of a schema and of all its imports.
 
-    Cached, since the compiler is a process: several topics may name one file, and copies of a plan have its text.
+    Cached, because the compiler is a process, and several topics, or copies of a plan, may have the same schema.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, source in (*parts, Part(_MAIN, text)):
@@ -169,7 +169,7 @@ def _compiled(parts: tuple[Part, ...], text: str, include: Path) -> bytes:
             path.write_text(source, encoding="utf-8")
         target = Path(folder, "out")
         arguments = [f"-I{folder}", f"-I{include}", "--include_imports", f"--descriptor_set_out={target}", _MAIN]
-        # In another process: the compiler writes its errors to the standard error of its process.
+        # In another process, because the compiler writes its errors to the stderr of its process.
         done = subprocess.run(
             [sys.executable, "-m", "grpc_tools.protoc", *arguments], capture_output=True, text=True, check=False
         )
@@ -250,9 +250,9 @@ def _fill(message: Message, value: Value) -> None:
         field, target = fields[name], getattr(message, name)
         group = field.containing_oneof
         if group is not None and (other := message.WhichOneof(group.name)) is not None:
-            # The library would keep the last one, and which is last depends on the order of the object's fields.
+            # The library would keep the last one, so the order of the object's fields would decide.
             raise ValueError(
-                f"{name!r} and {other!r} are both set; of the oneof {group.name} at most one may be, the others null"
+                f"{name!r} and {other!r} are both set; at most one field of the oneof {group.name} may be set, and the others must be null"
             )
         if _is_map(field):
             inner = field.message_type.fields_by_name["value"]
@@ -278,7 +278,10 @@ def _fill(message: Message, value: Value) -> None:
 
 
 def _scalar(field: FieldDescriptor, value: Value) -> Value:
-    """Return a value in the form that the library takes. Raises TypeError or KeyError for a value that the library would convert."""
+    """Return a value in the form that the library accepts.
+
+    Raises TypeError or KeyError for values that the library would silently convert.
+    """
     check = _CHECKS.get(field.type)
     return value if check is None else check(field, value)
 
@@ -337,7 +340,7 @@ def _nearest(name: Key, known: Iterable[str]) -> str:
 
 
 def _type(message: Descriptor, seen: dict[str, Record]) -> Type:
-    """Return the type of a message's value; `seen` has the types that are begun, as messages may contain themselves."""
+    """Return the type of a message's value. `seen`: the types so far, even unfinished ones, as messages may contain themselves."""
     if message.full_name not in seen:
         seen[message.full_name] = record = Record(message.full_name, {})
         for field in message.fields:

@@ -26,7 +26,7 @@ ACCEPT = "--accept-input-changes"
 
 @dataclass(frozen=True)
 class KnownInputs:
-    """How runs up to `run` read the inputs of a topic. known: by the name of the input in the manifest."""
+    """How the runs up to `run` read the inputs of a topic. known: the inputs by their names in the manifest."""
 
     topic: str
     run: int
@@ -71,7 +71,7 @@ class KnownInputs:
         for source in opened:
             name = place_of(files, source.place)
             before, settings = known.get(name, KnownInput()), settings_of(source.place)
-            # With other settings, earlier runs read other fields.
+            # If the settings were different, earlier runs read different fields.
             columns = self._columns(source, before.columns if before.settings in (None, settings) else {}, past)
             known[name] = KnownInput(settings, source.order, columns)
         orders = [(place.path, known.get(place_of(files, place), KnownInput()).order) for place in places]
@@ -89,7 +89,7 @@ class KnownInputs:
             if other != name and name not in known:
                 raise TransportError(
                     f"--input {self.topic}={opened.place.path}: {name} of the new files was {other} up to run {self.run}, and the names "
-                    "differ in case alone; --conf spark.sql.caseSensitive=true tells them apart"
+                    "differ only in case; --conf spark.sql.caseSensitive=true tells them apart"
                 )
             before = kinds.get(name, kind)
             wider = wider_type(before, kind)
@@ -105,8 +105,8 @@ class KnownInputs:
         nested = {kind, before} & {"struct", "array", "map"}
         return TransportError(
             f"--input {self.topic}={place.path}: {name} is of type {kind} in the new files, and was {before} up to run "
-            f"{self.run}, so equal values would become different records; {ACCEPT} keeps the values of each type as they are, and "
-            f"{'to_json' if nested else 'string'}(COLUMN) with a new checkpoint and a new output turns all of them into text"
+            f"{self.run}, so equal values would become different records. {ACCEPT} accepts that; to turn all values into text, use "
+            f"{'to_json' if nested else 'string'}(COLUMN) with a new checkpoint and a new output"
         )
 
 
@@ -120,7 +120,7 @@ def with_all_fields(files: FileSystem, opened: OpenedInput, inputs: Mapping[str,
 
 
 def place_of(files: FileSystem, place: Place) -> str:
-    """Return the name of an input in a manifest: the same name for all spellings of a path."""
+    """Return the name of an input in a manifest, which is the same for all spellings of a path."""
     return place.path if place.format not in OF_SPARK and "/" not in place.path else files.normal(place.path)
 
 
@@ -139,7 +139,7 @@ def _text(written: Parts) -> str:
 
 
 @dataclass(frozen=True)
-class FoundFiles:
+class TopicFiles:
     """The files of a topic. read: in earlier runs. new: not read yet, ordered by input and then by name."""
 
     read: tuple[InputFile, ...]
@@ -155,10 +155,10 @@ class FoundFiles:
 
 def find_files(
     files: FileSystem, spark: SparkSession, topic: str, places: Sequence[Place], read: Sequence[InputFile], run: int
-) -> FoundFiles:
+) -> TopicFiles:
     """Return the files of a topic for a run. Raises TransportError if a file that was read is missing or has changed.
 
-    For a file of a table, the size is the number of its rows, which deletions reduce. Older releases noted 0 as its time.
+    The size of a table's file is its number of rows, which deletions reduce. Older releases wrote 0 as its time.
     """
     by_name: dict[str, InputFile] = {}
     numbers: dict[str, int] = {}
@@ -184,7 +184,7 @@ def find_files(
                 f"({_difference(past, now, place)}); {_cure([place]) or 'put new records into new files'}"
             )
     new = sorted(by_name.values(), key=lambda file: (numbers[file.name], file.name))
-    return FoundFiles(tuple(read), tuple(new), numbers)
+    return TopicFiles(tuple(read), tuple(new), numbers)
 
 
 def _difference(past: InputFile, now: InputFile, place: Place) -> str:
@@ -210,17 +210,17 @@ def open_some(
     files: FileSystem,
     spark: SparkSession,
     places: Sequence[Place],
-    found_files: FoundFiles,
+    topic_files: TopicFiles,
     chosen: Sequence[InputFile],
 ) -> list[OpenedInput]:
-    """Open some files of a topic, one result for each input that has any of them."""
+    """Open some files of a topic: one result for each input that has at least one of them."""
     opened = []
     for number, place in enumerate(places):
-        names = [file.name for file in chosen if found_files.places[file.name] == number]
+        names = [file.name for file in chosen if topic_files.places[file.name] == number]
         if names and place.format not in OF_SPARK:
             opened.append(open_files(spark, place, names, number=number))
         elif names:
-            of_place = [name for name, other in found_files.places.items() if other == number]
+            of_place = [name for name, other in topic_files.places.items() if other == number]
             opened.append(
                 open_files(spark, place, [_uri(name) for name in names], _base(files, place, of_place), number)
             )

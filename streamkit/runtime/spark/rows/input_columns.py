@@ -1,6 +1,6 @@
 """Turns rows with columns into records: selects the columns of each part, and converts columns into plain data.
 
-Spark converts them before a row reaches a task, and only columns that are not plain data already.
+Spark does so before a row reaches a task, and leaves columns that are already plain data unchanged.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _NAME = re.compile(r"\w+")
 def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_null: bool = False) -> DataFrame:
     """Select the columns of an input that are parts of its records, and its hidden columns. Raises TransportError.
 
-    order: the column or expression that orders the rows, instead of their offsets; may_be_null: whether a key that the input
-    names may be null.
+    order: the column or expression that orders the rows, instead of their offsets; may_be_null: whether rows may have a null
+    in the column or expression that the input declares as key.
     """
     from pyspark.sql import functions as sf
 
@@ -80,7 +80,7 @@ def filtered(frame: DataFrame, place: Place) -> DataFrame:
 
 
 def order_of(place: Place, columns: Sequence[str]) -> str | None:
-    """Return the column that orders the rows of an input; without a position in a file and an offset, it is the timestamp."""
+    """Return the column that orders the rows of an input: the timestamp if rows have neither a position in a file nor an offset."""
     if place.order is not None or place.format in OF_SPARK or place.columns.offset is not None or "offset" in columns:
         return place.order
     return place.columns.timestamp
@@ -165,9 +165,10 @@ def types_of(frame: DataFrame) -> dict[str, str]:
 
 
 def with_known_fields(frame: DataFrame, known: Mapping[str, str], *, is_sorted: bool) -> DataFrame:
-    """Return the parts of an input with all fields that one job over all its files would give their objects.
+    """Return an input whose objects have the same fields as in a job that reads all files at once.
 
-    known: the paths and types of `types_of`, those of these files too. is_sorted: whether Spark sorts the fields, as those of JSON.
+    known: the paths and types of `types_of`, including those of these files. is_sorted: whether Spark sorts the fields, as it
+    does for JSON.
     """
     if list(types_of(frame)) == list(known):
         return frame
@@ -221,7 +222,7 @@ def has_value(frame: DataFrame, path: str) -> bool:
 
 
 def any_value(frame: DataFrame, path: str, test: Callable[[Column], Column]) -> Column | None:
-    """Return the condition that a row has a value at a path of `types_of` for which a test is true; None for an unknown path."""
+    """Return the condition that a test is true for some value at a path of `types_of`; None for an unknown path."""
     for field in frame.schema.fields:
         steps = _steps_to(path, field.name, field.dataType)
         if steps is not None:
@@ -230,7 +231,7 @@ def any_value(frame: DataFrame, path: str, test: Callable[[Column], Column]) -> 
 
 
 def _inside(name: str, kind: DataType) -> list[tuple[str, DataType, Step]]:
-    """Return the path and the type of each nested value, and the function that tests whether any such value fulfils a condition."""
+    """Return, for each kind of nested value, its path, its type, and the function that applies a test to any such value."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -260,7 +261,7 @@ def _some(column: Column, steps: Sequence[Step], test: Callable[[Column], Column
 
 
 def wider_type(one: str, other: str) -> str | None:
-    """Return whichever of two types represents every value of the other as the same plain data; None if neither does.
+    """Return the one of two types that can represent all values of the other as the same plain data; None if neither can.
 
     >>> wider_type("int", "bigint"), wider_type("bigint", "double"), wider_type("decimal(9,2)", "decimal(12,2)")
     ('bigint', None, 'decimal(12,2)')
@@ -277,7 +278,9 @@ def wider_type(one: str, other: str) -> str | None:
 
 
 def without_case(name: str) -> str:
-    """Return what is equal for all names that Spark does not tell apart (String.equalsIgnoreCase of Java), and for a few others.
+    """Return a form of a name that is equal for all names that Spark considers equal (String.equalsIgnoreCase in Java).
+
+    It is also equal for a few names that Spark distinguishes.
 
     >>> without_case("K\u0131") == without_case("\u212aI")
     True
@@ -286,7 +289,7 @@ def without_case(name: str) -> str:
 
 
 def _without_case(character: str) -> str:
-    # Java has no case of more than one character, as SS is of ß.
+    # Java changes the case of single characters only: it leaves ß, whose upper case is SS.
     upper = character.upper()
     return (upper if len(upper) == 1 else character).lower()[0]
 
@@ -331,8 +334,8 @@ def plain_field(frame: DataFrame, place: Place, path: Sequence[str], wanted: Typ
 def with_fields(frame: DataFrame, names: Collection[str]) -> DataFrame | None:
     """Return an input whose values have only these fields, so that Spark reads no others.
 
-    None if the values are no objects, have fields that Spark does not tell apart, or lack one of the names: a message about
-    a field that is missing names those that a value has.
+    None if the values are not objects, or have fields that Spark can't distinguish. None also if one of the names is missing,
+    because the message about it lists all fields of the value.
     """
     from pyspark.sql import functions as sf
     from pyspark.sql.types import StructType
@@ -350,9 +353,9 @@ def with_fields(frame: DataFrame, names: Collection[str]) -> DataFrame | None:
 
 
 def encoded_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Column | None:
-    """Return a key or a value as bytes that its serde decodes; None for a type of which only Python makes them.
+    """Return a key or a value as bytes that its serde decodes; None for types that only Python can encode.
 
-    Objects become JSON with other spaces and forms of numbers than Python gives it, so that none may be written as it is.
+    The JSON of an object differs from Python's in spaces and numbers, so these bytes must not be written to an output.
     """
     from pyspark.sql import functions as sf
     from pyspark.sql import types
@@ -385,8 +388,8 @@ def _json_field(frame: DataFrame, place: Place, part: str, name: str) -> Column 
     if kind in ("float", "double"):
         number = column.cast("double")
         refusal = f"{place.path}: {part}.{name}: JSON has no NaN and no infinite number; write null, or text"
-        endless = sf.raise_error(sf.lit(refusal)).cast("double")
-        return sf.when(sf.abs(number) < float("inf"), number).when(number.isNotNull(), endless)
+        failure = sf.raise_error(sf.lit(refusal)).cast("double")
+        return sf.when(sf.abs(number) < float("inf"), number).when(number.isNotNull(), failure)
     is_plain = kind in (*WHOLE, *TIMES, "boolean", "date") or kind.startswith("decimal")
     return column if is_plain else None
 
@@ -545,12 +548,12 @@ class _Plain:
             return self._decimal(column, kind.precision, kind.scale, wanted, name)
         if isinstance(kind, types.BinaryType):
             if not (wanted is BYTES or (isinstance(wanted, OneOf) and BYTES in wanted.choices)):
-                self._refuse(text, name, f"bytes in an object have no form of their own: base64({name})")
+                self._refuse(text, name, f"an object can't hold bytes: base64({name}) turns them into text")
             return sf.when(column.isNotNull(), sf.struct(sf.base64(column).alias("base64"))), BYTES
         self._refuse(text, name, f"write it in another form, such as cast({name} as string)")
 
     def _time(self, column: Column, kind: str, wanted: Type, name: str) -> tuple[Column, Type]:
-        """Return a time as ISO 8601 text, or in milliseconds if the serde wants a number; finer fractions then fail."""
+        """Return a time as ISO 8601 text, or in milliseconds if the serde needs a number. Times with microseconds then fail."""
         from pyspark.sql import functions as sf
 
         has_zone = kind == "timestamp"
@@ -559,7 +562,7 @@ class _Plain:
             lost = sf.concat(
                 sf.lit(f"{name} is "),
                 column.cast("string"),
-                sf.lit(f", which is not a whole number of milliseconds; {name}=unix_millis(COLUMN) cuts it off"),
+                sf.lit(f", which is not a whole number of milliseconds; {name}=unix_millis(COLUMN) truncates it"),
             )
             return sf.when(micros % 1000 == 0, micros / 1000).otherwise(sf.raise_error(lost)).cast("bigint"), INTEGER
         text = sf.replace((in_utc(column) if has_zone else column).cast("string"), sf.lit(" "), sf.lit("T"))
@@ -579,4 +582,4 @@ class _Plain:
         )
 
     def _refuse(self, kind: str, name: str, cure: str) -> NoReturn:
-        raise TransportError(f"{self._place.path}: {name} is of type {kind}, which has no form in a record; {cure}")
+        raise TransportError(f"{self._place.path}: {name} is of type {kind}, which a record can't represent; {cure}")

@@ -171,7 +171,7 @@ def _is_one_value(place: Place, text: Column) -> Column:
 
 
 def check_names(place: Place, frame: DataFrame) -> None:
-    """Raise TransportError for fields whose names differ in case alone, in a session that does not tell them apart.
+    """Raise TransportError for fields whose names differ only in case, in a session that does not distinguish them.
 
     frame: with the fields that the lines have, as read with case.
     """
@@ -182,7 +182,7 @@ def check_names(place: Place, frame: DataFrame) -> None:
         other = known.setdefault(without_case(path), path)
         if other != path:
             raise TransportError(
-                f"{place.path}: the names of {other} and {path} differ in case alone; --conf spark.sql.caseSensitive=true tells them "
+                f"{place.path}: the names of {other} and {path} differ only in case; --conf spark.sql.caseSensitive=true tells them "
                 "apart"
             )
 

@@ -1,4 +1,4 @@
-"""Combines the inputs of a topic: the order of their rows, and their records."""
+"""Combines the inputs of a topic: orders their rows, and turns them into records."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def of_topic(
+def select_topic(
     plan: Plan,
     opened: OpenedInput,
     topic: str,
     inputs: Mapping[str, Sequence[Place]],
     earlier: Callable[[], Iterable[OpenedInput]] = lambda: (),
 ) -> OpenedInput:
-    """Return the records of a topic in an input without settings for columns. Its column `topic` names the topic of each record.
+    """Return the rows of an input that belong to a topic, if its column `topic` names the topic of each row.
 
-    All rows belong to the topic if they name one other topic, and neither another topic of the job nor an earlier run reads it
-    otherwise: they are an output under another name. inputs: of all topics; earlier: opens what earlier runs have read. Lines
-    of JSON are looked at as they are read. Raises TransportError for a topic that the plan does not have.
+    If all rows name one topic that is not `topic`, they are an output that was renamed: all belong to `topic`, unless the
+    job reads the input for several topics, or an earlier run read rows under the name of `topic`. Inputs with settings for
+    columns are returned unchanged, and so are JSON Lines, whose topics the workers check. inputs: the inputs of all topics;
+    earlier: opens the inputs of earlier runs. Raises TransportError for a topic that the plan does not have.
     """
     place = opened.place
     if not _names_topics(opened):
@@ -72,7 +73,7 @@ def _topics_in(opened: OpenedInput) -> set[Json]:
 
 
 def names_of(plan: Plan, topic: str) -> tuple[str, ...]:
-    """Return the names that the records of a topic may have: its name on the log, and that of its entry in the topology."""
+    """Return the names by which records can refer to a topic: its name on the log, and its entry in the topology."""
     declared = plan.external_topics.get(topic)
     return (topic,) if declared is None else (topic, declared.entry)
 
@@ -80,7 +81,7 @@ def names_of(plan: Plan, topic: str) -> tuple[str, ...]:
 def check_order(topic: str, inputs: Sequence[tuple[str, str]]) -> None:
     """Raise UsageError if the order among the rows of several inputs is undefined. inputs: path and order of each.
 
-    Rows with offsets and rows of files can be combined, as in a directory: rows with an offset come first.
+    Rows with offsets and rows of files can be combined, as in a directory; those with offsets come first.
     """
     for (path, order), (other_path, other_order) in pairwise(inputs):
         if order != other_order and {order, other_order} != {FILES, OFFSETS}:

@@ -253,7 +253,7 @@ class _Fields(Mapping[str, Term]):
         self._source = source
         self._path = path
         folded = Counter(without_case(field.name) for field in kind.fields)
-        # Spark does not tell names apart that differ in their case alone.
+        # Spark does not distinguish names that differ only in case.
         self._names = dict.fromkeys(field.name for field in kind.fields)
         self._fields = {field.name: field for field in kind.fields if folded[without_case(field.name)] == 1}
 

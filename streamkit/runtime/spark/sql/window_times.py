@@ -1,4 +1,4 @@
-"""Windows of queries: which ones a record is in, and whether all records come before their windows close."""
+"""Windows of queries: the windows of a record, and a check that every record comes before its windows close."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_WINDOWS = 1000
-"""The windows that a record may be in: a query makes a row for each of them."""
+"""The maximum number of windows of a record; a query creates a row for each."""
 IN_ORDER = TimeWindows(0, 1, 1)
-"""Windows for which each record is late that has an earlier time than one before it."""
+"""Windows in which every record is late whose time is earlier than that of a record before it."""
 _CHUNK_BITS = 12
-"""Rows of a chunk, as a power of two: those of which some might be late are read a second time."""
+"""The rows of a chunk, as a power of two. Chunks with possibly late rows are read a second time."""
 _PIECE, _FIRST, _LAST, _BEFORE = "piece", "first", "last", "before"
 
 
 def first_start(windows: TimeWindows, time: str) -> str:
-    """Return SQL of the start of the first window that has a time.
+    """Return the SQL for the start of the first window that contains a time.
 
     >>> first_start(TimeWindows(0, 60, 60), "t")
     '((t DIV 60L) * 60L)'
@@ -36,18 +36,17 @@ def first_start(windows: TimeWindows, time: str) -> str:
 
 
 def window_starts(windows: TimeWindows, time: str) -> str:
-    """Return SQL of the starts of all windows that have a time, a row for each."""
+    """Return the SQL for the starts of all windows that contain a time, one row each."""
     first = first_start(windows, time)
     return first if windows.size == windows.advance else f"explode(sequence({first}, {time}, {windows.advance}L))"
 
 
 def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) -> None:
-    """Raise InexactError if a record might come after a window of it has closed: its partition then decides.
+    """Raise InexactError if a record might come after one of its windows has closed, which would depend on its partition.
 
-    The stream time at a record, in whatever partition and behind whatever repartition topic, is at most the highest time of the
-    input up to the record. That holds for records that are merged with those of other topics too, since a task takes a record
-    only after those of lower times. Chunks of rows are compared with that by their least and highest times, and only those in
-    which a row might be late are compared row by row.
+    At any record, and in any partition, stream time is at most the highest time of the input so far. Repartition topics do
+    not change this, and neither do other topics, because a task takes a record only after those with lower times. The check
+    first compares each chunk of rows by its lowest and highest time, and then, row by row, the chunks with possibly late rows.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -63,24 +62,30 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
         has_index = INDEX in opened.frame.columns
         chunk, index = ([FILE, _PIECE], BLOCK) if has_index else ([FILE, BLOCK, _PIECE], ROW)
     times = times.withColumn(_PIECE, sf.shiftright(index, _CHUNK_BITS))
-    # The query itself refuses other times.
+    # The query itself refuses all other times.
     times = times.where(sf.col(TIME).between(0, LATEST - windows.size))
-    some = _perhaps_late(times.groupBy(*chunk).agg(sf.min(TIME).alias(_FIRST), sf.max(TIME).alias(_LAST)), windows)
-    if some is None:
+    candidates = _perhaps_late(
+        times.groupBy(*chunk).agg(sf.min(TIME).alias(_FIRST), sf.max(TIME).alias(_LAST)), windows
+    )
+    if candidates is None:
         return
     up_to = Window.partitionBy(*chunk).orderBy(*place).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = times.join(sf.broadcast(times.sparkSession.createDataFrame(some)), chunk)
+    rows = times.join(sf.broadcast(times.sparkSession.createDataFrame(candidates)), chunk)
     highest = sf.greatest(sf.max(TIME).over(up_to), sf.col(_BEFORE)).alias(_LAST)
     is_late = f"{first_start(windows, ticked(TIME))} + {windows.size}L <= {_LAST} - {windows.grace}L"
     if rows.select(TIME, highest).where(is_late).limit(1).collect():
-        late = "have earlier times than those before" if windows is IN_ORDER else "come after their windows have closed"
+        late = (
+            "have earlier times than records before them"
+            if windows is IN_ORDER
+            else "come after their windows have closed"
+        )
         raise InexactError(f"records of {source.topic} {late}")
 
 
 def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
-    """Return the chunks in which a row might be late, with the highest time before them; None if there are none.
+    """Return the chunks with possibly late rows, each with the highest time before it; None if there are none.
 
-    The driver looks at them, since they are few.
+    The driver computes this, because there are few chunks.
     """
     import pyarrow as pa
     from pyspark.sql import functions as sf
@@ -93,12 +98,12 @@ def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
     ]
     rows = table.sort_by(order).drop_columns([_BEFORE])
     highest, behind = -1, windows.size - windows.advance
-    before, is_some = list[int](), list[bool]()
+    before, may_be_late = list[int](), list[bool]()
     for first, last in zip(rows[_FIRST].to_pylist(), rows[_LAST].to_pylist(), strict=True):
         before.append(highest)
         highest = max(highest, last)
         start = max(0, first - behind) // windows.advance * windows.advance
-        is_some.append(start + windows.size <= highest - windows.grace)
-    if not any(is_some):
+        may_be_late.append(start + windows.size <= highest - windows.grace)
+    if not any(may_be_late):
         return None
-    return rows.select(names).append_column(_BEFORE, pa.array(before, pa.int64())).filter(pa.array(is_some))
+    return rows.select(names).append_column(_BEFORE, pa.array(before, pa.int64())).filter(pa.array(may_be_late))

@@ -17,8 +17,8 @@ from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Output, Piece
 from streamkit.runtime.spark.checkpoint.run_inputs import (
     ACCEPT,
-    FoundFiles,
     KnownInputs,
+    TopicFiles,
     find_files,
     open_some,
     with_all_fields,
@@ -29,7 +29,7 @@ from streamkit.runtime.spark.job_options import JobOptions, Place, Range
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import OutputLayout
-from streamkit.runtime.spark.rows.topic_inputs import of_topic
+from streamkit.runtime.spark.rows.topic_inputs import select_topic
 from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.submit_job import (
     JobInputs,
@@ -225,11 +225,11 @@ class _Inputs(JobInputs):
         spark: SparkSession,
         prepared: Prepared,
         opened: Mapping[str, Sequence[OpenedInput]],
-        files_found: Mapping[str, FoundFiles],
+        files_of_topics: Mapping[str, TopicFiles],
         run: _Run,
     ):
         super().__init__(spark, prepared, opened)
-        self._found = files_found
+        self._found = files_of_topics
         self._run = run
 
     def _ranks(self, topic: str, inputs: Sequence[OpenedInput]) -> Sequence[Mapping[str, int]]:
@@ -266,7 +266,7 @@ def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> d
 
 
 def _open(
-    plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, files_found: Mapping[str, FoundFiles]
+    plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, files_of_topics: Mapping[str, TopicFiles]
 ) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files. Each run reads all files of a global table."""
     whole = set(global_topics(plan))
@@ -278,16 +278,18 @@ def _open(
             topic_files,
             (*topic_files.read, *topic_files.new) if topic in whole else topic_files.new,
         )
-        for topic, topic_files in files_found.items()
+        for topic, topic_files in files_of_topics.items()
     }
     return {
         topic: [
-            of_topic(
+            select_topic(
                 plan,
                 opened,
                 topic,
                 options.inputs,
-                partial(open_some, files, spark, options.inputs[topic], files_found[topic], files_found[topic].read),
+                partial(
+                    open_some, files, spark, options.inputs[topic], files_of_topics[topic], files_of_topics[topic].read
+                ),
             )
             for opened in inputs
         ]

@@ -19,7 +19,7 @@ from streamkit.runtime.spark.job_options import JobOptions, Place
 from streamkit.runtime.spark.rows.files import FILES, OFFSETS, OpenedInput, narrowed, of_file, open_files
 from streamkit.runtime.spark.rows.input_columns import WHOLE
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, RowOrder, row_order, same_path
-from streamkit.runtime.spark.rows.topic_inputs import check_order, of_topic, ranks_of, read_inputs
+from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs, select_topic
 from streamkit.runtime.spark.spark_session import Cluster, open_session, translated
 from streamkit.runtime.spark.submission.submit_job import check, count_of, with_formats
 from streamkit.runtime.spark.work_names import WorkName, named
@@ -63,7 +63,7 @@ def sample_in(
             plan,
             topic,
             [
-                of_topic(plan, open_files(spark, place, number=number), topic, known)
+                select_topic(plan, open_files(spark, place, number=number), topic, known)
                 for number, place in enumerate(places)
             ],
             limit,

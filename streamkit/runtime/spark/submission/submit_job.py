@@ -51,7 +51,7 @@ from streamkit.runtime.spark.rows.log_rows import (
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
 from streamkit.runtime.spark.rows.row_order import same_path
-from streamkit.runtime.spark.rows.topic_inputs import check_order, of_topic, ranks_of, read_inputs
+from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs, select_topic
 from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated
 from streamkit.runtime.spark.sql.sources import InputColumns, columns_of_files
 from streamkit.runtime.spark.sql.stages import SQL
@@ -200,7 +200,7 @@ def submit(
         for topic, places in options.inputs.items():
             with named(spark, WorkName.of(plan.application, topic, "look")):
                 inputs = [open_files(spark, place, number=number) for number, place in enumerate(places)]
-                opened[topic] = [of_topic(plan, opened_input, topic, options.inputs) for opened_input in inputs]
+                opened[topic] = [select_topic(plan, opened_input, topic, options.inputs) for opened_input in inputs]
             for opened_input in opened[topic]:
                 if opened_input.place.format in OF_SPARK and not opened_input.files:
                     report(f"{topic}: there are no files in {opened_input.place.path}")

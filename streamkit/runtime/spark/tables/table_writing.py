@@ -38,11 +38,11 @@ _RUN = "streamkit.run"
 _ICEBERG_PROPERTY = "spark.sql.iceberg.snapshot-property."
 _STAGING = "write.wap.enabled"
 _STAGED = "wap.id"
-"""Iceberg's properties for staged rows: one enables staging in a table, the other is the id under which rows are published once."""
+"""Iceberg's properties for staged rows: the first enables staging in a table, the second is the id by which rows are published once."""
 _DELTA_ID, _DELTA_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _EXACT = {"spark.sql.sources.partitionOverwriteMode": "static", "spark.sql.session.timeZone": "UTC"}
-"""Delta would keep the partitions for which there are no new rows, and write a time that names a partition as in the session's zone,
-where two instants may have the same local time."""
+"""With other values, an overwrite in Delta would keep partitions without new rows, and the name of a partition would be a local time of
+the session's zone, which two instants may share."""
 _PUBLISHED = ("DuplicateWAPCommitException", "CherrypickAncestorCommitException")
 """Iceberg's errors for staged rows that are already in the table."""
 _DELTA_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -58,7 +58,7 @@ class Stamp:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The properties that a commit has about its run, by name."""
+        """The properties by which a commit identifies its run."""
         return {OWNER: self.checkpoint, _RUN: str(self.run)}
 
     @property
@@ -70,7 +70,7 @@ class Stamp:
 def rows_for(frame: DataFrame, plan: bytes, target: TableTarget, layout: OutputLayout | None) -> DataFrame:
     """Convert rows of the log into rows of a table. To merge by key, keep the last record of each key and add the column `deleted`.
 
-    The rows fail at a text that the table's partitions can't represent.
+    The job fails if a text can't be the name of one of the table's partitions.
     """
     rows = _rows_for(frame, plan, target, layout)
     return with_folders(rows, folder_columns(frame.sparkSession, target), target.shown)
@@ -164,7 +164,7 @@ def last_run(spark: SparkSession, target: TableTarget, checkpoint: str) -> int:
 
 
 def is_rolled_back(spark: SparkSession, target: TableTarget, checkpoint: str) -> bool:
-    """Return whether a table was set back to a state before the checkpoint's last run in it."""
+    """Return whether a table was rolled back to a state before the checkpoint's last run."""
     from pyspark.sql import functions as sf
 
     name = sql_name(spark, target)
@@ -183,15 +183,15 @@ def is_rolled_back(spark: SparkSession, target: TableTarget, checkpoint: str) ->
     restored = {row["version"]: int(row["operationParameters"].get("version") or -1) for row in later}
     last = max(restored, default=own)
     while last > own and last in restored:
-        # What a restored version has is what the version has that it names, and so on.
+        # A RESTORE copies an older version, which may itself be a RESTORE: follow them to the version that has the rows.
         last = max((version for version in restored if own < version <= restored[last]), default=restored[last])
     return last < own
 
 
 def snapshot_of(spark: SparkSession, target: TableTarget) -> int | None:
-    """Return the id of the last snapshot of an Iceberg table that rows are appended to: 0 if it has none. None for other tables.
+    """Return the id of an Iceberg table's last snapshot, or 0 if it has none; None unless rows are appended to the table.
 
-    A merge or Delta does not need it: a run that they write twice changes nothing.
+    Merges and Delta tables do not need it, because writing a run twice changes nothing there.
     """
     name = sql_name(spark, target)
     if target.mode != APPEND:
@@ -205,7 +205,7 @@ def snapshot_of(spark: SparkSession, target: TableTarget) -> int | None:
 
 
 def has_history_since(spark: SparkSession, target: TableTarget, snapshot: int) -> bool:
-    """Return whether an Iceberg table has all snapshots after this one; 0: all that it ever had."""
+    """Return whether an Iceberg table still has all snapshots since this one; 0: since its creation."""
     table, history = _loaded(spark, sql_name(spark, target)), _iceberg(spark).util.SnapshotUtil
     current = table.currentSnapshot()
     if current is None:
@@ -314,7 +314,7 @@ def _stamps(provider: str, stamp: Stamp | None, staged: Stamp | None) -> dict[st
 
 @contextmanager
 def _view(rows: DataFrame) -> Iterator[str]:
-    """Give rows a name in SQL."""
+    """Yield a name for rows in SQL, valid in the block."""
     name = f"streamkit_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(name)
     try:

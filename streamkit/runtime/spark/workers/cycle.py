@@ -46,7 +46,7 @@ def run_cycle(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     """Run all tasks of a cycle over rows sorted by time, and yield their output.
 
     As in `try`, everything that a record causes is processed before the next record. The output therefore does not depend on
-    how far one task has got when another responds.
+    the relative speed of the tasks.
     """
     loaded = load(work.plan)
     with closing(_Cycle(loaded, work)) as cycle:
@@ -84,7 +84,7 @@ class _Cycle:
                 for place in task.inputs:
                     self._readers.setdefault((place.topic, place.partition), []).append(task)
                     self._topics_read.add(place.topic)
-        shared = saved.get(self._first())
+        shared = saved.get(self._shared_id())
         if shared is not None:
             self._reading.restore(shared)
             self._collector.restore(shared["written"])
@@ -92,11 +92,11 @@ class _Cycle:
             resume(task, saved.get(task.task_id))
             self._collect(task)
 
-    def _named(self) -> Iterator[tuple[str, BatchTask]]:
+    def _tasks_by_id(self) -> Iterator[tuple[str, BatchTask]]:
         return ((task.task_id, task) for task in self._tasks.values())
 
-    def _first(self) -> str:
-        """Return the id of the task under which the shared state is saved."""
+    def _shared_id(self) -> str:
+        """Return the id of the task that the state shared by all tasks is saved with."""
         return str(TaskId(min(self._work.stage.subs), 0))
 
     def process(self, rows: pa.RecordBatch) -> None:
@@ -132,13 +132,15 @@ class _Cycle:
         if self._work.drops is not None:
             for task_id, task in self._tasks.items():
                 self._work.drops.add(task_id, 0, task)
-        memories = {} if kept is None else {name: memory_of(task, self._loaded.plan) for name, task in self._named()}
+        memories = (
+            {} if kept is None else {name: memory_of(task, self._loaded.plan) for name, task in self._tasks_by_id()}
+        )
         yield from self.output()
         yield from self._collector.finish()
         if kept is None or not isinstance(self._stores, KeptStores) or not memories:
             return
-        memories[self._first()] |= {**self._reading.to_json(), "written": self._collector.position()}
-        for name, task in self._named():
+        memories[self._shared_id()] |= {**self._reading.to_json(), "written": self._collector.position()}
+        for name, task in self._tasks_by_id():
             yield from StateWriter(kept, self._stores).write(task, memories[name])
 
     def close(self) -> None:
