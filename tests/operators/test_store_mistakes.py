@@ -23,7 +23,7 @@ CASES = {
     ),
     "ttl of windows": (
         "p: {stream: a, steps: [group_by_key, window: {tumbling: 1s}, count: {store: {name: s, ttl: 1h}}]}",
-        "store s: `ttl` is for rows by their keys; windows and sessions have `retention`",
+        "store s: `ttl` is only for stores of rows by key; windows and sessions have `retention`",
     ),
     "ttl of a global table": (
         "p: {global_table: a, store: {name: s, ttl: 1h}}",
@@ -114,7 +114,7 @@ CASES = {
     ),
     "changelog of a suppress without one": (
         "p: {table: a, steps: [suppress: {until: 5s, logging: false, config: {segment.ms: 5}}]}",
-        "suppress: `config` is for the changelog, which `logging: false` does without",
+        "suppress: `config` is for the changelog, which `logging: false` turns off",
     ),
     "step below a global store": (
         "g: {global_store: a, store: kv}\np: {from: g, steps: [filter: value]}",

@@ -490,7 +490,9 @@ def test_protobuf_writes_one_member_of_a_oneof() -> None:
     read = schema.reader(schema)(schema.encode({"cash": "b", "n": 0}), 0)
     assert read == {"card": None, "cash": "b", "n": 0}
     assert schema.reader(schema)(schema.encode({**read, "cash": None, "card": "a"}), 0)["card"] == "a"
-    with pytest.raises(SerdeError, match=r"'cash' and 'card' are both set; of the oneof how at most one may be"):
+    with pytest.raises(
+        SerdeError, match=r"'cash' and 'card' are both set; at most one field of the oneof how may be set"
+    ):
         schema.encode({**read, "card": "a"})
 
 

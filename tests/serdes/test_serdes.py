@@ -211,7 +211,9 @@ def test_json_takes_no_more_memory_than_its_bytes() -> None:
 )
 def test_json_writes_no_field_twice(value: Any, name: str) -> None:
     """Readers keep one of the two."""
-    with pytest.raises(SerdeError, match=rf"serde json: the field '{name}' is there twice, as .* and as text"):
+    with pytest.raises(
+        SerdeError, match=rf"serde json: there are two fields '{name}', one named by .* and one by text"
+    ):
         serdes.parse("json").encode(value)
 
 

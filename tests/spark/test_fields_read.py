@@ -316,5 +316,5 @@ def test_what_python_refuses_spark_refuses(
 def test_a_type_without_a_form_is_refused_in_a_column_that_no_step_uses(spark: Any, tmp_path: Path) -> None:
     schema = TABLE.append(pa.field("bytes", pa.binary()))
     write(tmp_path, [row | {"bytes": b"a"} for row in rows()], schema)
-    with pytest.raises(StreamkitError, match=r"value\.bytes is of type binary, which has no form in a record"):
+    with pytest.raises(StreamkitError, match=r"value\.bytes is of type binary, which a record can't represent"):
         run(spark, tmp_path, "[{map_values: value.text}]")

@@ -277,7 +277,7 @@ def test_pairs_of_streams_and_merged_streams_are_what_try_gives(spark: Any, tmp_
 @pytest.mark.parametrize(
     ("window", "late", "reason"),
     [
-        ("within: 5ms, grace: 1ms", True, "records of orders have earlier times than those before"),
+        ("within: 5ms, grace: 1ms", True, "records of orders have earlier times than records before them"),
         ("before: 5ms, after: 0ms", False, "step join: a record is at the end of its window, which has no grace"),
     ],
 )

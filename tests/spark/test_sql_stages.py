@@ -925,7 +925,7 @@ def test_sessions_of_records_without_order_are_pythons(spark: Any, tmp_path: Pat
     rows = [order(random.Random(0)) | {"user": "a", "at": at} for at in (100, 109, 104, 130, 200, 113)]
     job = Job(tmp_path, {"out": ["group_by_key", "window: {session: 5ms, grace: 1s}", "count", "to_stream"]}, rows)
     job.run(spark)
-    reason = "records of orders have earlier times than those before"
+    reason = "records of orders have earlier times than records before them"
     assert f"all stages run in Python after all: {reason}" in job.lines
     assert job.written("out") == job.expected("out")
 

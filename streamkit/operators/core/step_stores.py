@@ -221,7 +221,7 @@ def _check(step: Step, options: StoreOptions, windows: Windows | None, on_close:
     if windows is None:
         check_plain(options, position)
         return
-    refuse_ttl(options, "is for rows by their keys; windows and sessions have `retention`")
+    refuse_ttl(options, "is only for stores of rows by key; windows and sessions have `retention`")
     if options.versioned is not None:
         raise BuildError(position, f"{_shown(options)}: `versioned` is for tables; windows have a store of their own")
     if options.segment_interval is not None:

@@ -154,7 +154,7 @@ class SuppressOperator(Operator[Table]):
             )
         if step.get("logging") is False and step.get("config") is not None:
             yield Problem(
-                step.at("config"), "suppress: `config` is for the changelog, which `logging: false` does without"
+                step.at("config"), "suppress: `config` is for the changelog, which `logging: false` turns off"
             )
 
     def build(self, step: Step, upstream: Table, builder: Context) -> Table:
