@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from sys import getswitchinterval, setswitchinterval
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -39,6 +41,37 @@ def test_reads_see_writes_before_and_after_a_commit(rows: BytesMap) -> None:
     for _ in range(2):
         assert (rows.get(b"a"), rows.get(b"c"), rows.get(b"zz")) == (b"va", None, None)
         rows.commit()
+
+
+@pytest.mark.parametrize("kind", EVERY_ENGINE)
+def test_others_work_while_a_commit_waits_for_the_disk(tmp_path: Path, kind: str) -> None:
+    """Python's lock is free then: the stores of a thread are written at once, and the markers of its transaction looked for."""
+    turns, ended = [0], Event()
+
+    def work() -> None:
+        with open("/dev/zero", "rb", buffering=0) as zeros:
+            while not ended.is_set():
+                zeros.read(1)
+                turns[0] += 1
+
+    def commits() -> bool:
+        before = turns[0]
+        rows.put(b"key", b"value %d" % before)
+        rows.commit()
+        return turns[0] > before
+
+    rows, worker = open_map(kind, tmp_path / "map"), Thread(target=work)
+    interval = getswitchinterval()
+    # No thread gets the lock from another one that does not let it go.
+    setswitchinterval(1000)
+    try:
+        worker.start()
+        assert any(commits() for _ in range(100))
+    finally:
+        setswitchinterval(interval)
+        ended.set()
+        worker.join()
+        rows.close()
 
 
 def test_ranges_are_inclusive_and_in_byte_order(rows: BytesMap) -> None:

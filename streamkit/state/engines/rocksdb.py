@@ -27,15 +27,11 @@ class RocksMap(OverlayMap):
     """A map in the files of RocksDB (rocksdict)."""
 
     def _open(self) -> Callable[[bytes], bytes | None]:
-        import rocksdict  # imported here: topologies without persistent stores run without it
-
         self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes], None, None]] = weakref.WeakSet()
-        self._synchronous = rocksdict.WriteOptions()
-        self._synchronous.sync = True
         return self._open_with(_options())
 
     def _open_with(self, options: Options) -> Callable[[bytes], bytes | None]:
-        from rocksdict import Rdict
+        from rocksdict import Rdict  # imported here: topologies without persistent stores run without it
 
         # Without `column_families`, rocksdict takes the options of rows from its files: old ones, without the shared cache.
         self._db = Rdict(str(self._path), options, column_families={_ROWS: options})
@@ -71,7 +67,9 @@ class RocksMap(OverlayMap):
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        self._db.write(batch, self._synchronous)
+        # A synchronous write would keep Python's lock while it waits for the disk: no other thread could work, or write its store.
+        self._db.write(batch)
+        self._db.flush_wal(True)
 
     def _estimate(self) -> int:
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
