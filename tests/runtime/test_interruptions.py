@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from streamkit.errors import (
     OffsetOutOfRangeError,
     ProductionError,
     RetriableTransportError,
+    StateError,
     TaskCorruptedError,
     TransportError,
     UnknownTopicError,
@@ -25,6 +27,7 @@ from streamkit.errors import (
 )
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.handlers import Handlers
+from streamkit.runtime.local import committer as committer_module
 from streamkit.runtime.local import stream_thread
 from streamkit.runtime.local.committer import OwnTransactions
 from streamkit.runtime.local.coordinator import Coordinator
@@ -564,15 +567,19 @@ def test_a_thread_that_replaces_one_that_was_fenced_waits_for_the_group(tmp_path
 
 
 class Own:
-    """A thread's own transactions, of which the test says whether the markers are there."""
+    """A thread's own transactions; `marked`: whether each look in turn finds the markers, which those after these do."""
 
-    def __init__(self, events: list[Any]):
+    def __init__(self, events: list[Any], *marked: bool):
         self.events = events
-        self.marked = True
+        self.marked = [*marked]
+        self.began, self.may_end = threading.Event(), threading.Event()
+        self.may_end.set()
 
     def await_markers(self, topics: Any) -> bool:
+        self.began.set()
+        assert self.may_end.wait(20)
         self.events.append(("look", set(topics)))
-        return self.marked
+        return self.marked.pop(0) if self.marked else True
 
     def settle(self, topics: Any) -> None:
         self.events.append(("settle", set(topics)))
@@ -585,9 +592,8 @@ def test_a_transaction_sends_nothing_before_the_last_one_has_its_markers(tmp_pat
     made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1)
     events: list[Any] = []
     send, commit = FakeProducer.send, FakeProducer.commit
-    own = Own(events)
     committer = made.thread._committer
-    committer._own, committer._unsettled = own, False  # type: ignore[assignment]
+    committer._own, committer._unsettled = Own(events, True, False), False  # type: ignore[assignment]
 
     def sends(producer: FakeProducer, rows: Any) -> None:
         if rows:
@@ -600,14 +606,84 @@ def test_a_transaction_sends_nothing_before_the_last_one_has_its_markers(tmp_pat
 
     monkeypatch.setattr(FakeProducer, "send", sends)
     monkeypatch.setattr(FakeProducer, "commit", commits)
-    for marked in (True, True, False):
-        own.marked = marked
+    for _ in range(3):
         made.send(1)
         made.round()
         made.clock.now += 200
         made.round()
     look = ("look", {"out"})
-    assert events == ["send", "commit", look, "send", "commit", look, ("settle", {"out"}), "send", "commit"]
+    assert events[:9] == ["send", "commit", look, "send", "commit", look, ("settle", {"out"}), "send", "commit"]
+
+
+def with_a_look_in_flight(tmp_path, monkeypatch, events: list[Any], *marked: bool) -> tuple[Harness, Own]:
+    """Return a thread that has committed, and looks for the markers until the test lets the look end."""
+    made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1)
+    own = Own(events, *marked)
+    committer = made.thread._committer
+    committer._own, committer._unsettled = own, False  # type: ignore[assignment]
+    own.may_end.clear()
+
+    def commit_stores(stores: Any) -> None:
+        assert own.began.wait(20)
+        events.append("stores")
+
+    monkeypatch.setattr(committer, "_commit_stores", commit_stores)
+    made.send(1)
+    made.round()
+    made.clock.now += 200
+    made.round()
+    return made, own
+
+
+def test_markers_are_looked_for_while_stores_are_written(tmp_path, monkeypatch) -> None:
+    events: list[Any] = []
+    made, own = with_a_look_in_flight(tmp_path, monkeypatch, events)
+    assert events == ["stores"]
+    committer = made.thread._committer
+    begin = committer.begin
+
+    def begins(*, writes: bool = False) -> None:
+        if writes:
+            own.may_end.set()
+        begin(writes=writes)
+        if writes:
+            events.append("begun")
+
+    monkeypatch.setattr(committer, "begin", begins)
+    made.send(1)
+    made.round()
+    assert events == ["stores", ("look", {"out"}), "begun"]
+
+
+def test_an_end_is_looked_for_after_the_look_for_markers(tmp_path, monkeypatch) -> None:
+    """They do not use the transactions of the thread at the same time, also if it is restarted in between."""
+    events: list[Any] = []
+    made, own = with_a_look_in_flight(tmp_path, monkeypatch, events)
+
+    def waits(looks: Any) -> None:
+        own.may_end.set()
+        wait(looks)
+
+    monkeypatch.setattr(committer_module, "wait", waits)
+    made.thread._committer.restart()
+    made.round()
+    assert events == ["stores", ("look", {"out"}), ("settle", set())]
+
+
+def test_an_end_is_looked_for_if_the_look_for_markers_fails(tmp_path, monkeypatch) -> None:
+    events: list[Any] = []
+    made, own = with_a_look_in_flight(tmp_path, monkeypatch, events)
+    committer = made.thread._committer
+    failed: Future[bool] = Future()
+    failed.set_exception(StateError("no space left"))
+    own.may_end.set()
+    wait([committer._look])  # type: ignore[list-item]
+    committer._look = failed
+    with pytest.raises(StateError, match="no space left"):
+        committer.begin(writes=True)
+    assert events[2:] == []
+    committer.begin(writes=True)
+    assert events[2:] == [("settle", {"out"})]
 
 
 def _shared_of(clock: Clock, admin: Any) -> Any:
@@ -832,32 +908,26 @@ def test_markers_are_looked_for_where_the_last_transaction_wrote(tmp_path, monke
         tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1, program=program
     )
     events: list[Any] = []
-    own = Own(events)
     committer = made.thread._committer
-    committer._own, committer._unsettled, own.marked = own, False, False  # type: ignore[assignment]
+    committer._own, committer._unsettled = Own(events, False, False), False  # type: ignore[assignment]
     for _ in range(3):
         made.send(1)
         made.round()
         made.clock.now += 200
         made.round()
     first, second = {"out", "to-0"}, {"out", "to-1"}
-    assert events == [(what, topics) for topics in (first, second) for what in ("look", "settle")]
+    assert events[:4] == [(what, topics) for topics in (first, second) for what in ("look", "settle")]
 
 
-def test_an_idle_thread_looks_for_the_markers_of_its_last_commit(tmp_path, monkeypatch) -> None:
-    made = with_tasks(tmp_path, monkeypatch, Settings(exactly_once=True, commit_interval_ms=100), partitions=1)
+def test_an_idle_thread_asks_for_the_markers_of_its_last_commit_once_they_are_known(tmp_path, monkeypatch) -> None:
     events: list[Any] = []
-    committer = made.thread._committer
-    committer._own, committer._unsettled = Own(events), False  # type: ignore[assignment]
-    made.send(1)
+    made, own = with_a_look_in_flight(tmp_path, monkeypatch, events, False)
     made.round()
-    made.clock.now += 200
+    assert events == ["stores"]
+    own.may_end.set()
+    wait([made.thread._committer._look])  # type: ignore[list-item]
     made.round()
-    assert events == []
-    for _ in range(3):
-        made.clock.now += 400
-        made.round()
-    assert events == [("look", {"out"})]
+    assert events == ["stores", ("look", {"out"}), ("settle", {"out"})]
 
 
 # -- What the log rejects --

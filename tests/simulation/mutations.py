@@ -121,7 +121,7 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
         "lost = False",
     ),
     "markers are not waited for": Mutation(
-        _LOCAL + "committer", "self._unsettled = not self._own.await_markers(self._unmarked)", "pass"
+        _LOCAL + "committer", "self._workers.submit(self._own.await_markers, self._unmarked)", "None"
     ),
     "stores are committed before the log": (
         Mutation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, nullcontext
 from operator import itemgetter
 from time import perf_counter, sleep
@@ -39,7 +39,7 @@ _UNLISTED_MS = 30_000
 _MARKERS_MS = 500
 """How long a thread waits for the markers of its last transaction before it looks how that has ended."""
 _MARKER_SECONDS = 0.002
-_WRITERS = 8
+_WORKERS = 8
 """How many stores are written at once: the disk syncs files that are written together in the time of one or two."""
 _topic_of = itemgetter(0)
 _HASTE_SECONDS = 0.01
@@ -75,7 +75,8 @@ class Committer:
         """Whether brokers may have lost the end of the last transaction: it was not committed, or a broker was lost since it began."""
         self._unmarked: frozenset[str] | None = None
         """The topics that the last transaction has written, until its markers were seen; None: there is nothing to look for."""
-        self._unmarked_since = 0
+        self._look: Future[bool] | None = None
+        """Whether these markers are there, from another thread, until this one has asked; that thread alone uses `_own` meanwhile."""
         self._sent = False
         """Whether rows were sent in the current transaction."""
         self._written: set[str] = set()
@@ -86,7 +87,7 @@ class Committer:
         """Records that the log rejected and that were dropped."""
         self._warnings = DropWarnings(log)
         self._admin: Admin | None = None
-        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix=f"{name}-store-writer")
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=f"{name}-commit")
         self._last_commit = self._last_purge = shared.elapsed()
         stores = shared.plan.stores.items()
         self._changelogs = {shared.plan.changelog_name(name) for name, store in stores if store.source_topic is None}
@@ -130,20 +131,24 @@ class Committer:
         if self._own is None:
             return
         # A commit is acknowledged before its markers are written. Once this transaction has records in the same
-        # partitions, its end would also end the previous one. An idle thread looks for them too: others wait for its records.
-        due = writes or self._shared.elapsed() - self._unmarked_since > _MARKERS_MS
-        if self._unmarked is not None and due and not self._unsettled:
+        # partitions, its end would also end the previous one. An idle thread asks for them too: others wait for its records.
+        look = self._look
+        if look is not None and (writes or look.done()) and not self._unsettled:
+            # In case the look has failed.
+            self._look, self._unsettled = None, True
             began = perf_counter()
             with self._gate.opened():
-                self._unsettled = not self._own.await_markers(self._unmarked)
+                self._unsettled = not look.result()
             self._stages.add(MARKERS, perf_counter() - began)
             if not self._unsettled:
                 self._unmarked = None
         self._unsettled = self._unsettled or (not self._sent and self._producer.lost_broker())
         if self._unsettled:
             with self._gate.opened():
+                if self._look is not None:
+                    wait([self._look])
                 self._own.settle(self._unmarked or ())
-            self._unsettled, self._unmarked = False, None
+            self._unsettled, self._unmarked, self._look = False, None, None
 
     def send(self, local_task: LocalTask) -> None:
         """Send a task's output. Raises ProductionError unless the handler is CONTINUE.
@@ -285,8 +290,10 @@ class Committer:
         with self._gate.opened():
             self._commit_to_log(offsets)
         if self._own is not None:
-            self._unmarked, self._unmarked_since = frozenset(self._written), self._shared.elapsed()
+            self._unmarked = frozenset(self._written)
             self._written.clear()
+            # While the stores are written: mostly the next transaction need not wait for it.
+            self._look = self._workers.submit(self._own.await_markers, self._unmarked)
         marks = self._settings.exactly_once and self._shared.transport.marks_commits
         for local_task in dirty:
             local_task.note_positions(marks=marks)
@@ -300,7 +307,7 @@ class Committer:
         """Commit stores, those on disk at once. Raises StateError, after all others are written."""
         on_disk = [store for store in stores if store.durable]
         in_memory = [store for store in stores if not store.durable]
-        writes = [self._writers.submit(store.commit) for store in on_disk[1:]]
+        writes = [self._workers.submit(store.commit) for store in on_disk[1:]]
         try:
             for store in (*in_memory, *on_disk[:1]):
                 store.commit()
@@ -363,7 +370,7 @@ class Committer:
                         log.debug("aborting failed", exc_info=True)
                 self._producer.close()
             finally:
-                self._writers.shutdown()
+                self._workers.shutdown()
                 self._warnings.close(self._shared.elapsed())
 
     def _forget_written(self) -> None:
