@@ -21,6 +21,8 @@ class StoreOffsets:
     positions: dict[int, int] = field(default_factory=dict)
     committed_ms: int | None = None
     """When a position last moved, since the epoch."""
+    sequence: int = 0
+    """The last number of a row of a NumberedStore."""
 
     def note(self, partition: int, position: int) -> None:
         """Set a position, and the time if it has changed: an unchanged store is not written again."""
@@ -30,9 +32,10 @@ class StoreOffsets:
 
     def encode(self) -> bytes:
         """Return the metadata as JSON, which people can read in the files."""
-        return json.dumps(
-            {**vars(self.owner), "positions": self.positions, "committed_ms": self.committed_ms}, separators=(",", ":")
-        ).encode()
+        document = {**vars(self.owner), "positions": self.positions, "committed_ms": self.committed_ms}
+        if self.sequence:
+            document["sequence"] = self.sequence
+        return json.dumps(document, separators=(",", ":")).encode()
 
     def owned_by(self, owner: Owner) -> StoreOffsets:
         """Return the same offsets for another owner; the topic's id stays if the new one is not known."""
@@ -44,8 +47,8 @@ def decode_offsets(data: bytes) -> StoreOffsets:
     try:
         document = json.loads(data)
         positions = {int(number): int(offset) for number, offset in document.pop("positions").items()}
-        committed = document.pop("committed_ms", None)
-        return StoreOffsets(Owner(**document), positions, None if committed is None else int(committed))
+        committed, sequence = document.pop("committed_ms", None), int(document.pop("sequence", 0))
+        return StoreOffsets(Owner(**document), positions, None if committed is None else int(committed), sequence)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the metadata of a store can't be read: {error}") from error
 

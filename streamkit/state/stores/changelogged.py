@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import ClassVar
 
 from streamkit.errors import QueryError, StateError
 from streamkit.record import Headers, RecordContext, Value, WindowedKey
@@ -13,7 +14,7 @@ from streamkit.serdes.sides import Side, windowed_side
 from streamkit.state.definitions import BytesMap, CurrentTopic, Owner, Store, StoreContext, StoreDef, StoreSize
 from streamkit.state.engines.ages import relaid, without_ttl
 from streamkit.state.engines.segments import Segments
-from streamkit.state.layouts import pack_long, unpack_long
+from streamkit.state.layouts import pack_long, unpack_int, unpack_long
 from streamkit.state.store_offsets import WITH_HEADERS, StoreOffsets, decode_offsets
 from streamkit.state.stores.cache import Cache, CacheBudget, CacheEntry
 
@@ -167,6 +168,31 @@ class MapStore(Store):
     def close(self) -> None:
         """Close the store; cached and uncommitted writes are lost."""
         self._map.close()
+
+
+class NumberedStore(MapStore):
+    """A store whose keys end with a number, by which records of one key and time are kept apart.
+
+    The number continues with each run, where Java's begins again and a record may replace one of an earlier run.
+    """
+
+    volatile: ClassVar[tuple[str, ...]] = ("observed_time", "_sequence")
+    _sequence = 0
+
+    def adopt(self, owner: Owner, *, unmarked: bool = False) -> str | None:
+        problem = super().adopt(owner, unmarked=unmarked)
+        if self._offsets is not None:
+            self._sequence = self._offsets.sequence
+        return problem
+
+    def commit(self) -> None:
+        if self._offsets is not None:
+            self._offsets.sequence = self._sequence
+        super().commit()
+
+    def note_numbers(self, keys: Iterable[bytes]) -> None:
+        """Continue behind the numbers of keys that are restored."""
+        self._sequence = max(self._sequence, unpack_int(max(key[-4:] for key in keys))[0])
 
 
 def cache_overhead(definition: StoreDef) -> tuple[int, int]:

@@ -12,24 +12,22 @@ from streamkit.serdes.sides import RAW, Side, guarded, side_of
 from streamkit.state.definitions import BytesMap, ChangelogRecord, Rows, RowWriter, StoreContext, StoreDef
 from streamkit.state.engines.segments import Segments, of_segments
 from streamkit.state.layouts import MAX_LONG, MAX_SEQUENCE, pack_int, pack_long, unpack_int, unpack_long
-from streamkit.state.stores.changelogged import MapStore, window_key_side
+from streamkit.state.stores.changelogged import MapStore, NumberedStore, window_key_side
 from streamkit.state.stores.key_rows import SUFFIX, JoinRow, JoinRows
 
 _pack_suffix = SUFFIX.pack
 _SCAN_CHUNK = 64
 
 
-class JoinWindowStore(MapStore):
+class JoinWindowStore(NumberedStore):
     """One side's records by key, timestamp and arrival (RocksDBWindowStore with retainDuplicates).
 
-    Map and changelog have the key key + timestamp8 + sequence4; the sequence counts from 1 and, as in Java, starts
-    again with each run. Values are plain. The changelog has the headers of the records
+    Map and changelog have the key key + timestamp8 + sequence4. Values are plain. The changelog has the headers of the records
     (ChangeLoggingTimestampedWindowBytesStoreWithHeaders), the store has none.
     """
 
     around: ClassVar[tuple[int, int]] = (0, 12)
     converts: ClassVar[bool] = True
-    volatile: ClassVar[tuple[str, ...]] = ("observed_time", "_sequence")
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
@@ -51,7 +49,6 @@ class JoinWindowStore(MapStore):
             by_key=JoinRows,
         )
         self._put, self._rows_between = self._segments.put, self._segments.join_rows.fetch
-        self._sequence = 0
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
 
@@ -107,6 +104,7 @@ class JoinWindowStore(MapStore):
                 yield WindowedKey(self.key_serde.decode(row[:-12]), start, start + size), self._decode(data)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        self.note_numbers((key,))
         time = unpack_long(key, len(key) - 12)[0]
         if value is None:
             # Logged for a record without a value, which advances the observed time of stores in memory only.
@@ -122,6 +120,7 @@ class JoinWindowStore(MapStore):
         if None in values:
             super().restore_batch(keys, values, timestamps, headers)
             return
+        self.note_numbers(keys)
         unpack = unpack_long
         self._segments.load(
             (unpack(key, len(key) - 12)[0], key, value) for key, value in zip(keys, values, strict=True)

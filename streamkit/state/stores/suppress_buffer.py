@@ -24,7 +24,7 @@ from streamkit.state.layouts import (
     timestamp_of_prefix,
     unpack_long,
 )
-from streamkit.state.stores.changelogged import Log, MapStore, no_log
+from streamkit.state.stores.changelogged import Log, NumberedStore, no_log
 
 VERSION: Headers = [("v", b"\x03")]
 _MAX_STALE = 1_000
@@ -268,14 +268,13 @@ class SuppressBuffer(Store):
 _TIME_FIRST = b"\x00"
 
 
-class JoinGraceBuffer(MapStore):
+class JoinGraceBuffer(NumberedStore):
     """Records by (timestamp, key, arrival); keys are 0 + timestamp8 + key + sequence4, in map and changelog.
 
     Values are encoded as `BufferValue` without a prior or an old value. The producer assigns the timestamps of changelog records.
     """
 
     around: ClassVar[tuple[int, int]] = (9, 4)
-    volatile: ClassVar[tuple[str, ...]] = ("observed_time", "_sequence")
 
     @classmethod
     def changelog_sides(cls, definition: StoreDef) -> tuple[Side, Side]:
@@ -292,7 +291,6 @@ class JoinGraceBuffer(MapStore):
         super().__init__(definition, entries, context)
         self.grace = definition.grace or 0
         self.observed_time = -1
-        self._sequence = 0
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
 
@@ -332,5 +330,6 @@ class JoinGraceBuffer(MapStore):
             yield self.key_serde.decode(row[9:-4]), None if new is None else self._decode(new)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
+        self.note_numbers((key,))
         self._map.put(key, value)
         self.observed_time = max(self.observed_time, unpack_long(key, 1)[0])
