@@ -1,4 +1,4 @@
-"""The root of a topology in Python: its recorded calls as the sections and pipelines of a file, and as the text of one."""
+"""Converts the recorded calls of a topology in Python into the sections and pipelines of a file, and into its text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass
 class RecordedTopology:
-    """What a user's code has called on one topology.
+    """The calls of a user's code on one topology.
 
     head: the options of the whole topology; text: the contents and the name of the file that the calls extend.
     """
@@ -62,7 +62,7 @@ class RecordedTopology:
 
     @property
     def size(self) -> int:
-        """The number of calls; a model that was made from fewer calls is out of date."""
+        """The number of calls; a model of fewer calls is out of date."""
         return len(self.recorder.calls) + len(self.entries)
 
     def load(
@@ -101,7 +101,7 @@ class RecordedTopology:
         for name, node, call in pipelines.nodes(writer):
             _add(sections, "pipelines", name, node, call.place, writer)
         own = writer.mapping(sections, whole)
-        return own if base is None else _joined(base, own)
+        return own if base is None else _merge(base, own)
 
     def _base(self, problems: list[Problem]) -> Node | None:
         return compose(Source(*self.text), problems) if self.text is not None else None
@@ -154,7 +154,7 @@ def _topics(calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
 
 
 def _add(sections: dict[str, Node], section: str, name: str, node: Node, place: CallPlace, writer: NodeWriter) -> None:
-    """Add an entry to a section, or further options to the entry that is there already."""
+    """Add an entry to a section, or add its options to the existing entry of this name."""
     whole = place.start
     target = sections.setdefault(section, Node("mapping", [], whole.start, whole.start, whole.source))
     if target.kind != "mapping":
@@ -178,26 +178,26 @@ def _data(node: Node) -> object:
     return [_data(item) for item in node.value] if node.kind == "list" else (node.plain, node.value)
 
 
-def _joined(base: Node, own: Node) -> Node:
-    """Return the root of a file with the entries of calls in its sections."""
+def _merge(base: Node, own: Node) -> Node:
+    """Return the root of a file, with the entries of the calls added to its sections."""
     if base.kind != "mapping":
         return base
-    joined = Node("mapping", list(base.value), base.start, base.end, base.source)
+    merged = Node("mapping", list(base.value), base.start, base.end, base.source)
     for key, section in own.value:
         at = next(
-            (number for number, (known_name, _) in enumerate(joined.value) if known_name.value == key.value), None
+            (number for number, (known_name, _) in enumerate(merged.value) if known_name.value == key.value), None
         )
         if at is None:
-            joined.value.append((key, section))
+            merged.value.append((key, section))
             continue
-        known_key, known = joined.value[at]
+        known_key, known = merged.value[at]
         if known.kind == section.kind == "mapping":
             names = {entry.value for entry, _ in known.value}
-            # A call that names a topic of the file without options refers to it.
+            # A call that names a topic of the file, without options, refers to that topic and adds nothing.
             added = [(entry, body) for entry, body in section.value if entry.value not in names or body.value]
             both = Node("mapping", [*known.value, *added], known.start, known.end, known.source)
-            joined.value[at] = known_key, both
-    return joined
+            merged.value[at] = known_key, both
+    return merged
 
 
 class _Pipelines:
@@ -233,7 +233,7 @@ class _Pipelines:
         return name
 
     def name_of(self, stream: RecordedStream) -> str | None:
-        """Return how other pipelines refer to a stream; None for a stream of another topology."""
+        """Return the name by which other pipelines refer to a stream; None for a stream of another topology."""
         name = self._names.get(stream._call) if stream._call is not None else None
         return name if name is None or stream._branch is None else f"{name}.{stream._branch}"
 
@@ -286,7 +286,7 @@ def _uses(calls: Iterable[Call]) -> dict[Call, int]:
         while values:
             value = values.pop()
             if isinstance(value, RecordedStream) and value._call is not None:
-                # A stream in an argument is referred to by name, so that its pipeline must end with it.
+                # The step refers to a stream in an argument by name, so the stream's pipeline must end there.
                 counts[value._call] = counts.get(value._call, 0) + (1 if value is call.parent else 2)
             elif isinstance(value, Mapping):
                 values += value.values()
@@ -328,7 +328,7 @@ def to_yaml(recorded: RecordedTopology) -> str:
 
 
 class _Writer:
-    """Turns nodes into plain data; `functions` has the references of functions in expressions by name."""
+    """Turns nodes into plain data. functions: the callables that expressions use, by name."""
 
     def __init__(self, problems: list[Problem]):
         self.problems = problems
@@ -354,8 +354,8 @@ class _Writer:
     def _reference(self, node: Node, ref: CallRef) -> str:
         if ref.target is not None:
             message = (
-                f"{ref.attribute} can't be written in YAML: use an expression, or a function at the top of a module that "
-                "others import"
+                f"{ref.attribute} can't be written in YAML: use an expression, or define the function at the top level of a "
+                "module that can be imported"
             )
             self.problems.append(Problem(node.position, message))
         name, bracket, rest = node.value.partition("(")

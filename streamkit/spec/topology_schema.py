@@ -1,7 +1,7 @@
-"""The JSON Schema of topology files (draft 2020-12), for editors: made from the operators' fields and the settings.
+"""The JSON Schema of topology files (draft 2020-12) for editors, generated from the operators' fields and the settings.
 
 `python -m streamkit.spec.topology_schema` writes schemas/topology.schema.json; `--check` exits 1 when that file is out of date.
-The schema has the shapes of files; `streamkit validate` checks the rest.
+The schema describes only the structure of files; `streamkit validate` checks the rest.
 """
 
 from __future__ import annotations
@@ -81,7 +81,12 @@ def _topic_store_options() -> Schema:
     return {
         "global_store": optional({"type": "string", "description": "The topic of a global store."}),
         "read_only_store": optional({"type": "string", "description": "The topic of a read-only store."}),
-        "process": optional(ref("callable", "What writes the topic's records to the store; by itself each is a row.")),
+        "process": optional(
+            ref(
+                "callable",
+                "The processor that writes the topic's records to the store; by default each record is a row.",
+            )
+        ),
         "source_name": optional(ref("name", "The name of a read-only store's source.")),
     }
 
@@ -95,7 +100,7 @@ def _ends() -> Schema:
 
 
 def _branch_options() -> Schema:
-    meaning = "Whether what hangs below it is built with the branch, not after all branches."
+    meaning = "Whether its steps are built with the branch, not after all branches."
     chained = {"type": "boolean", "description": meaning}
     return {"if": ref("expression"), **_ends(), "chained": optional(chained)}
 
@@ -103,9 +108,9 @@ def _branch_options() -> Schema:
 def _macro_definitions(
     definitions: Schema, operators: Mapping[str, StepDeclaration], macros: Mapping[str, Macro] | None
 ) -> Schema:
-    """Return the definition of a macro, and those around steps in a file that may have macros, as `NAME.macros`.
+    """Return the definition of a macro, and variants named `NAME.macros` of the definitions that contain steps.
 
-    A schema can't refer to names in the file: without `macros`, each further name is that of a macro.
+    The variants accept macros as steps. A schema can't refer to names in a file, so without `macros` they accept any other name.
     """
     branching = [
         name
@@ -130,7 +135,7 @@ def _macro_definitions(
         definitions_of_macros["step.macros"]["anyOf"] += [{"enum": alone}, uses, VARIABLE]
     types = one_of_words(tuple(TYPES))
     text_of = {"type": "string", "description": "Free text."}
-    default = {"description": "Its value where a use has none; null: the option is left out."}
+    default = {"description": "The value if a use has none; null leaves the option out."}
     parameter = object_of({"type": types, "default": default, "description": optional(text_of)}, ("type",))
     parameters = {"type": "object", "additionalProperties": {"anyOf": [types, parameter]}}
     steps = {"type": "array", "items": ref("step.macros"), "description": "The steps; `${NAME}` is a parameter."}
@@ -152,7 +157,7 @@ _ARGUMENTS: Schema = {
     "serde": {"$ref": "#/$defs/serde"},
     "steps": {"type": "array", "items": {"$ref": "#/$defs/step.macros"}},
 }
-"""By the types of parameters; others take text."""
+"""The schemas of arguments, by the type of the parameter; other types take text."""
 
 
 def _use(macro: Macro) -> Schema:
@@ -245,7 +250,7 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
                 ref("expression"),
                 object_of(
                     {
-                        "name": optional({"type": "string", "description": "Its place by default."}),
+                        "name": optional({"type": "string", "description": "The default is its position."}),
                         **_branch_options(),
                     },
                     ("if",),
@@ -281,15 +286,15 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
 def _store_options() -> Schema:
     docs = {
         "name": "The store's name; without it the name is generated (Materialized.with).",
-        "type": "Where the rows are, as `persistent` says too.",
+        "type": "Where the rows are: on disk or in memory, like `persistent`.",
         "persistent": "Whether the rows are on disk (default) or in memory.",
         "caching": "Whether updates wait in the cache (default: true).",
         "logging": "Whether there is a changelog to restore the store from (default: true).",
         "config": "Settings of the changelog's topic.",
         "retention": "How long windows and sessions are kept.",
-        "segment_interval": "How long the time is whose windows, sessions or versions expire together.",
-        "versioned": "How long the history of a versioned store is.",
-        "ttl": "How long a row stays that nothing writes to; then it is deleted (streamkit's own).",
+        "segment_interval": "The span of time whose windows, sessions or versions expire together.",
+        "versioned": "The length of the history of a versioned store.",
+        "ttl": "The time after its last write at which a row is deleted (only in streamkit).",
     }
     kinds: Schema = {key: {"type": "boolean"} for key in STORE_KEYS}
     kinds |= {"name": ref("name"), "type": one_of_words(fields.STORE_KINDS), "config": topic_config()}
@@ -303,7 +308,10 @@ def _topic() -> Schema:
         "topic": {**ref("name"), "description": "The physical name; the entry's name by default."},
         "key": ref("serde", "The serde of keys."),
         "value": ref("serde", "The serde of values."),
-        "timestamp": {**policies, "description": "What to do with invalid timestamps, or milliseconds."},
+        "timestamp": {
+            **policies,
+            "description": "A policy for invalid timestamps, or an expression that returns milliseconds.",
+        },
         "reset": {
             "anyOf": [one_of_words(POLICIES), object_of({BY_DURATION: ref("duration")}, (BY_DURATION,))],
             "description": "Where reading begins without a committed offset.",
@@ -319,15 +327,15 @@ def _topic() -> Schema:
 def _generator() -> Schema:
     late = object_of({"part": {"type": "number", "minimum": 0, "maximum": 1}, "by": ref("duration")}, ("part", "by"))
     options = {
-        "key": ref("expression", "The key of a record; null where absent."),
+        "key": ref("expression", "The key of a record; the default is null."),
         "value": ref("expression", "The value of a record."),
-        "every": ref("duration", "The time between two records; 1s where absent."),
+        "every": ref("duration", "The time between two records; the default is 1s."),
         "count": {
             "type": "integer",
             "minimum": 0,
-            "description": "How many records there are; without end where absent.",
+            "description": "The number of records; unlimited by default.",
         },
-        "late": {**late, "description": "Which part of the records is late, and by how much at most."},
+        "late": {**late, "description": "The fraction of late records, and their maximum delay."},
     }
     return object_of({name: optional(option) for name, option in options.items()}, ("value",))
 
@@ -343,9 +351,9 @@ def _custom_store() -> Schema:
 def build(
     operators: Mapping[str, StepDeclaration], added: Iterable[str] = (), macros: Mapping[str, Macro] | None = None
 ) -> Schema:
-    """Return the schema of files with these steps; `added`: names of serdes beside streamkit's own.
+    """Return the schema of files with these steps. added: the names of further serdes.
 
-    macros: those of a file for which the schema is; None: of any file.
+    macros: the macros of the file that the schema is for; None: the schema is for any file.
     """
 
     def entries(name: str, description: str) -> Schema:
@@ -372,7 +380,7 @@ def build(
         "stores": entries("customStore", "Stores for custom processors."),
         "macros": entries("macro", "Steps with parameters, which pipelines use as steps."),
         "pipelines": {"description": "Pipelines, built in file order."},
-        "generators": entries("generator", "What makes test data for topics, by the topics' entries."),
+        "generators": entries("generator", "Generators of test data for topics, by the topics' entries."),
     }
     definitions = _definitions(operators, added)
     return {
@@ -392,9 +400,9 @@ def with_plugins(macros: Mapping[str, Macro] | None = None) -> Schema:
 
 
 def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
-    """Write a schema to its file, or with `--check` compare it; `module` writes it, for messages.
+    """Write a schema to its file, or with `--check` compare it; return the exit code.
 
-    Returns the exit code.
+    module: the module that writes the schema, for messages.
     """
     if arguments not in ([], ["--check"]):
         print(f"usage: python -m {module} [--check]", file=sys.stderr)
@@ -411,9 +419,10 @@ def keep(path: Path, schema: Schema, module: str, arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the schema, with `--check` compare it, with `--plugins` print it with what installed plugins add.
+    """Write the schema, or compare it with `--check`; return the exit code.
 
-    `--macros FILE` prints it for a file, with its macros and those that it includes. Returns the exit code.
+    `--plugins` prints it with the additions of installed plugins, `--macros FILE` also with the macros of a file and of the
+    files that it includes.
     """
     if arguments[:1] == ["--macros"] and len(arguments) == 2:
         try:

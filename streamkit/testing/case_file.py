@@ -1,4 +1,4 @@
-"""Reads the cases of a test file, or every mistake in it at once, with the reader of topologies."""
+"""Reads the cases of a test file with the reader of topologies, and reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -134,13 +134,13 @@ class Phases:
             if reader.boolean(node, repr(name)) is True:
                 yield Given(item.position, restart=True)
         elif name == "generate":
-            yield from self._generated(node)
+            yield from self._generate(node)
         elif name == "sample":
-            yield from self._sampled(node)
+            yield from self._sample(node)
         else:
             yield from self._records_of_file(node)
 
-    def _generated(self, node: Node) -> Iterator[Given]:
+    def _generate(self, node: Node) -> Iterator[Given]:
         reader = self._reader
         if not self._generators:
             reader.report(node, "The topology has no generators")
@@ -167,7 +167,7 @@ class Phases:
         except StreamkitError as error:
             reader.report(node, str(error))
 
-    def _sampled(self, node: Node) -> Iterator[Given]:
+    def _sample(self, node: Node) -> Iterator[Given]:
         from streamkit.runtime.spark.submission.lake_sample import LIMIT
 
         reader = self._reader
@@ -185,7 +185,7 @@ class Phases:
             reader.report(options["job"], str(error))
             return
         if not job.options.inputs:
-            reader.report(options["job"], f"{name} has no inputs in files or tables, of which there could be a sample")
+            reader.report(options["job"], f"{name} has no inputs in files or tables to take a sample from")
         topics = map(self._names.entry, job.options.inputs)
         if BAD not in [self._input(topic, options["job"]) for topic in topics]:
             yield Given(node.position, sample=Sample(job, limit))
@@ -248,7 +248,7 @@ class Phases:
             self._reader.report(node, f"Line {number} of {path} is not JSON: {error}")
 
     def _fields(self, item: Node, what: str, keys: tuple[str, ...]) -> Document:
-        """Return the fields of a record; null is a value here. BAD if one is wrong."""
+        """Return the fields of a record, or BAD if one is wrong. A field that is null is present."""
         if item.kind != "mapping":
             return self._reader.report_mismatch(item, what, f"a mapping of {', '.join(keys)}")
         fields: dict[str, Json] = {}
@@ -363,7 +363,7 @@ CASE_KEYS = ("description", "set", "clock", "describe", "steps", *PHASE_KEYS)
 
 
 class PlanOf(Protocol):
-    """Gives the plans of topologies."""
+    """Builds the plans of topologies."""
 
     variables: Mapping[str, str]
     """Variables for `${NAME}`; a test file's variables override them."""
@@ -373,7 +373,7 @@ class PlanOf(Protocol):
 
 
 class _Literal(Resolver):
-    """Scalars without variables: a test is the same everywhere."""
+    """Reads scalars literally: a test must not depend on variables of the environment."""
 
     def interpolate(self, node: Node, text: str) -> str:
         """Return the text unchanged."""
@@ -383,8 +383,8 @@ class _Literal(Resolver):
 def load(path: Path, plan_of: PlanOf, text: str | None = None) -> CaseFile:
     """Return the cases of a test file; `text` replaces the contents of the file.
 
-    Raises TopologyError with every problem, sorted by place, those of its topology among them; UsageError when it can't
-    be read.
+    Raises TopologyError with every problem of the file and of its topology, sorted by position, and UsageError if the file
+    can't be read.
     """
     problems: list[Problem] = []
     source = Source(read_text(path) if text is None else text, str(path))
@@ -541,7 +541,7 @@ class _File:
         phases = Phases(reader, self._path.parent, names, plan, self._job_of)
         own = [name for name in PHASE_KEYS if name in options]
         if "steps" in options and own:
-            reader.report(options[own[0]], f"{own[0]!r} stands beside 'steps'; put it into one of them")
+            reader.report(options[own[0]], f"{own[0]!r} can't be combined with 'steps'; put it into one of the steps")
         if "steps" in options:
             items = reader.items(options["steps"], f"'steps' of {what[0].lower()}{what[1:]}")
             read = tuple(phases.read(item, "A step") for item in items)
@@ -611,17 +611,17 @@ class Names:
         return physical if any(pattern.fullmatch(physical) for pattern in self._patterns) else None
 
     def output(self, name: str) -> bool:
-        """Return whether the topology writes a topic; any topic may be written if a sink routes."""
+        """Return whether the topology writes a topic. If a sink has a route, it may write any topic."""
         return name in self.written or self._routed
 
     def entry(self, topic: str) -> str:
-        """Return the name that a test has for a physical topic."""
+        """Return the name by which a test refers to a topic; `topic` is its name on the log."""
         return self._by_name.get(topic, topic)
 
     def check_record(self, record: Mapping[str, Json]) -> None:
         """Raise SerdeError for a record that the serdes of its topic can't encode.
 
-        Once a schema registry does not answer, no record is checked: the tests that need it fail when they run.
+        After a schema registry has not answered once, no further record is checked; tests that need it fail when they run.
         """
         if self._unreachable:
             return
@@ -640,7 +640,7 @@ class Names:
 
 
 def step_name(step: StepRef) -> str:
-    """Return the name by which a test file has a step: `PIPELINE.STEP`."""
+    """Return the name by which a test file refers to a step: `PIPELINE.STEP`."""
     return f"{step.pipeline}.{step.step}"
 
 

@@ -34,18 +34,30 @@ def _record_fields() -> Schema:
 
 def _generate() -> Schema:
     options: Schema = {
-        "count": {"type": "integer", "minimum": 0, "description": "How many records of all topics together."},
-        "seed": {"type": "integer", "minimum": 0, "description": "Another number makes other records; 0 where absent."},
-        "start": ref("instant", "The time of the first records; 2025-01-01T00:00Z where absent."),
-        "topics": {"type": "array", "items": TEXT, "description": "The topics' entries; all where absent."},
+        "count": {"type": "integer", "minimum": 0, "description": "The total number of records of all topics."},
+        "seed": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "A different number gives different records; the default is 0.",
+        },
+        "start": ref("instant", "The time of the first records; the default is 2025-01-01T00:00Z."),
+        "topics": {
+            "type": "array",
+            "items": TEXT,
+            "description": "The topics, by the names of their entries; all by default.",
+        },
     }
     return object_of(options, ("count",), "Records of the topology's generators.")
 
 
 def _sample() -> Schema:
     options: Schema = {
-        "job": {**TEXT, "description": "The job file that has the inputs."},
-        "limit": {"type": "integer", "minimum": 1, "description": "How many records of each topic; 100 where absent."},
+        "job": {**TEXT, "description": "The job file with the inputs."},
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "The number of records of each topic; the default is 100.",
+        },
     }
     return object_of(options, ("job",), "The first records of the inputs of a job file, which Spark reads.")
 
@@ -54,7 +66,7 @@ def _given() -> Schema:
     record = object_of(_record_fields())
     items = [
         object_of({"topic": {**TEXT, "description": "The topic's entry."}, **_record_fields()}, ("topic",)),
-        object_of({"advance_wall_clock": ref("duration", "Moves the wall clock.")}, ("advance_wall_clock",)),
+        object_of({"advance_wall_clock": ref("duration", "Advances the wall clock.")}, ("advance_wall_clock",)),
         object_of({"restart": {"type": "boolean", "description": "Restarts from the changelogs."}}, ("restart",)),
         object_of({"generate": _generate()}, ("generate",)),
         object_of({"sample": _sample()}, ("sample",)),
@@ -73,8 +85,8 @@ def _given() -> Schema:
 def _expectation(record: Schema) -> Schema:
     records = {"type": ["array", "null"], "items": record}
     options = {
-        "match": {"enum": list(MATCHES), "description": "contains: others may come too."},
-        "partial": {"type": "boolean", "description": "Compare only the fields given, inside objects too."},
+        "match": {"enum": list(MATCHES), "description": "contains: further records are allowed."},
+        "partial": {"type": "boolean", "description": "Compare only the given fields, also inside objects."},
         "records": records,
         "file": {**TEXT, "description": "Records as JSON Lines."},
     }
@@ -87,10 +99,10 @@ def _phase() -> Schema:
     store["anyOf"].append({"type": "object", "description": "Rows by key."})
     return {
         "given": ref("given"),
-        "expect": _map_of(_expectation(object_of(_record_fields())), "What comes out, by topic."),
-        "stores": _map_of(store, "What stores hold, by name."),
+        "expect": _map_of(_expectation(object_of(_record_fields())), "The expected output, by topic."),
+        "stores": _map_of(store, "The expected rows of stores, by name."),
         "error": {**TEXT, "description": "Text in the message with which processing must fail."},
-        "dropped": {"type": "integer", "minimum": 0, "description": "How many records are dropped."},
+        "dropped": {"type": "integer", "minimum": 0, "description": "The number of dropped records."},
     }
 
 
@@ -100,13 +112,13 @@ def _simulate() -> Schema:
 
     default = Simulation()
     options: Schema = {
-        "partitions": number(default.partitions, "Of each topic."),
+        "partitions": number(default.partitions, "The partitions of each topic."),
         "instances": number(default.instances, "Instances of the application."),
         "threads": number(default.threads, "Stream threads of each instance."),
         "faults": {
             "type": ["array", "null"],
             "items": {"enum": list(FAULTS)},
-            "description": "By default restart and rebalance; crash too under exactly_once_v2.",
+            "description": "By default restart and rebalance, and with exactly_once_v2 also crash.",
         },
         "compare": {"enum": list(COMPARED), "default": ALL, "description": "all records of a key, or the last one."},
         "accept": {
@@ -120,16 +132,16 @@ def _simulate() -> Schema:
 
 def build() -> Schema:
     """Return the schema."""
-    settings = _map_of(SETTING, "Config values in place of the topology's.")
+    settings = _map_of(SETTING, "Config values that override those of the topology.")
     case = {
         "description": {"type": ["string", "null"]},
         "set": settings,
-        "clock": ref("instant", "Where the wall clock starts; 0 by default."),
+        "clock": ref("instant", "The initial time of the wall clock; the default is 0."),
         "describe": {**TEXT, "description": "The text of `streamkit describe`, or the name of its file."},
         "steps": {
             "type": "array",
             "items": object_of(_phase()),
-            "description": "Several rounds of given and expected.",
+            "description": "Several rounds of input and expected output.",
         },
         **_phase(),
     }

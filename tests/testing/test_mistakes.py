@@ -40,7 +40,7 @@ from tests.testing.support import case, failures, write
         (case("describe: none.txt"), "3:15: There is no file"),
         (case("clock: noon"), "3:12: 'clock' must be milliseconds"),
         (case("dropped: -1"), "3:14: 'dropped' must be a whole number of at least 0"),
-        (case("steps: []\ngiven: []"), "4:12: 'given' stands beside 'steps'; put it into one of them"),
+        (case("steps: []\ngiven: []"), "4:12: 'given' can't be combined with 'steps'; put it into one of the steps"),
         (case("steps: [{error: a}, {}]"), "3:21: An error ends the application, so no step may follow it"),
         (case("given: []\ngiven: []"), "4:5: The key 'given' stands twice; the first is in line 3"),
         ("tests: {a: {given: }}", "1:9: The test 'a' is empty; it needs 'given' and 'expect'"),
@@ -65,9 +65,7 @@ def test_a_job_file_without_a_sample(tmp_path: Path) -> None:
     job.write_text("topology: topology.yaml\nemit: all\n")
     assert failures(tmp_path, text) == [f"{job}:2:7: 'emit' must be updates or final, not 'all'"]
     job.write_text("topology: topology.yaml\n")
-    assert failures(tmp_path, text) == [
-        "3:28: job.yaml has no inputs in files or tables, of which there could be a sample"
-    ]
+    assert failures(tmp_path, text) == ["3:28: job.yaml has no inputs in files or tables to take a sample from"]
     (tmp_path / "other.yaml").write_text(
         "streamkit: 1\napplication: other\ntopics: {bills: {value: json}}\npipelines: {bills: {stream: bills}}\n"
     )

@@ -59,7 +59,7 @@ class KafkaAdmin(Admin):
             # The stub has no callbacks.
             self._client = new_client(lambda: AdminClient(settings, logger=logger))  # type: ignore[arg-type]
         except KafkaException as error:
-            raise translate(error, "the admin client was refused its settings", self._address) from error
+            raise translate(error, "the settings of the admin client were rejected", self._address) from error
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         with self._translated("topics could not be listed"):
@@ -95,7 +95,7 @@ class KafkaAdmin(Admin):
         ids = {}
         for name, future in futures.items():
             described = self._result(future, f"topic {name} could not be described", KafkaError.UNKNOWN_TOPIC_OR_PART)
-            # Brokers before 2.8 have no ids, and return zeros.
+            # Brokers before 2.8 have no topic ids, and return zeros.
             if described is not None and any(
                 described.topic_id.get_most_significant_bits().to_bytes(8, "big", signed=True)
             ):
@@ -115,7 +115,7 @@ class KafkaAdmin(Admin):
             futures = self._client.create_topics(new, operation_timeout=self._timeout, request_timeout=self._timeout)
         for name, future in futures.items():
             self._result(future, f"topic {name} could not be created", KafkaError.TOPIC_ALREADY_EXISTS)
-        self._wait("created", {topic.name for topic in topics}, there=True)
+        self._wait("created", {topic.name for topic in topics}, exist=True)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         if not names:
@@ -126,7 +126,7 @@ class KafkaAdmin(Admin):
             )
         for name, future in futures.items():
             self._result(future, f"topic {name} could not be deleted", KafkaError.UNKNOWN_TOPIC_OR_PART)
-        self._wait("deleted", set(names), there=False)
+        self._wait("deleted", set(names), exist=False)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         if not before:
@@ -143,16 +143,16 @@ class KafkaAdmin(Admin):
         deadline = monotonic() + self._timeout
         while True:
             try:
-                return self._described(group)
+                return self._describe(group)
             except (RetriableTransportError, UnreachableError):
-                # A broker may have just started, or a coordinator just moved; kafka-python waits for neither, and a connection
-                # keeps to the coordinator that it has found first.
+                # A broker may have just started, or a coordinator just moved. kafka-python waits for neither, and a connection
+                # remembers the first coordinator that it found.
                 self._disconnect()
                 if monotonic() > deadline:
                     raise
             sleep(_PAUSE_SECONDS)
 
-    def _described(self, group: str) -> GroupDescription:
+    def _describe(self, group: str) -> GroupDescription:
         # librdkafka aborts the process if brokers stop answering while it looks for the coordinator (its issue 4605). It is
         # used only for groups of the new consumer protocol, which kafka-python lists but can't describe.
         from streamkit.transport.kafka.python_client import classic_group, is_consumer_group, streams_group
@@ -162,10 +162,10 @@ class KafkaAdmin(Admin):
         if described is not None:
             return described
         if is_consumer_group(client, group, self._address):
-            return self._described_of_new_protocol(group)
+            return self._describe_consumer_group(group)
         return GroupDescription()
 
-    def _described_of_new_protocol(self, group: str) -> GroupDescription:
+    def _describe_consumer_group(self, group: str) -> GroupDescription:
         futures = self._client.describe_consumer_groups([group], request_timeout=self._timeout)
         described = self._result(futures[group], f"group {group} could not be described", KafkaError.GROUP_ID_NOT_FOUND)
         if described is None:
@@ -191,7 +191,7 @@ class KafkaAdmin(Admin):
             from streamkit.transport.kafka.transaction_markers import MarkerLooks
 
             self._marker_looks = MarkerLooks(
-                self._connected(f"markers of {transactional_id} could not be looked for"), self._address
+                self._connected(f"could not search for markers of {transactional_id}"), self._address
             )
         return self._marker_looks.lacks(transactional_id, topics, group, refresh=refresh)
 
@@ -232,15 +232,15 @@ class KafkaAdmin(Admin):
         if client is not None:
             client.close()
 
-    def _wait(self, done: str, names: set[str], *, there: bool) -> None:
-        """Wait until this client's broker has the change, which brokers receive a little later than the controller."""
+    def _wait(self, done: str, names: set[str], *, exist: bool) -> None:
+        """Wait until this client's broker knows of the change. Brokers learn it a little later than the controller."""
         deadline = monotonic() + self._timeout
-        while len(self.topics(names)) != (len(names) if there else 0):
+        while len(self.topics(names)) != (len(names) if exist else 0):
             if monotonic() > deadline:
                 raise TopicError(f"topics were not {done} within {self._timeout:g} s: {', '.join(sorted(names))}")
 
     def _result(self, future: Future[Result], what: str, harmless: int | None = None) -> Result | None:
-        """Return the result of a request, None if it failed with the error code `harmless`."""
+        """Return the result of a request, or None if it failed with the error code `harmless`."""
         try:
             return future.result(self._timeout * 2)
         except KafkaException as error:

@@ -86,7 +86,7 @@ class KafkaConsumer(Consumer):
         try:
             client, link = create_consumer({**for_librdkafka(self._config), "error_cb": self._on_error}, logger)
         except KafkaException as error:
-            raise translate(error, "the consumer was refused its settings", self._address) from error
+            raise translate(error, "the settings of the consumer were rejected", self._address) from error
         return client, MessageReader(client) if link is None else NativeReader(client, link)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:

@@ -119,7 +119,7 @@ class KafkaProducer(Producer):
         try:
             self._client, self._link = create_producer(settings, _ConnectionLog(logger, self._note_lost_broker))
         except KafkaException as error:
-            raise translate(error, "the producer was refused its settings", self._address) from error
+            raise translate(error, "the settings of the producer were rejected", self._address) from error
 
     def send(self, rows: Sequence[OutputTuple]) -> None:
         if not rows and not self._sending:

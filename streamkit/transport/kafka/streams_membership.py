@@ -1,7 +1,8 @@
-"""Membership in a streams group (KIP-1071): the group's coordinator assigns tasks, in its answers to heartbeats.
+"""Membership in a streams group (KIP-1071): the group's coordinator assigns tasks in its answers to heartbeats.
 
-kafka-python carries the requests, which a thread sends. The member takes new tasks in `poll`; those that it has given up by the next
-poll are named no more in the heartbeat after it, so that the coordinator can assign them (StreamsMembershipManager).
+A thread sends the requests through kafka-python. `poll` returns the new assignment. The member must give up the tasks that it lost
+before the next poll; the heartbeat after that poll no longer names them, so the coordinator can assign them to other members
+(StreamsMembershipManager).
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ log = logging.getLogger(__name__)
 _COMMIT_VERSION = 9
 """The last version that names topics, not their ids, and the first that takes a member's epoch."""
 _WITH_OFFSETS = 1
-"""The first version of a heartbeat whose offsets coordinators read: those before 4.4 refuse them."""
+"""The first version of heartbeats that may contain offsets; coordinators before 4.4 refuse them."""
 _JOIN, _LEAVE, _LEAVE_FOR_A_WHILE = 0, -1, -2
-"""Epochs of a member that joins, that leaves, and of a static one that will be back."""
+"""The epochs of a member that joins, of one that leaves, and of a static one that leaves for a short time."""
 _TOPOLOGY_EPOCH = 0
 """As in Kafka Streams 4.4: a group keeps its first topology until it is empty."""
 _FIRST_INTERVAL = 5.0
@@ -65,7 +66,7 @@ _BACKOFF = 0.1
 _FOREIGN_SECONDS = 60.0
 """How long a member waits for the sessions of members of another protocol, which are 45 s by default."""
 _DESCRIBE_SECONDS = 10.0
-"""How long heartbeats repeat offsets of standbys (task.offset.interval.ms of Kafka is at least 15 s)."""
+"""How long heartbeats repeat the same offsets of standbys (Kafka's minimum of task.offset.interval.ms is 15 s)."""
 
 _Request = StreamsGroupHeartbeatRequest
 _Update = StreamsGroupTopologyDescriptionUpdateRequest
@@ -81,29 +82,29 @@ _FATAL = {
     131,  # STREAMS_INVALID_TOPOLOGY_EPOCH
     132,  # STREAMS_TOPOLOGY_FENCED
 }
-_NOT_THERE = (
+_NOT_A_MEMBER = (
     kafka_errors.UnknownMemberIdError,
     kafka_errors.GroupIdNotFoundError,
     kafka_errors.FencedInstanceIdError,
 )
-"""What the coordinator says to a member that leaves and is not in the group, or whose group.instance.id another one has."""
+"""The coordinator's errors for a leaving member that is not in the group, or whose group.instance.id belongs to another one."""
 _FENCED = {kafka_errors.FencedMemberEpochError.errno, kafka_errors.UnknownMemberIdError.errno}
 
 
 class _State(Enum):
-    """How far a member is in the group."""
+    """The state of the membership."""
 
     OUT = auto()
     """It joins at the next poll."""
     JOINING = auto()
     MEMBER = auto()
     LOST = auto()
-    """The next poll says that its tasks are lost."""
+    """The next poll raises FencedError, because the tasks are lost."""
     LEFT = auto()
 
 
 class _Status(IntEnum):
-    """What a coordinator says of a group (StreamsGroupHeartbeatResponse.Status)."""
+    """The status of a group in an answer (StreamsGroupHeartbeatResponse.Status)."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -127,7 +128,7 @@ _NO_TASKS = _Tasks()
 
 @dataclass(frozen=True)
 class _Decision:
-    """What the coordinator has said last."""
+    """The last decision of the coordinator."""
 
     epoch: int = _JOIN
     tasks: _Tasks = _NO_TASKS
@@ -150,27 +151,27 @@ class StreamsMembership(Membership):
         self._member = str(uuid.uuid4())
         self._describe: Describe = bytes
         self._described: tuple[float, StreamsInstance] | None = None
-        """What the last heartbeats said of the instance, and since when; the offsets of standbys need requests of their own."""
+        """The description of the instance in heartbeats, and its time. It is reused, because it takes requests for offsets."""
         self._admin: KafkaAdminClient | None = None
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
-        # All that follows belongs to the lock of `_changed`.
+        # The lock of `_changed` protects all attributes from here on.
         self._state = _State.OUT
         self._interval = _FIRST_INTERVAL
         self._due = 0.0
         self._decided = _Decision()
         self._reported = _Decision()
-        """What the last poll returned."""
+        """The decision that the last poll returned."""
         self._owned = _Tasks()
-        """The tasks of this member: those of the last poll but one, until the next poll is called."""
+        """The tasks that this member owns; the next call of `poll` replaces them by those that the last call returned."""
         self._said: _Tasks | None = None
-        """The tasks that the last heartbeat named; None: the next one has to name all."""
+        """The tasks that the last heartbeat named; None: the next one must name all tasks."""
         self._resync = False
-        """Whether an answer was lost, which may have had other tasks: the coordinator repeats them to a member that joins."""
+        """Whether an answer with other tasks may have been lost. The member then joins again, because that answer names all tasks."""
         self._turn = 0
-        """Counts joins and losses: answers to requests of an earlier turn say nothing any more."""
+        """Counts joins and losses. Answers to requests of an earlier turn are ignored."""
         self._known = False
-        """Whether the coordinator may have this member."""
+        """Whether the coordinator may know this member."""
         self._has_threads = True
         self._polled_at = monotonic()
         self._must_report = False
@@ -180,11 +181,11 @@ class StreamsMembership(Membership):
         self._warned: tuple[str, ...] = ()
         self._pushing = False
         self._push_again = 0.0
-        """When the coordinator may get the description of the topology again, which it delays by its quota."""
+        """When the description of the topology may be sent again; the coordinator's quota delays this."""
 
     @property
     def member_id(self) -> str:
-        """The id that this member has given itself, as members of streams groups do."""
+        """The id of this member. Members of streams groups choose their own."""
         return self._member
 
     def join(self, metadata: Describe, topics: Iterable[str]) -> None:
@@ -197,7 +198,7 @@ class StreamsMembership(Membership):
             if self._thread is None:
                 self._thread = threading.Thread(target=self._beat, name="streams-group", daemon=True)
                 self._thread.start()
-                self._go_on()
+                self._join_or_own()
             self._wake()
             leaves = self._state is _State.MEMBER and not self._has_threads
         if leaves:
@@ -212,7 +213,7 @@ class StreamsMembership(Membership):
         with self._changed:
             self._polled_at = monotonic()
             if join:
-                self._go_on()
+                self._join_or_own()
             self._changed.wait_for(lambda: self._has_news(join), timeout_ms / 1000)
             if self._failure is not None:
                 raise self._failure
@@ -237,7 +238,7 @@ class StreamsMembership(Membership):
                     self._commit(offsets, epoch)
                     return
                 except kafka_errors.KafkaError as error:
-                    # The epoch has changed by a heartbeat whose answer is on its way (brokers before 4.4, KIP-1251).
+                    # A heartbeat changed the epoch, and its answer has not arrived yet (brokers before 4.4, KIP-1251).
                     is_stale = isinstance(error, kafka_errors.StaleMemberEpochError)
                     if not (is_stale or error.retriable) or monotonic() > deadline:
                         raise
@@ -271,8 +272,8 @@ class StreamsMembership(Membership):
 
     # -- The member's side of an assignment; callers hold the lock --------------------------------------------------------
 
-    def _go_on(self) -> None:
-        """Join after a loss, or own what the last poll returned: what it took away is given up by now."""
+    def _join_or_own(self) -> None:
+        """Join if the member is out of the group; otherwise own the tasks that the last poll returned, as lost ones are closed."""
         if self._state is _State.OUT:
             if self._has_threads:
                 self._state = _State.JOINING
@@ -286,7 +287,7 @@ class StreamsMembership(Membership):
         return self._failure is not None or self._state is _State.LOST or (join and self._has_assignment())
 
     def _has_assignment(self) -> bool:
-        """Whether the coordinator has said something that the last Rebalance did not contain."""
+        """Return whether the coordinator has decided something that the last Rebalance did not contain."""
         return self._state is _State.MEMBER and (self._must_report or self._decided != self._reported)
 
     def _take(self) -> Rebalance:
@@ -337,15 +338,15 @@ class StreamsMembership(Membership):
             if turn != self._turn:
                 return
             if overdue:
-                log.warning("group %s is left: it was not polled for max.poll.interval.ms", self._group)
+                log.warning("leaving group %s: it was not polled for max.poll.interval.ms", self._group)
                 self._lose()
             joins = self._state is _State.JOINING or self._resync
         if overdue:
             self._leave(_LEAVE)
             return
         if joins and self._static_id is not None and self._known:
-            # The coordinator lets a static member join only once the one before has left, even if it is the same.
-            with suppress(*_NOT_THERE):
+            # A static member can join only after its predecessor has left, even if that is the same instance.
+            with suppress(*_NOT_A_MEMBER):
                 self._leave(_LEAVE_FOR_A_WHILE)
         with self._changed:
             if turn != self._turn:
@@ -357,7 +358,7 @@ class StreamsMembership(Membership):
         self._answered(answer, turn, named)
 
     def _leave(self, epoch: int) -> None:
-        _raise_error(self._send(self._plain(epoch)))
+        _raise_error(self._send(self._empty_heartbeat(epoch)))
         self._known = epoch == _LEAVE_FOR_A_WHILE
 
     def _is_due(self) -> bool:
@@ -366,8 +367,8 @@ class StreamsMembership(Membership):
         return self._state in (_State.MEMBER, _State.JOINING) and monotonic() >= self._due
 
     def _heartbeat(self, instance: StreamsInstance, joins: bool) -> tuple[StreamsGroupHeartbeatRequest, _Tasks]:
-        """Return the next heartbeat, and the tasks of which it lets the coordinator know; the caller holds the lock."""
-        request = self._plain(_JOIN if joins else self._decided.epoch)
+        """Return the next heartbeat, and the tasks that the coordinator knows after it; the caller holds the lock."""
+        request = self._empty_heartbeat(_JOIN if joins else self._decided.epoch)
         tasks = _Tasks() if joins else self._owned
         if joins or tasks != self._said:
             request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
@@ -380,7 +381,10 @@ class StreamsMembership(Membership):
         return request, tasks
 
     def _instance_now(self) -> StreamsInstance:
-        """Return what `join` has described; offsets of standbys are asked for in a thread, since brokers may let them wait."""
+        """Return the latest description of the instance.
+
+        A thread renews it from time to time, because the requests for offsets of standbys may take long.
+        """
         with self._changed:
             assert self._described is not None
             since, instance = self._described
@@ -398,8 +402,8 @@ class StreamsMembership(Membership):
             if self._describe is describe:
                 self._described = monotonic(), instance
 
-    def _plain(self, epoch: int) -> StreamsGroupHeartbeatRequest:
-        """Return a heartbeat that only says who sends it."""
+    def _empty_heartbeat(self, epoch: int) -> StreamsGroupHeartbeatRequest:
+        """Return a heartbeat that identifies its sender and has no other contents."""
         return _Request(
             group_id=self._group,
             member_id=self._member,
@@ -416,7 +420,7 @@ class StreamsMembership(Membership):
             self._due = min(self._due, monotonic() + self._interval)
             decided = _updated(self._decided, answer)
             if self._resync and not (self._owned.active | self._reported.tasks.active) <= decided.tasks.active:
-                # What the lost answer took away may run elsewhere by now, and what is being given up was not reported.
+                # Tasks that the lost answer took away may already run elsewhere, and no poll has reported their loss.
                 self._lose()
                 return
             self._state, self._resync, self._said, self._foreign_since = _State.MEMBER, False, named, None
@@ -428,7 +432,7 @@ class StreamsMembership(Membership):
             self._changed.notify_all()
 
     def _push(self) -> None:
-        """Send the description of the topology in a thread, since a plugin of the broker keeps it; the caller holds the lock."""
+        """Send the description of the topology in a thread, as a broker's plugin may be slow; the caller holds the lock."""
         description = self._topology.description
         if description is not None and not self._pushing and monotonic() >= self._push_again:
             self._pushing = True
@@ -455,7 +459,7 @@ class StreamsMembership(Membership):
             self._pushing, self._push_again = False, monotonic() + throttled / 1000
 
     def _has_ended(self, statuses: Sequence[DataContainer]) -> bool:
-        """Note what the coordinator says of the group; return whether all instances must stop (handleStreamsRebalanceData)."""
+        """Handle the status of the group; return whether all instances must stop (handleStreamsRebalanceData)."""
         details = {status.status_code: status.status_detail for status in statuses}
         wrong = details.get(_Status.INCORRECTLY_PARTITIONED_TOPICS)
         if wrong is not None:
@@ -475,7 +479,7 @@ class StreamsMembership(Membership):
         return _Status.SHUTDOWN_APPLICATION in details
 
     def _failed(self, error: Exception, turn: int) -> None:
-        """Go on after a heartbeat that failed: again, as a new member, or not at all."""
+        """Handle a failed heartbeat: send it again, join as a new member, or end the membership."""
         number = error.errno if isinstance(error, kafka_errors.BrokerResponseError) else None
         is_fatal = number in _FATAL or not (
             error.retriable or number is None
@@ -495,13 +499,13 @@ class StreamsMembership(Membership):
             elif isinstance(error, kafka_errors.GroupIdNotFoundError):
                 self._wait_for_foreign()
             elif isinstance(error, kafka_errors.UnreleasedInstanceIdError):
-                # Of an instance that was killed; Kafka Streams ends here. The coordinator releases it when its session ends.
+                # The id of an instance that was killed. The coordinator releases it when the session ends; Kafka Streams gives up.
                 log.info("group %s: %s", self._group, error)
                 self._due = monotonic() + self._interval
             elif is_fatal:
                 self._end(self._fatal(error))
             elif not isinstance(error, kafka_errors.CoordinatorLoadInProgressError):
-                # The coordinator may have decided, also if it answers that it is none any more.
+                # The coordinator may have made a decision, even if its answer is that it is no longer the coordinator.
                 self._resync = not joining
         log.debug("a heartbeat to group %s failed: %s", self._group, error)
 
@@ -514,12 +518,12 @@ class StreamsMembership(Membership):
         elif monotonic() - self._foreign_since > _FOREIGN_SECONDS:
             self._end(
                 TransportError(
-                    f"the group could not be joined: {self._group} is no streams group; stop its members first"
+                    f"the group could not be joined: {self._group} is not a streams group; stop its members first"
                 )
             )
 
     def _end(self, failure: StreamkitError) -> None:
-        """Let all further polls fail; the caller holds the lock."""
+        """Make all further polls fail; the caller holds the lock."""
         self._state, self._failure = _State.LEFT, failure
         self._turn += 1
         self._changed.notify_all()
@@ -556,7 +560,7 @@ class StreamsMembership(Membership):
         return admin._manager.run(ask)
 
     def _forget_coordinator(self) -> None:
-        """Ask for the coordinator again before the next request."""
+        """Make the next request look up the coordinator again."""
         assert self._admin is not None
         self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, self._group), None)
 
@@ -600,7 +604,7 @@ def _raise_error(answer: StreamsGroupHeartbeatResponse | StreamsGroupTopologyDes
 def _describe_instance(
     request: StreamsGroupHeartbeatRequest, instance: StreamsInstance, topology: Mapping[int, SubTopologyTopics]
 ) -> None:
-    """Add to a request what a member says only when it joins."""
+    """Add to a request the parts that a member sends only when it joins."""
     request.topology = topology_message(topology)
     request.rebalance_timeout_ms = instance.rebalance_timeout_ms
     request.process_id = instance.process
@@ -611,13 +615,13 @@ def _describe_instance(
 
 
 def topology_message(topology: Mapping[int, SubTopologyTopics]) -> DataContainer:
-    """Return what a group takes for its topology: it refuses members whose message has other bytes."""
+    """Return the topology in the form that a group compares: it refuses members whose message has other bytes."""
     subs = [_sub_topology(number, topics) for number, topics in sorted(topology.items(), key=_by_text)]
     return _Request.Topology(epoch=_TOPOLOGY_EPOCH, subtopologies=subs)
 
 
 def description_message(description: DescribedTopology) -> DataContainer:
-    """Return the description of a topology as brokers get it."""
+    """Return the description of a topology in the form of the protocol."""
     parts = _Update.TopologyDescription
     return parts(
         subtopologies=[
@@ -696,7 +700,7 @@ def _grouped(tasks: Iterable[TaskId]) -> list[DataContainer]:
 
 
 def _updated(decided: _Decision, answer: StreamsGroupHeartbeatResponse) -> _Decision:
-    """Return a decision with what an answer changes: an answer repeats neither tasks nor endpoints."""
+    """Return a decision with the changes of an answer; tasks and endpoints that do not change are not in the answer."""
     tasks, endpoints, epoch = decided.tasks, decided.endpoints, decided.endpoints_epoch
     if answer.active_tasks is not None:
         tasks = _Tasks(
@@ -713,7 +717,7 @@ def _updated(decided: _Decision, answer: StreamsGroupHeartbeatResponse) -> _Deci
 def _endpoints(
     listed: Iterable[DataContainer],
 ) -> dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]]:
-    """Return active and standby partitions by host and port; a thread of Java has an entry of its own."""
+    """Return active and standby partitions by host and port. Each thread of a Java instance has its own entry."""
     endpoints: dict[str, tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] = {}
     for endpoint in listed:
         server = f"{endpoint.user_endpoint.host}:{endpoint.user_endpoint.port}"

@@ -59,7 +59,7 @@ def end_lost(
     timeout: float,
 ) -> list[EndedTransaction]:
     """End the lost transactions of an id that has no live one, as its coordinator did (Admin.end_lost). Raises TransportError."""
-    with _connected(config, timeout, f"lost transactions of {transactional_id} could not be looked for") as admin:
+    with _connected(config, timeout, f"could not search for lost transactions of {transactional_id}") as admin:
         places = [*partitions, *(_offset_partitions(admin, group) if group else ())]
         transactions = _open_of_id(admin, transactional_id, places)
         for transaction, _ in transactions:
@@ -97,7 +97,7 @@ class MarkerLooks:
         if refresh:
             self._producers.clear()
             self._partitions.clear()
-        with translated(f"markers of {transactional_id} could not be looked for", self._address):
+        with translated(f"could not search for markers of {transactional_id}", self._address):
             if transactional_id not in self._producers:
                 known = self._admin.describe_transactions([transactional_id])[transactional_id]
                 self._producers[transactional_id] = known.producer_id
