@@ -28,7 +28,7 @@ HELPERS: dict[str, Callable[..., Value]] = {
 MOST_TIMES = 24
 """The maximum growth factor, relative to the input record, that needs no accounting."""
 MOST_BYTES = MAX_TOTAL
-"""The maximum size, besides the growth of the input, that needs no accounting, in bytes."""
+"""The maximum number of bytes, in addition to the grown input, that needs no accounting."""
 MOST_WORK = 64
 """The maximum number of elementary steps per unit of the input record that needs no accounting."""
 SMALL = 20_000

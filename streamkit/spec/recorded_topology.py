@@ -142,7 +142,7 @@ def _head_kind(name: str) -> fields.Kind | None:
 
 
 def _topics(calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
-    """Yield the topics that calls name, with these calls."""
+    """Yield each topic that a call names, with the call."""
     for call in calls:
         for inside in call.branches.values():
             yield from _topics(inside)

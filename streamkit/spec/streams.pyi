@@ -592,8 +592,8 @@ class Stream(AnyStream):
             also `mapped_key`, the result of `on`, KIP-1340).
         on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
         within: Two streams: the maximum time between two joined records.
-        before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
-        after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
+        before: Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.
+        after: Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
             Versioned table: how long to wait.
         store: Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores,
@@ -636,8 +636,8 @@ class Stream(AnyStream):
             also `mapped_key`, the result of `on`, KIP-1340).
         on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
         within: Two streams: the maximum time between two joined records.
-        before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
-        after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
+        before: Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.
+        after: Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
             Versioned table: how long to wait.
         store: Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores,
@@ -679,8 +679,8 @@ class Stream(AnyStream):
             also `mapped_key`, the result of `on`, KIP-1340).
         on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
         within: Two streams: the maximum time between two joined records.
-        before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
-        after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
+        before: Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.
+        after: Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
             Versioned table: how long to wait.
         store: Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores,
@@ -896,8 +896,8 @@ class Table(AnyStream):
             also `mapped_key`, the result of `on`, KIP-1340).
         on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
         within: Two streams: the maximum time between two joined records.
-        before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
-        after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
+        before: Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.
+        after: Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
             Versioned table: how long to wait.
         store: Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores,
@@ -940,8 +940,8 @@ class Table(AnyStream):
             also `mapped_key`, the result of `on`, KIP-1340).
         on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
         within: Two streams: the maximum time between two joined records.
-        before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
-        after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
+        before: Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.
+        after: Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
             Versioned table: how long to wait.
         store: Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores,
@@ -983,8 +983,8 @@ class Table(AnyStream):
             also `mapped_key`, the result of `on`, KIP-1340).
         on: The key to look up in a global table, or the foreign key, computed from the left side's `key` and `value`.
         within: Two streams: the maximum time between two joined records.
-        before: Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.
-        after: Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.
+        before: Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.
+        after: Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.
         grace: Two streams: how long the window accepts late records, in the task's stream time, as in `window`.
             Versioned table: how long to wait.
         store: Two tables: the store of the result. Two streams: `name`, the prefix of the names of the join's stores,

@@ -38,7 +38,7 @@ Target = Annotated[
     str | None,
     typer.Argument(
         metavar="TOPIC",
-        help="A topic, by the name of its entry in the file; without it, each record names its topic.",
+        help="The topic, by the name of its entry in the file; if absent, each record must name its topic.",
         autocompletion=topics,
     ),
 ]
@@ -131,7 +131,7 @@ Start = Annotated[
     typer.Option(
         "--start",
         metavar="TIME",
-        help=f"The time of the first records: {TIME_HELP}; now by default, on stdout 2025-01-01T00:00Z.",
+        help=f"The time of the first records: {TIME_HELP}. The default is now, or with --stdout 2025-01-01T00:00Z.",
     ),
 ]
 Inputs = Annotated[

@@ -34,7 +34,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="EXPR",
-        help="Only dead letters for which this is true; names: error message step topic partition offset timestamp failed_at key value headers.",
+        help="Only dead letters for which this is true. It can use error message step topic partition offset timestamp failed_at key value headers.",
     ),
 ]
 Since = Annotated[

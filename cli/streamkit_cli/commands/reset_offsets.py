@@ -111,8 +111,8 @@ def reset_offsets(
 
     Moves the offsets of its input topics, and deletes its internal topics and its local state. With --skip it only
     moves one partition past the failing record. Nothing changes without --execute. The exit code is 1 if the group has
-    active members (see --force), if a topic of --input-topics is missing, or if --skip names another record than the
-    group's next one.
+    active members (see --force), if a topic of --input-topics is missing, or if --skip does not name the group's next
+    record.
 
     Examples:
         streamkit reset-offsets orders.yaml --to-datetime 2025-01-31T08:00Z --execute

@@ -340,7 +340,7 @@ def _port_of(http: str | None, number: int) -> str | None:
     host, port = parse_address(http)
     if port + number > 65535:
         raise UsageError(
-            f"--http {http}: each application needs its own port, counting up from this one; the last would be {port + number}"
+            f"--http {http}: each application needs its own port above this one, and {port + number} is too high"
         )
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{port + number if port else 0}"
@@ -628,7 +628,7 @@ log = logging.getLogger("streamkit.run")
 
 @contextmanager
 def summaries(application: Application, interval_ms: int) -> Iterator[None]:
-    """Log the state at each interval (log.summary.interval.ms; never if not above 0) until the end of the block."""
+    """Log the state at each interval (log.summary.interval.ms; never for 0 or less) until the end of the block."""
     ended = threading.Event()
 
     def write() -> None:

@@ -45,7 +45,7 @@ class RebalanceListener:
         session_ms: int,
         unchanged: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
-        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms; unchanged: no thread is replaced in its block."""
+        """max_poll_ms: max.poll.interval.ms; session_ms: session.timeout.ms; unchanged: a lock that prevents the replacement of threads."""
         self._coordinator = coordinator
         self._threads = threads
         self._unchanged = unchanged

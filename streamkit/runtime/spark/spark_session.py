@@ -60,7 +60,7 @@ _REFUSED = {
     ),
     "spark.sql.parquet.outputTimestampType": (
         "TIMESTAMP_MILLIS",
-        "it cuts off microseconds; TIMESTAMP_MICROS and INT96 keep them",
+        "it drops microseconds; TIMESTAMP_MICROS and INT96 keep them",
     ),
 }
 """Values of settings that would change results, with the reason."""
@@ -171,7 +171,7 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
     }
     if not remote:
         settings["spark.ui.showConsoleProgress"] = "false"
-        # Otherwise each column that Python makes asks the JVM ten times where in Python that was.
+        # Otherwise each column that Python creates sends its call site to the JVM, in ten calls.
         settings["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         if not cluster.verbose:
             settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{_quiet_file()}"
@@ -319,7 +319,7 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return the line of Spark's exception that names the cause, with a remedy where one is known."""
+    """Return the line of Spark's exception that names the cause, with a remedy if one is known."""
     text = str(error)
     if match := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
         return f"{match[1]} exists; --overwrite replaces it"

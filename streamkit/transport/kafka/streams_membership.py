@@ -151,7 +151,7 @@ class StreamsMembership(Membership):
         self._member = str(uuid.uuid4())
         self._describe: Describe = bytes
         self._described: tuple[float, StreamsInstance] | None = None
-        """The description of the instance in heartbeats, and its time. It is reused, because it takes requests for offsets."""
+        """The description of the instance in heartbeats, and its time. It is reused for some time, because a new one takes requests for offsets."""
         self._admin: KafkaAdminClient | None = None
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -163,14 +163,14 @@ class StreamsMembership(Membership):
         self._reported = _Decision()
         """The decision that the last poll returned."""
         self._owned = _Tasks()
-        """The tasks that this member owns; the next call of `poll` replaces them by those that the last call returned."""
-        self._said: _Tasks | None = None
+        """The tasks that this member owns; the next call of `poll` replaces them with those that the last call returned."""
+        self._named_tasks: _Tasks | None = None
         """The tasks that the last heartbeat named; None: the next one must name all tasks."""
         self._resync = False
         """Whether an answer with other tasks may have been lost. The member then joins again, because that answer names all tasks."""
         self._turn = 0
         """Counts joins and losses. Answers to requests of an earlier turn are ignored."""
-        self._known = False
+        self._may_be_member = False
         """Whether the coordinator may know this member."""
         self._has_threads = True
         self._polled_at = monotonic()
@@ -264,7 +264,7 @@ class StreamsMembership(Membership):
             return
         # Otherwise the coordinator removes the member after group.streams.session.timeout.ms.
         with suppress(StreamkitError, kafka_errors.KafkaError):
-            if self._known:
+            if self._may_be_member:
                 self._leave(_LEAVE if self._static_id is None else _LEAVE_FOR_A_WHILE)
         with suppress(kafka_errors.KafkaError):
             self._admin.close()
@@ -305,7 +305,7 @@ class StreamsMembership(Membership):
 
     def _lose(self) -> None:
         """Forget all tasks: the next poll raises FencedError, and the one after that joins again."""
-        self._state, self._resync, self._said = _State.LOST, False, None
+        self._state, self._resync, self._named_tasks = _State.LOST, False, None
         self._turn += 1
         self._decided, self._reported, self._owned = _Decision(), _Decision(), _Tasks()
         self._changed.notify_all()
@@ -329,7 +329,7 @@ class StreamsMembership(Membership):
             try:
                 self._beat_once(turn)
             except Exception as error:
-                self._failed(error, turn)
+                self._handle_failure(error, turn)
 
     def _beat_once(self, turn: int) -> None:
         instance = self._instance_now()
@@ -344,7 +344,7 @@ class StreamsMembership(Membership):
         if overdue:
             self._leave(_LEAVE)
             return
-        if joins and self._static_id is not None and self._known:
+        if joins and self._static_id is not None and self._may_be_member:
             # A static member can join only after its predecessor has left, even if that is the same instance.
             with suppress(*_NOT_A_MEMBER):
                 self._leave(_LEAVE_FOR_A_WHILE)
@@ -352,14 +352,14 @@ class StreamsMembership(Membership):
             if turn != self._turn:
                 return
             request, named = self._heartbeat(instance, joins)
-            self._known = True
+            self._may_be_member = True
         answer = self._send(request)
         _raise_error(answer)
-        self._answered(answer, turn, named)
+        self._handle_answer(answer, turn, named)
 
     def _leave(self, epoch: int) -> None:
         _raise_error(self._send(self._empty_heartbeat(epoch)))
-        self._known = epoch == _LEAVE_FOR_A_WHILE
+        self._may_be_member = epoch == _LEAVE_FOR_A_WHILE
 
     def _is_due(self) -> bool:
         if self._state is _State.LEFT:
@@ -370,7 +370,7 @@ class StreamsMembership(Membership):
         """Return the next heartbeat, and the tasks that the coordinator knows after it; the caller holds the lock."""
         request = self._empty_heartbeat(_JOIN if joins else self._decided.epoch)
         tasks = _Tasks() if joins else self._owned
-        if joins or tasks != self._said:
+        if joins or tasks != self._named_tasks:
             request.active_tasks, request.standby_tasks, request.warmup_tasks = map(_grouped, tasks)
         request.endpoint_information_epoch = -1 if joins else self._decided.endpoints_epoch
         request.shutdown_application = instance.end
@@ -412,7 +412,7 @@ class StreamsMembership(Membership):
             instance_id=self._static_id,
         )
 
-    def _answered(self, answer: StreamsGroupHeartbeatResponse, turn: int, named: _Tasks) -> None:
+    def _handle_answer(self, answer: StreamsGroupHeartbeatResponse, turn: int, named: _Tasks) -> None:
         with self._changed:
             if turn != self._turn:
                 return
@@ -423,8 +423,8 @@ class StreamsMembership(Membership):
                 # Tasks that the lost answer took away may already run elsewhere, and no poll has reported their loss.
                 self._lose()
                 return
-            self._state, self._resync, self._said, self._foreign_since = _State.MEMBER, False, named, None
-            self._decided = replace(decided, end=self._has_ended(answer.status or ()))
+            self._state, self._resync, self._named_tasks, self._foreign_since = _State.MEMBER, False, named, None
+            self._decided = replace(decided, end=self._handle_status(answer.status or ()))
             if answer.topology_description_required:
                 self._push()
             if named != self._owned:
@@ -458,7 +458,7 @@ class StreamsMembership(Membership):
         with self._changed:
             self._pushing, self._push_again = False, monotonic() + throttled / 1000
 
-    def _has_ended(self, statuses: Sequence[DataContainer]) -> bool:
+    def _handle_status(self, statuses: Sequence[DataContainer]) -> bool:
         """Handle the status of the group; return whether all instances must stop (handleStreamsRebalanceData)."""
         details = {status.status_code: status.status_detail for status in statuses}
         wrong = details.get(_Status.INCORRECTLY_PARTITIONED_TOPICS)
@@ -478,7 +478,7 @@ class StreamsMembership(Membership):
                 log.warning("group %s: %s", self._group, detail)
         return _Status.SHUTDOWN_APPLICATION in details
 
-    def _failed(self, error: Exception, turn: int) -> None:
+    def _handle_failure(self, error: Exception, turn: int) -> None:
         """Handle a failed heartbeat: send it again, join as a new member, or end the membership."""
         number = error.errno if isinstance(error, kafka_errors.BrokerResponseError) else None
         is_fatal = number in _FATAL or not (
@@ -489,7 +489,7 @@ class StreamsMembership(Membership):
         with self._changed:
             if turn != self._turn:
                 return
-            self._said = None
+            self._named_tasks = None
             self._due = monotonic() + _BACKOFF
             self._forget_coordinator()
             joining = self._state is _State.JOINING

@@ -64,12 +64,12 @@ class JoinOperator(Operator[Stream | Table]):
         Field(
             "before",
             SignedDuration(),
-            "Two streams: how much earlier the right record may be; `-5m`: it is at least 5 minutes later.",
+            "Two streams: how much earlier the right record may be; with `-5m`, it must be at least 5 minutes later.",
         ),
         Field(
             "after",
             SignedDuration(),
-            "Two streams: how much later the right record may be; `-5m`: it is at least 5 minutes earlier.",
+            "Two streams: how much later the right record may be; with `-5m`, it must be at least 5 minutes earlier.",
         ),
         Field(
             "grace",

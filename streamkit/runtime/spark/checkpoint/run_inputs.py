@@ -250,5 +250,5 @@ def _uri(name: str) -> str:
 
 
 def _with_scheme(name: str) -> str:
-    """Return a name with its scheme. Local names have none, and Spark's default file system may be another one."""
+    """Return a name with its scheme. Local names have none, and Spark would look them up in its default file system."""
     return f"file://{name}" if name.startswith("/") else name
