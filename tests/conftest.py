@@ -18,14 +18,13 @@ from xdist.scheduler import LoadFileScheduling
 from tests.broker.kafka_broker import Broker
 from tests.marking import starts_processes
 from tests.requirements import MissingTool, may_skip, refuse_processes, refusing, require
+from tests.spark import archive
 
 # Applications log their starts and ends; these lines would stand between those that tests compare.
 os.environ.setdefault("STREAMKIT_LOG_LEVEL", "warning")
 # A client of kafka-python whose broker was ended warns until it is closed: its lines would stand in other tests' logs.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
-# Of the CPU time of a JVM that runs small jobs of Spark for some minutes the second compiler would take a third.
-for _variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(_variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+archive.configure()
 
 
 @pytest.fixture(scope="session")

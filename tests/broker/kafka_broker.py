@@ -17,6 +17,7 @@ from pathlib import Path
 
 from streamkit.errors import TransportError
 from streamkit_cli.commands import dev
+from tests.java import archives
 from tests.ports import free_ports
 from tests.requirements import require
 
@@ -82,6 +83,25 @@ def _jars_are_there(folder: Path) -> bool:
     return any(folder.glob("slf4j-simple-*.jar"))
 
 
+def _archive(version: str) -> Path:
+    """The archive of the classes of a broker, made first where it is missing."""
+    folder = jars(version)
+    found = archives.archive(folder, folder.parent)
+
+    def train(option: str) -> None:
+        with Broker(version=version, measured=True) as broker:
+            broker.stop()
+            broker._options.append(option)
+            broker.start()
+            assert broker._process is not None
+            # It writes the archive when it ends, which may take longer than `stop` waits.
+            broker._process.terminate()
+            broker._process.wait()
+
+    archives.make(found, train)
+    return found
+
+
 def cluster_id() -> str:
     """Return a new id of a cluster; one that begins with a dash would be read as an option."""
     return "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
@@ -108,7 +128,9 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "broker.log"
         # The second compiler of the JVM would take half of all CPU time of a broker that has little to do.
-        self._options = [f"-Xmx{heap}", "-XX:+UseSerialGC", *([] if measured else ["-XX:TieredStopAtLevel=1"])]
+        self._options = [f"-Xmx{heap}", "-XX:+UseSerialGC"]
+        if not measured:
+            self._options += ["-XX:TieredStopAtLevel=1", *archives.options(_archive(version))]
         port, controller = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._properties = self.folder / "server.properties"

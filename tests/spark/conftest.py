@@ -15,6 +15,7 @@ from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit_cli.command_line import application
 from tests.cli.support import Done
 from tests.requirements import MissingTool, require
+from tests.spark import archive
 from tests.spark.incremental_runs import TOPOLOGY
 from tests.spark.spark_page import UI
 from tests.spark.support import SETTINGS
@@ -26,6 +27,7 @@ def java() -> None:
     require("java")
     if find_spec("pyspark") is None:
         raise MissingTool(f"needs Spark: {install_command('spark')}, which make test does where there is a java")
+    archive.make()
 
 
 @pytest.fixture(scope="session")
