@@ -150,6 +150,40 @@ def test_fields_with_a_default_may_be_absent(tmp_path: Path) -> None:
     assert serde.decode(serde.encode({})) == {"n": 7}
 
 
+DEFAULTS = {
+    "bytes": ("bytes", "\u00ff", b"\xff"),
+    "fixed": ({"type": "fixed", "name": "F", "size": 1}, "\u00ff", b"\xff"),
+    "double": ("double", "Infinity", math.inf),
+    "date": ({"type": "int", "logicalType": "date"}, 1, "1970-01-02"),
+    "decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001", "0.01"),
+    "union": (["null", "bytes"], "\u00ff", b"\xff"),
+    "array": ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+    "map": ({"type": "map", "values": "bytes"}, {"a": "\u00ff"}, {"a": b"\xff"}),
+    "record": (
+        {"type": "record", "name": "Inner", "fields": [{"name": "m", "type": "bytes", "default": "\u00ff"}]},
+        {},
+        {"m": b"\xff"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_a_default_has_the_form_of_a_value_that_was_read(kind: str) -> None:
+    type_, default, value = DEFAULTS[kind]
+    old = AvroSchema(json.dumps({"type": "record", "name": "R", "fields": []}))
+    new = AvroSchema(json.dumps({**fields(), "fields": [{"name": "n", "type": type_, "default": default}]}))
+    assert new.reader(old)(b"", 0) == {"n": value}
+    assert new.reader(new)(new.encode({}), 0) == {"n": value}
+
+
+def test_a_record_may_be_changed_without_a_change_of_its_schemas_default() -> None:
+    old = AvroSchema(json.dumps(fields(a="int")))
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    read = AvroSchema(json.dumps({**fields(), "fields": [{"name": "a", "type": "int"}, tags]})).reader(old)
+    read(b"\x02", 0)["tags"].append("changed")
+    assert read(b"\x02", 0) == {"a": 1, "tags": []}
+
+
 def fields(**types: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": type_} for name, type_ in types.items()]}
 

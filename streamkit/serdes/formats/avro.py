@@ -86,7 +86,7 @@ def _union_record(name: str, fields: Mapping[str, Value]) -> UnionRecord:
 
 
 def _with_types(value: Value) -> Value:
-    """Return what fastavro has read with the names of records in unions, as plain data and UnionRecords."""
+    """Return a copy of what fastavro has read, with UnionRecords in place of records with names, which are those in unions."""
     if isinstance(value, tuple):
         name, fields = value
         return _union_record(name, {field: _with_types(item) for field, item in fields.items()})
@@ -126,6 +126,7 @@ class AvroSchema(Schema):
         values = AvroValues(self._schema, named)
         self._fits, self._misfit = values.fits, values.misfit
         self._typed = values.typed if values.has_choice(self._schema) else None
+        self._shares_defaults = values.decode_defaults()
 
     def needed_by(self, text: str) -> list[str]:
         return [part.name for part in self.parts if part.text != text and f'"{part.name}"' in text]
@@ -158,6 +159,8 @@ class AvroSchema(Schema):
         theirs = written._schema
         ours = None if written == self else self._schema
         read, buffer_of, typed = self._read, io.BytesIO, self._typed is not None
+        # fastavro gives all records the same default object, which a step may change in place.
+        copies = typed or (ours is not None and self._shares_defaults)
 
         def decode(data: bytes, start: int) -> Value:
             buffer = buffer_of(data)
@@ -168,7 +171,7 @@ class AvroSchema(Schema):
                 raise SerdeError(f"the bytes do not decode: {error!r}") from error
             if buffer.tell() != len(data):
                 raise SerdeError(f"{len(data) - buffer.tell()} bytes too many")
-            return _with_types(value) if typed else value
+            return _with_types(value) if copies else value
 
         return decode
 
@@ -394,6 +397,38 @@ class AvroValues:
             types[name], shared[name] = member, len(fields & value.keys()) + (kind == "map")
         name = value.type_name if isinstance(value, UnionRecord) else ""
         return types[name if name in types else max(shared, key=lambda each: shared[each])]
+
+    # -- Defaults --
+
+    def decode_defaults(self) -> bool:
+        """Give defaults, which schemas have as JSON, the form of values that were read; return whether any is a list or an object."""
+        schemas = [inner for kind, inner in map(self._resolved, self._named.values()) if _is_record(kind)]
+        fields = [field for record in schemas for field in record["fields"] if "default" in field]
+        values = [self._default(field["type"], field["default"]) for field in fields]
+        for field, value in zip(fields, values, strict=True):
+            field["default"] = value
+        return any(isinstance(value, (list, dict)) for value in values)
+
+    def _default(self, schema: Json, value: Value) -> Value:
+        kind, inner = self._resolved(schema)
+        if kind == "union":
+            # fastavro, like Avro since 1.12, takes a default of any type of a union.
+            choices = [(member, self._default(member, value)) for member in inner]
+            return next((choice for member, choice in choices if self._compiled(member)(choice)), value)
+        if kind in ("bytes", "fixed") and isinstance(value, str):
+            data = value.encode("latin-1", "replace")
+            return _read_decimal(data, inner) if _logical(kind, inner) == DECIMAL else data
+        if kind in ("float", "double") and (isinstance(value, int) or value in ("NaN", "Infinity", "-Infinity")):
+            return float(value)
+        if kind == "array" and isinstance(value, list):
+            return [self._default(inner["items"], item) for item in value]
+        if kind == "map" and isinstance(value, dict):
+            return {name: self._default(inner["values"], item) for name, item in value.items()}
+        if _is_record(kind) and isinstance(value, dict):
+            given = {field["name"]: field["default"] for field in inner["fields"] if "default" in field} | value
+            types = {field["name"]: field["type"] for field in inner["fields"]}
+            return {name: self._default(types[name], item) for name, item in given.items() if name in types}
+        return _read_date(value) if _logical(kind, inner) == DATE and isinstance(value, int) else value
 
     # -- The tests --
 
