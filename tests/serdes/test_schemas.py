@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -589,6 +590,34 @@ def test_the_path_of_a_message_in_its_file() -> None:
     # Some writers spell the first message out.
     assert first(b"\x02\x00\n\x01a", 0) == {"name": "a"}
     assert first(b"\0\n\x01a", 0) == {"name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "value", "read"),
+    [
+        ("int32 a = 1;", "int64 a = 1;", {"a": -1}, {"a": -1}),
+        ("int32 a = 1;", "repeated int32 a = 1;", {"a": 7}, {"a": [7]}),
+        ("string a = 1; int32 b = 2;", "bytes a = 1;", {"a": "x"}, {"a": b"x"}),
+        ("int64 a = 1;", "int32 a = 1;", {"a": 2**40}, "M.a is int64 there, int32 here"),
+        ("string a = 1;", "int32 a = 1;", {"a": "x"}, "M.a is string there, int32 here"),
+        ("int32 a = 1;", "sint32 a = 1;", {"a": 5}, "M.a is int32 there, sint32 here"),
+        ("repeated int32 a = 1;", "int32 a = 1;", {"a": [1, 2]}, "M.a is a list there, not here"),
+        ("map<string, int64> a = 1;", "map<string, int32> a = 1;", {"a": {"k": 1}}, "value is int64 there, int32 here"),
+    ],
+)
+def test_a_protobuf_record_of_another_version_is_read_as_it_was_written_or_refused(theirs, ours, value, read) -> None:
+    writer, reader = (ProtobufSchema(f'syntax = "proto3"; message M {{ {fields} }}') for fields in (theirs, ours))
+    data = writer.lead + writer.encode(value)
+    if isinstance(read, str):
+        with pytest.raises(SerdeError, match=re.escape(read)):
+            reader.framed_reader(writer)(data, 0)
+    else:
+        assert reader.framed_reader(writer)(data, 0) == read
+
+
+def test_protobuf_writes_no_message_without_a_required_field() -> None:
+    with pytest.raises(SerdeError, match=r"it has no b, which is required"):
+        ProtobufSchema('syntax = "proto2"; message M { optional int32 a = 1; required int32 b = 2; }').encode({"a": 7})
 
 
 def test_a_protobuf_schema_of_several_topics_is_compiled_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from struct import Struct
@@ -99,6 +99,11 @@ class ProtobufSchema(Schema):
         except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
             reason = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise SerdeError(f"the value does not fit {message.DESCRIPTOR.name}: {reason}") from error
+        if not message.IsInitialized():
+            missing = ", ".join(message.FindInitializationErrors())
+            raise SerdeError(
+                f"the value does not fit {message.DESCRIPTOR.name}: it has no {missing}, which is required"
+            )
         data: bytes = message.SerializeToString(deterministic=True)
         return check_size(data)
 
@@ -118,28 +123,31 @@ class ProtobufSchema(Schema):
     def framed_reader(self, written: Schema) -> Read:
         """Return the decoder of data that begin with the path of the message's type in the writer's schema."""
         assert isinstance(written, ProtobufSchema)
-        plain, ours, lead = self.reader(written), self._class.DESCRIPTOR.full_name, written.lead
-        good = {lead} if written.name == ours else set()
+        plain, ours = self.reader(written), self._class.DESCRIPTOR
+        good = {written.lead} if written == self else set()
 
         def decode(data: bytes, start: int) -> Value:
             end = start + 1 if data[start : start + 1] == b"\0" else _numbers(data, start)[1]
             path = data[start:end]
             if path not in good:
                 theirs = written.message_at(_path(path))
-                if theirs != ours:
-                    raise SerdeError(f"the record is a {theirs}, not a {ours}")
+                if theirs.full_name != ours.full_name:
+                    raise SerdeError(f"the record is a {theirs.full_name}, not a {ours.full_name}")
+                misread = next(_misread(theirs, ours, set()), None)
+                if misread is not None:
+                    raise SerdeError(f"the record was written with another schema: {misread}")
                 good.add(path)
             return plain(data, end)
 
         return decode
 
-    def message_at(self, path: list[int]) -> str:
-        """Return the full name of the message at a path of indices. Raises SerdeError if there is none."""
+    def message_at(self, path: list[int]) -> Descriptor:
+        """Return the message at a path of indices. Raises SerdeError if there is none."""
         try:
-            message = list(self._file.message_types_by_name.values())[path[0]]
+            message: Descriptor = list(self._file.message_types_by_name.values())[path[0]]
             for index in path[1:]:
                 message = message.nested_types[index]
-            return str(message.full_name)
+            return message
         except IndexError as error:
             raise SerdeError(f"the writer's schema has no message at {path}") from error
 
@@ -207,6 +215,45 @@ def _numbers(data: bytes, start: int) -> tuple[list[int], int]:
 
 def _path(data: bytes) -> list[int]:
     return _numbers(data, 0)[0][1:] or [0]
+
+
+_TYPES = (
+    "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message", "bytes",
+    "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64",
+)  # fmt: skip
+"""The types of fields, by their numbers in descriptors."""
+_WIDER = {
+    "bool": ("int32", "uint32", "int64", "uint64"),
+    "enum": ("int32", "int64"),
+    "int32": ("int64", "enum"),
+    "uint32": ("int64", "uint64"),
+    "sint32": ("sint64",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+"""Other types as which a reader gets the same values; text that is no UTF-8 is refused."""
+
+
+def _misread(theirs: Descriptor, ours: Descriptor, seen: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield the fields that both versions of a message have, but of which this one would read other values, or none.
+
+    Protobuf takes a field of another type for an unknown one, cuts numbers, and keeps the last item of a list.
+    """
+    seen.add((theirs.full_name, ours.full_name))
+    for field in ours.fields:
+        written = theirs.fields_by_number.get(field.number)
+        if written is None:
+            continue
+        name, kinds = f"{ours.name}.{field.name}", (_TYPES[written.type], _TYPES[field.type])
+        if written.is_repeated and not field.is_repeated:
+            yield f"{name} is a list there, not here"
+        elif kinds[0] != kinds[1] and kinds[1] not in _WIDER.get(kinds[0], ()):
+            yield f"{name} is {kinds[0]} there, {kinds[1]} here"
+        elif kinds == ("message", "message"):
+            if _is_map(written) != _is_map(field):
+                yield f"{name} is a map only on one side"
+            elif (written.message_type.full_name, field.message_type.full_name) not in seen:
+                yield from _misread(written.message_type, field.message_type, seen)
 
 
 def _is_map(field: FieldDescriptor) -> bool:
