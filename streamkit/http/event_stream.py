@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -21,7 +21,6 @@ MOST_STREAMS = 20
 """The maximum number of open streams; each one uses a thread."""
 _BEAT_SECONDS = 15.0
 """The time without an event after which a comment is sent, so that proxies keep the connection."""
-_SHARED_SECONDS = 0.9
 _RETRY_MS = 2000
 """The pause after which a client reconnects."""
 
@@ -67,23 +66,6 @@ class Streams:
         """Count the end of a stream."""
         with self._lock:
             self._open -= 1
-
-
-class SharedAnswer:
-    """An answer that all streams share while it is younger than a second."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._until = float("-inf")
-        self._answer: Json = None
-
-    def get(self, make: Callable[[], Json]) -> Json:
-        """Return the answer; create it again if it is too old."""
-        with self._lock:
-            if time.monotonic() >= self._until:
-                self._answer = make()
-                self._until = time.monotonic() + _SHARED_SECONDS
-            return self._answer
 
 
 class EventStream(StreamingResponse):

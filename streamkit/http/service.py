@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InstanceError, InstanceGoneError, StoreUnavailableError
 from streamkit.http.acceptor import Limits, Traffic
 from streamkit.http.access import HOST_NAME, Access
-from streamkit.http.event_stream import SharedAnswer, Streams
+from streamkit.http.event_stream import Streams
 from streamkit.http.history import History
 from streamkit.http.json_client import JsonClient, Shape
 from streamkit.plan.describe.drawing.page import node_steps
 from streamkit.plan.describe.drawing.picture import Picture, pictures_of
+from streamkit.runtime.local.status_model import Recent
 from streamkit.serdes.plain import Document
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
 
 
+_SHARED_SECONDS = 0.9
 READERS = 4
 """Requests that read topics at the same time."""
 
@@ -40,8 +42,8 @@ class Service:
     traffic: Traffic = field(default_factory=Traffic)
     steps: Document = None
     """The step of each node, as the file was at the start."""
-    status: SharedAnswer = field(default_factory=SharedAnswer)
-    """The status of all instances, for streams."""
+    status: Recent[Document] = field(default_factory=lambda: Recent(_SHARED_SECONDS))
+    """The status of all instances, for streams, each of which reads it once a second."""
     readers: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(READERS))
     """Held by requests that read topics, each of which opens its own clients."""
     replaying: threading.Lock = field(default_factory=threading.Lock)

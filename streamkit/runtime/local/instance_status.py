@@ -280,14 +280,14 @@ class InputReader:
     def __init__(self, plan: Plan, transport: Transport):
         self._reader = GroupReader(plan, transport, "status")
         self._topics: TopicsOnLog | None = None
-        self._lag = Recent(self._read)
+        self._lag = Recent[GroupLag | None]()
 
     def read(self, topics: TopicsOnLog | None) -> GroupLag | None:
         """Return the lag of the group; None before the start and while the log does not respond."""
         if topics is None:
             return None
         self._topics = topics
-        return self._lag.get()
+        return self._lag.get(self._read)
 
     def close(self) -> None:
         """Close the connections."""

@@ -333,24 +333,22 @@ def _sum(numbers: list[int | None]) -> int | None:
 
 T = TypeVar("T")
 
-SECONDS = 1.0
-
 
 class Recent(Generic[T]):
-    """A value that is read at most once a second; used by any number of threads."""
+    """A value that is read at most once in some seconds; used by any number of threads."""
 
-    def __init__(self, read: Callable[[], T]):
-        self._read = read
+    def __init__(self, seconds: float = 1.0):
+        self._seconds = seconds
         self._lock = Lock()
         self._value: T | None = None
         self._read_at = float("-inf")
         self._frozen = False
 
-    def get(self) -> T | None:
-        """Return the value; None only after a `freeze` before the first read."""
+    def get(self, read: Callable[[], T]) -> T | None:
+        """Return the value, read again if it is too old; None only after a `freeze` before the first read."""
         with self._lock:
-            if not self._frozen and time.monotonic() - self._read_at > SECONDS:
-                self._value = self._read()
+            if not self._frozen and time.monotonic() - self._read_at > self._seconds:
+                self._value = read()
                 self._read_at = time.monotonic()
             return self._value
 

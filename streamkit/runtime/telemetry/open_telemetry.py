@@ -131,11 +131,11 @@ def _observe(meter: api_metrics.Meter, status: Callable[[], ApplicationStatus]) 
     """Register the metrics; all metrics of one export come from the same status."""
     from opentelemetry.metrics import CallbackOptions, Observation
 
-    recent = Recent(status)
+    recent = Recent[ApplicationStatus]()
 
     def callback(points: Callable[[ApplicationStatus], Iterable[Point]]) -> Callable[..., list[Observation]]:
         def observe(options: CallbackOptions) -> list[Observation]:
-            now = recent.get()
+            now = recent.get(status)
             assert now is not None
             return [Observation(value, attributes) for value, attributes in points(now)]
 
