@@ -72,12 +72,11 @@ def build(
 
 
 def _assembled(model: TopologyModel, config: Config, assembler: Assembler, absent: list[Problem]) -> Plan:
-    from streamkit.plan.freeze import bind_serdes, broken_copartitions, copartition_groups, freeze
+    from streamkit.plan.freeze import bind_serdes, broken_copartitions, freeze
 
     assembler.build()
     topology = assembler.graph.write(config.optimizations)
-    groups = copartition_groups(assembler.graph, topology)
-    problems = [*topology.problems, *broken_copartitions(model, topology, groups)]
+    problems = [*topology.problems, *broken_copartitions(model, topology, assembler.graph)]
     if assembler.problems:
         # A store that a failed step would have added is missing; that is not a second problem.
         problems = [
@@ -85,8 +84,7 @@ def _assembled(model: TopologyModel, config: Config, assembler: Assembler, absen
             *(problem for problem in problems if "is not added yet" not in problem.message),
         ]
     _raise_any([*absent, *problems])
-    sources = tuple(frozenset(group) for group in assembler.graph.copartitioned)
-    plan = freeze(model, config, topology, (groups, sources), (assembler.read, assembler.written))
+    plan = freeze(model, config, topology, assembler.graph.copartitioned, (assembler.read, assembler.written))
     return replace(
         bind_serdes(plan, model), written_types={name: tuple(types) for name, types in assembler.written_types.items()}
     )

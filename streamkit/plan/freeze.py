@@ -20,7 +20,7 @@ from streamkit.operators.steps.joins.foreign_key_join import (
     SubscriptionSend,
 )
 from streamkit.plan.model import ExternalTopic, InternalTopic, Plan, PlanNode, SinkNode, SourceNode, SubTopology
-from streamkit.plan.partitions import SAME_NUMBER, java_map, missing_partitions, number_of_step
+from streamkit.plan.partitions import SAME_NUMBER, java_map, joined_groups, missing_partitions, number_of_step
 from streamkit.serdes.registry import URL, Registry
 from streamkit.serdes.serde import Binding, Serde
 from streamkit.spec.topology_model import TopologyModel
@@ -39,12 +39,12 @@ def freeze(
     model: TopologyModel,
     config: Config,
     topology: Topology,
-    copartition: tuple[tuple[frozenset[str], ...], tuple[frozenset[str], ...]],
+    copartitioned: Iterable[Iterable[str]],
     used: tuple[set[str], set[str]],
 ) -> Plan:
     """Return the Plan.
 
-    copartition: groups of topics, and of source nodes; used: the entries of external topics that the topology reads, and those that it writes.
+    copartitioned: groups of source nodes; used: the entries of external topics that the topology reads, and those that it writes.
     """
     sub_topologies = tuple(_sub_topology(index, nodes) for index, nodes in enumerate(topology.node_groups()))
     connected = {name for sub in sub_topologies for name in sub.stores}
@@ -63,8 +63,7 @@ def freeze(
             for name, partitions in topology.internal_topics.items()
             if any(name in node.topics for node in topology.nodes.values())
         },
-        copartition_groups=copartition[0],
-        copartition_sources=copartition[1],
+        copartition_sources=tuple(map(frozenset, copartitioned)),
         functions=dict(model.functions),
         generators=dict(model.generators),
         included=tuple(model.included),
@@ -291,25 +290,15 @@ def _topics(node: PlanNode) -> tuple[str, ...]:
     return (node.topic,) if isinstance(node, SinkNode) and node.topic is not None else ()
 
 
-# Finds the source topics that need equal numbers of partitions, and the groups whose declared numbers differ.
+# Finds the groups of source topics that need equal numbers of partitions, but whose declared numbers differ.
 
 
-def copartition_groups(graph: GraphBuilder, topology: Topology) -> tuple[frozenset[str], ...]:
-    """Return groups of topics, joined if they overlap (InternalTopologyBuilder.copartitionGroups)."""
-    groups: dict[str, set[str]] = {}
-    for sources in graph.copartitioned:
-        topics = [topic for source in sources for topic in topology.source_topics(source)]
-        group = next((groups[topic] for topic in topics if topic in groups), set())
-        group.update(topics)
-        for topic in topics:
-            groups[topic] = group
-    unique = dict.fromkeys(frozenset(group) for group in groups.values())
-    return tuple(unique)
-
-
-def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterable[frozenset[str]]) -> list[Problem]:
+def broken_copartitions(model: TopologyModel, topology: Topology, graph: GraphBuilder) -> list[Problem]:
     """Report groups whose partition counts differ, as declared by repartition steps and by topics of the file."""
     problems = []
+    groups = joined_groups(
+        [{name: topology.source_topics(name) for name in sources} for sources in graph.copartitioned]
+    )
     declared = {entry.topic: entry.partitions for entry in model.topics.values() if entry.partitions is not None}
     for group in groups:
         fixed = {topic: topology.internal_topics.get(topic) for topic in group}
@@ -333,7 +322,7 @@ def broken_copartitions(model: TopologyModel, topology: Topology, groups: Iterab
     return problems
 
 
-def _place(topology: Topology, group: frozenset[str]) -> Position:
+def _place(topology: Topology, group: set[str]) -> Position:
     """Return the position of the last source of a group; the step that requires the group has the same one."""
     position = NOWHERE
     for node in topology.nodes.values():

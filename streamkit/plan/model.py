@@ -126,10 +126,8 @@ class Plan:
     stores: Mapping[str, StoreDef]
     external_topics: Mapping[str, ExternalTopic]
     internal_topics: Mapping[str, InternalTopic]
-    copartition_groups: tuple[frozenset[str], ...]
-    """Topics, without prefix, that need equal numbers of partitions; patterns left out."""
     copartition_sources: tuple[frozenset[str], ...]
-    """The same by names of source nodes, one group for each DSL call, not joined if they overlap."""
+    """Source nodes whose topics need equal numbers of partitions: one group for each DSL call, not joined if they overlap."""
     functions: Mapping[str, Function]
     default_serdes: tuple[Serde, Serde]
     node_order: tuple[str, ...] = ()

@@ -53,4 +53,4 @@ def pass_through(state_dir: Any = None, **config: Any) -> Plan:
         "default_serdes": (text, text),
     }
     names = Plan.__dataclass_fields__
-    return Plan(**{"copartition_groups": (), **{name: value for name, value in options.items() if name in names}})
+    return Plan(**{name: value for name, value in options.items() if name in names})
