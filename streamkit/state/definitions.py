@@ -457,9 +457,9 @@ class Store(Volatile, ABC):
         for key, value, timestamp, header in zip(keys, values, timestamps, headers, strict=True):
             self.restore(key, value, timestamp, header)
 
-    @abstractmethod
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        """Apply one changelog record, without logging or forwarding."""
+        """Apply one changelog record, without logging or forwarding; each kind defines this or `restore_batch`."""
+        self.restore_batch([key], [value], [timestamp], [headers])
 
     def begin_load(self, executor: Executor) -> None:  # only stores on disk have a use for it
         """Prepare for many calls of restore_batch: `executor` writes commits while the caller restores further records."""

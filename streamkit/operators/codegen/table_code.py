@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from struct import Struct
 from typing import TYPE_CHECKING, ClassVar
 
 from streamkit import serdes
@@ -48,6 +47,7 @@ from streamkit.operators.core.value_getters import (
 from streamkit.record import Value
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import NOT_PUT, VALID_TO_UNDEFINED
+from streamkit.state.layouts import split_session_key, unpack_long
 
 if TYPE_CHECKING:
     from streamkit.state.stores.session_store import SessionStore
@@ -335,9 +335,6 @@ def forward_by_bytes(gen: CodeWriter, node: Node, key_serde: Serde) -> Code:
 
 # Lookups of windowed tables by the bytes of their keys (KStreamWindowAggregateValueGetter, KStreamSessionWindowAggregateValueGetter).
 
-_LONG = Struct(">q")
-_TWO_LONGS = Struct(">qq")
-
 
 class WindowLookup:
     """Looks up (value, timestamp) by a key with its window's start; returns None without a row."""
@@ -346,7 +343,7 @@ class WindowLookup:
         self._fetch = store.fetch
 
     def __call__(self, key: bytes) -> tuple[Value, int] | None:
-        return self._fetch(key[:-8], _LONG.unpack(key[-8:])[0])
+        return self._fetch(key[:-8], unpack_long(key, len(key) - 8)[0])
 
 
 class SessionLookup:
@@ -356,8 +353,8 @@ class SessionLookup:
         self._fetch = store.fetch_session
 
     def __call__(self, key: bytes) -> tuple[Value, int] | None:
-        end, start = _TWO_LONGS.unpack(key[-16:])
-        value = self._fetch(key[:-16], start, end)
+        raw, start, end = split_session_key(key)
+        value = self._fetch(raw, start, end)
         return None if value is None else (value, end)
 
 

@@ -198,9 +198,6 @@ class KeyValueStore(CachedMapStore):
         decode = self.key_serde.decode
         return ((decode(key), value) for key, value, _ in self.all())
 
-    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        self.restore_batch([key], [value], [timestamp], [headers])
-
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
@@ -464,9 +461,6 @@ class SubscriptionStore(MapStore):
         for key, data in self._map.range(None, None):
             foreign, primary = split_combined_key(key)
             yield {"foreign": foreign, "primary": primary}, data[8:]
-
-    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        self._map.put(key, None if value is None else pack_long(timestamp) + value)
 
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]

@@ -269,9 +269,6 @@ class SessionStore(CachedMapStore):
         decode = self.key_serde.decode
         return ((WindowedKey(decode(row.key), row.start, row.end), row.value) for row in self.all())
 
-    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        self.restore_batch([key], [value], [timestamp], [headers])
-
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:

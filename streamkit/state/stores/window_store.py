@@ -319,9 +319,6 @@ class WindowStore(CachedMapStore):
         for window in sorted(self.all(), key=lambda row: row[:2]):
             yield WindowedKey(decode(window.key), window.start, min(window.start + size, MAX_LONG)), window.value
 
-    def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
-        self.restore_batch([key], [value], [timestamp], [headers])
-
     def restore_batch(
         self, keys: list[bytes], values: list[bytes | None], timestamps: list[int], headers: list[Headers | None]
     ) -> None:
