@@ -15,6 +15,7 @@ import pytest
 from streamkit.operators.core.task_services import EmitIntervals
 from streamkit.plan import load
 from streamkit.runtime.driver import Driver, run_lines
+from streamkit.state.definitions import Volatile
 
 GAPS = (0, 1, 2, 5, 9, 40, 70_000, 400_000)
 """Milliseconds between records; a segment has a minute."""
@@ -74,3 +75,15 @@ def test_all_closed_windows_are_emitted(kind: str, store: str, tmp_path: Path) -
         found = list(counted(tmp_path / "c.yaml", topology(*args, "on_close", store), lines, interval))
         assert {str(row["key"]): row for row in found} == final
         assert len(found) == len(final)
+
+
+@pytest.mark.parametrize("kind", list(WINDOWS))
+def test_batch_jobs_can_keep_the_stream_time_of_windows(kind: str, tmp_path: Path) -> None:
+    """Without it, a run would accept records that are late since the run before (kept_tasks.memory_of)."""
+    path = tmp_path / "topology.yaml"
+    path.write_text(topology(WINDOWS[kind], 5, "on_update", ""))
+    with Driver(load(path)) as driver:
+        list(run_lines(driver, iter([json.dumps({"topic": "events", "key": "a", "value": "x", "timestamp": 1234})])))
+        assert driver._task is not None
+        kept = [each for each in driver._task._bound.instances.values() if isinstance(each, Volatile)]
+        assert [each.volatile_values() for each in kept] == [[1234]]

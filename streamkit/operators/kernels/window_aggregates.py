@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeAlias, TypeVar
 
 from streamkit.metrics import DropReason
 from streamkit.record import Key, RecordContext, Value, WindowedKey
@@ -43,18 +43,25 @@ class WindowWork:
     """Whether a result that is identical to the old aggregate is neither written nor forwarded."""
 
 
-class TimeWindowAggregate(Volatile):
+Windows = TypeVar("Windows", "WindowStore", "SessionStore")
+
+
+class _Kernel(Volatile, Generic[Windows]):
     """The work of one node; `process` is called with records whose key is not None."""
 
     volatile: ClassVar[tuple[str, ...]] = ("observed",)
 
-    def __init__(self, rt: TaskServices, store: WindowStore, work: WindowWork):
-        self._store = store
+    def __init__(self, rt: TaskServices, store: Windows, work: WindowWork):
+        self._store: Windows = store
         self._work = work
         self._dropped = rt.dropped
         self.observed = NO_TIMESTAMP
-        """The stream time of this node, which generated code advances too."""
+        """The stream time of this node; that of time windows is advanced by generated code too."""
         self._emitter = FinalEmitter(rt, work.store_name, store.keeps) if work.final else None
+
+
+class TimeWindowAggregate(_Kernel["WindowStore"]):
+    """The work on time windows."""
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Update each open window of a record in ascending order of start, then emit the windows that have closed."""
@@ -117,36 +124,27 @@ class TimeWindowAggregate(Volatile):
 # Aggregation over session windows (KStreamSessionWindowAggregate).
 
 
-class SessionWindowAggregate(Volatile):
-    """The work of one node; `process` is called with records whose key is not None.
-
-    The timestamp of a result is its session's end.
-    """
-
-    volatile: ClassVar[tuple[str, ...]] = ("_observed",)
+class SessionWindowAggregate(_Kernel["SessionStore"]):
+    """The work on sessions; the timestamp of a result is its session's end."""
 
     def __init__(self, rt: TaskServices, store: SessionStore, work: WindowWork, node: int):
+        super().__init__(rt, store, work)
         assert work.merge is not None
-        self._store = store
-        self._work = work
         self._merge = work.merge
-        self._dropped = rt.dropped
-        self._observed = NO_TIMESTAMP
         # Java fails for records before this time. Here, no record fails if that would end the application.
         self._searchable = store.searched_from + work.size if rt.skips_failures(node) else 0
-        self._emitter = FinalEmitter(rt, work.store_name, store.keeps) if work.final else None
         if self._emitter is not None and self._emitter.saves:
             store.keep_open_sessions()
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Merge the sessions within the gap of a record: remove them, and put the merged session."""
         work, store = self._work, self._store
-        if t > self._observed:
-            self._observed = t
+        if t > self.observed:
+            self.observed = t
         gap = work.size
-        close_time = self._observed - work.grace - gap
+        close_time = self.observed - work.grace - gap
         emitter = self._emitter
-        if emitter is not None and emitter.would_lose(0, self._observed):
+        if emitter is not None and emitter.would_lose(0, self.observed):
             self._emit(close_time, c)
         start = end = t
         aggregate = work.initial()
@@ -198,28 +196,22 @@ ValueAndTime: TypeAlias = tuple[Value, int]
 """An aggregate and the highest timestamp in it."""
 
 
-class SlidingWindowAggregate:
-    """The work of one node; `process` is called with records whose key and value are not None."""
-
-    volatile: ClassVar[tuple[str, ...]] = ("_observed",)
+class SlidingWindowAggregate(_Kernel["WindowStore"]):
+    """The work on sliding windows; `process` is called with records whose value is not None either."""
 
     def __init__(self, rt: TaskServices, store: WindowStore, work: WindowWork):
-        self._store = store
-        self._work = work
-        self._dropped = rt.dropped
-        self._observed = NO_TIMESTAMP
+        super().__init__(rt, store, work)
         self._close = 0
-        self._emitter = FinalEmitter(rt, work.store_name, store.keeps) if work.final else None
         self._record: tuple[bytes, Key, Value, int, RecordContext] = (b"", None, None, 0, None)
 
     def process(self, kb: bytes, k: Key, v: Value, t: int, c: RecordContext) -> None:
         """Update the windows that contain a record, and create those that it opens."""
-        if t > self._observed:
-            self._observed = t
-        self._close = self._observed - self._work.grace
+        if t > self.observed:
+            self.observed = t
+        self._close = self.observed - self._work.grace
         emitter = self._emitter
         # A record may begin a window one millisecond after it.
-        if emitter is not None and emitter.would_lose(self._work.size, self._observed + 1):
+        if emitter is not None and emitter.would_lose(self._work.size, self.observed + 1):
             self._emit(c)
         self._record = (kb, k, v, t, c)
         if t + self._work.size < self._close:
