@@ -19,7 +19,7 @@ from streamkit.http.json_client import JsonClient, Shape
 from streamkit.plan.describe.drawing.page import node_steps
 from streamkit.plan.describe.drawing.picture import Picture, pictures_of
 from streamkit.runtime.local.status_model import Recent
-from streamkit.serdes.plain import Document
+from streamkit.serdes.plain import Document, Json
 
 if TYPE_CHECKING:
     from streamkit.runtime.local.client import Application
@@ -42,7 +42,7 @@ class Service:
     traffic: Traffic = field(default_factory=Traffic)
     steps: Document = None
     """The step of each node, as the file was at the start."""
-    status: Recent[Document] = field(default_factory=lambda: Recent(_SHARED_SECONDS))
+    status: Recent[Json] = field(default_factory=lambda: Recent(_SHARED_SECONDS))
     """The status of all instances, for streams, each of which reads it once a second."""
     readers: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(READERS))
     """Held by requests that read topics, each of which opens its own clients."""
