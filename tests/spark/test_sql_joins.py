@@ -12,8 +12,9 @@ import pytest
 
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions
+from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
-from streamkit.runtime.spark.submission.submit_job import submit
+from streamkit.runtime.spark.submission.submit_job import declared_counts, known_columns, prepare, submit
 from tests.spark.support import live_order, tried
 from tests.spark.test_sql_stages import CASES, TEXTS, as_row, as_text, sequences
 
@@ -292,6 +293,48 @@ def test_pairs_that_depend_on_a_partition_are_left_to_python(
     assert [
         line for line in lines if line.startswith("all stages run in Python after all") and line.endswith(reason)
     ], lines
+
+
+TWO = """\
+streamkit: 1
+application: two
+topics:
+  orders: {key: ONE, value: json, partitions: ORDERS}
+  returns: {key: OTHER, value: json, partitions: RETURNS}
+  out: {key: OTHER, value: long}
+pipelines:
+  all: {stream: [orders, returns], steps: [{group_by_key: {key_serde: OTHER}}, count, to_stream], to: out}
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "counts", "reason"),
+    [
+        (("string", "string"), (2, 3), "orders and returns have different numbers of partitions"),
+        (("integer", "long"), (2, 2), "orders and returns have keys of different serdes"),
+        (("string", "string"), (2, 2), ""),
+        (("integer", "long"), (1, 1), ""),
+    ],
+)
+def test_keys_that_several_tasks_have_are_left_to_python(
+    tmp_path: Path, keys: tuple[str, str], counts: tuple[int, int], reason: str
+) -> None:
+    path = tmp_path / "topology.yaml"
+    text = TWO.replace("ONE", keys[0]).replace("OTHER", keys[1])
+    text = text.replace("ORDERS", str(counts[0])).replace("RETURNS", str(counts[1]))
+    path.write_text(text, encoding="utf-8")
+    plan = load(path)
+    kinds = {"string": pa.string(), "integer": pa.int32(), "long": pa.int64()}
+    for topic, key in zip(("orders", "returns"), keys, strict=True):
+        schema = pa.schema([("key", kinds[key]), ("n", pa.int64()), ("timestamp", pa.int64())])
+        pyarrow.parquet.write_table(schema.empty_table(), tmp_path / f"{topic}.parquet")
+    places = inputs_of(plan, [f"{topic}={tmp_path}/{topic}.parquet,value=*" for topic in ("orders", "returns")])
+    options = JobOptions(places, outputs_of(plan, [f"out={tmp_path}/out.parquet"]))
+    declared = declared_counts(plan, places)
+    prepared = prepare(plan, options, declared, columns=known_columns(places), creates=False)
+    choice = prepared.job.engines[1]
+    assert (choice.engine == SQL) == (not reason), choice.reason
+    assert reason in choice.reason
 
 
 TABLES_JOINED = """\

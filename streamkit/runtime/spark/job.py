@@ -186,7 +186,8 @@ class Job:
         places = {topic: place for topic, place in self.options.outputs.items() if place and topic not in refusals}
         layouts = {topic: layout_of(self.plan, topic, place) for topic, place in places.items()}
         columns = {topic: known for topic, known in self._columns.items() if topic not in self._written}
-        return choose_engines(self.plan, self.stages, columns, Outputs(layouts, refusals, self._final_topics()))
+        outputs = Outputs(layouts, refusals, self._final_topics())
+        return choose_engines(self.plan, self.stages, columns, outputs, self.partitions)
 
     def _only_python(self) -> str | None:
         """Return why no stage of the job is a query; None if one may be."""

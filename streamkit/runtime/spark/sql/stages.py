@@ -130,13 +130,18 @@ class Outputs:
 
 
 def choose_engines(
-    plan: Plan, stages: Sequence[Stage], inputs: Mapping[str, Sequence[InputColumns] | None], outputs: Outputs
+    plan: Plan,
+    stages: Sequence[Stage],
+    inputs: Mapping[str, Sequence[InputColumns] | None],
+    outputs: Outputs,
+    partitions: Mapping[str, int],
 ) -> dict[int, Choice]:
     """Return the engine of each stage by its number.
 
     inputs: the columns of topics that are read from places with columns, by their names on the log; None for what is not known yet.
+    partitions: the number of partitions of each topic.
     """
-    compiler = _Compiler(plan, inputs, outputs)
+    compiler = _Compiler(plan, inputs, outputs, partitions)
     choices = {stage.number: compiler.choice(stage) for stage in stages}
     changed = True
     while changed:
@@ -160,10 +165,17 @@ def _other_in_python(stage: Stage, stages: Sequence[Stage], choices: Mapping[int
 class _Compiler:
     """Compiles the stages of a job in their order."""
 
-    def __init__(self, plan: Plan, inputs: Mapping[str, Sequence[InputColumns] | None], outputs: Outputs):
+    def __init__(
+        self,
+        plan: Plan,
+        inputs: Mapping[str, Sequence[InputColumns] | None],
+        outputs: Outputs,
+        partitions: Mapping[str, int],
+    ):
         self._plan = plan
         self._inputs = inputs
         self._outputs = outputs
+        self._partitions = partitions
         self._form = RecordJson(plan)
         self._between: dict[str, tuple[Records, ...]] = {}
         """The records of topics between stages."""
@@ -198,11 +210,11 @@ class _Compiler:
         if stage.cyclic:
             raise UntranslatableError("it reads what it writes itself")
         (sub,) = self._subs(stage)
-        walk = _Walk(self._plan, sub, self._source, stage.tasks)
-        for node in sub.nodes.values():
-            if isinstance(node, SourceNode):
-                topics = map(self._plan.internal_name, node.topics) if node.internal else node.topics
-                walk.from_source(node, tuple(records for topic in topics for records in self._records(topic)))
+        sources = [node for node in sub.nodes.values() if isinstance(node, SourceNode)]
+        walk = _Walk(self._plan, sub, self._source, stage.tasks, self._spread(sources, stage.tasks))
+        for node in sources:
+            topics = map(self._plan.internal_name, node.topics) if node.internal else node.topics
+            walk.from_source(node, tuple(records for topic in topics for records in self._records(topic)))
         missing = walk.left()
         if missing is not None:
             raise UntranslatableError(missing)
@@ -213,6 +225,20 @@ class _Compiler:
             )
         self._between |= walk.between
         return {name: self._query(name, rows) for name, rows in walk.written.items()}
+
+    def _spread(self, sources: Sequence[SourceNode], tasks: int) -> str | None:
+        """Return why records of one key, in several topics, may be in different tasks; None if they are in the same one."""
+        topics = {
+            self._plan.internal_name(topic): node.topic_serdes.get(topic, (node.key_serde, node.value_serde))[0].spec
+            for node in sources
+            for topic in node.topics
+        }
+        reasons: dict[str, Collection[object]] = {
+            "have different numbers of partitions": {self._partitions[topic] for topic in topics},
+            "have keys of different serdes": set(map(repr, topics.values())),
+        }
+        found = [reason for reason, values in reasons.items() if tasks > 1 and len(values) > 1]
+        return f"{' and '.join(topics)} {found[0]}, so that records of a key are in different tasks" if found else None
 
     def _records(self, topic: str) -> tuple[Records, ...]:
         """Return the records that a stage reads."""
@@ -272,9 +298,13 @@ def _guards(rows: Records) -> set[Guard]:
 class _Walk:
     """Follows the records of a sub-topology from its sources to its sinks."""
 
-    def __init__(self, plan: Plan, sub: SubTopology, source: Callable[[str, str], SqlSource], tasks: int):
+    def __init__(
+        self, plan: Plan, sub: SubTopology, source: Callable[[str, str], SqlSource], tasks: int, spread: str | None
+    ):
         self._plan = plan
         self._tasks = tasks
+        self._spread = spread
+        """Why records of one key, in several topics, may be in different tasks; None if they are in the same one."""
         self._sub = sub
         self._source = source
         self._seen: set[str] = set()
@@ -522,6 +552,8 @@ class _Walk:
         if isinstance(processor, TableGroupBy):
             return tuple(self._regrouped(processor, records) for records in rows)
         if isinstance(processor, StreamAggregate | TableAggregate | WindowedAggregate):
+            if len(rows) > 1 and self._spread is not None:
+                raise UntranslatableError(f"{where(self._plan, node)}: {self._spread}")
             mixed = [replace(records, is_mixed=True) for records in rows] if len(rows) > 1 else rows
             return merged([self._aggregated(node, processor, records) for records in mixed])
         return tuple(self._stepped(node, records) for records in rows)
