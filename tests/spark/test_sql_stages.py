@@ -8,6 +8,7 @@ import os
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -640,6 +641,21 @@ def test_a_timestamp_that_a_task_refuses_fails(spark: Any, tmp_path: Path) -> No
     with pytest.raises(StreamkitError, match="negative"):
         job.run(spark)
     assert job.lines[-1].endswith("a timestamp of orders is before 1970 or too late")
+
+
+def test_texts_of_a_fixed_length_have_their_blanks(spark: Any, tmp_path: Path) -> None:
+    job = Job(
+        tmp_path, {"out": ["filter: key == 'ab' or value.item in ['x']", "group_by_key", "count", "to_stream"]}, []
+    )
+    spark.sql(f"CREATE TABLE padded (user char(4), item char(3), at bigint) USING parquet LOCATION '{tmp_path}/padded'")
+    try:
+        spark.sql("INSERT INTO padded VALUES ('ab', 'y', 1), ('abcd', 'x', 2)")
+        place = "orders=spark_catalog.default.padded,key=user,value=*,timestamp=at"
+        submit(job.plan, replace(job.options(), inputs=inputs_of(job.plan, [place])), spark, job.lines.append)
+    finally:
+        spark.sql("DROP TABLE padded")
+    assert any("engine sql" in line for line in job.lines)
+    assert job.written("out") == []
 
 
 def test_a_null_key_that_a_step_uses_fails(spark: Any, tmp_path: Path) -> None:

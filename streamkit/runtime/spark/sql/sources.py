@@ -55,7 +55,8 @@ _INDEX_BITS = 41
 _MOST_RANKED = 64
 """Files whose ranks a query has as constants, which it looks through for each row."""
 _PLACED = "place in the order"
-_WIDE = {INTEGER: "bigint", NUMBER: "double"}
+_PLAIN_TYPES = {INTEGER: "bigint", NUMBER: "double", TEXT: "string"}
+"""All numbers have 64 bits, so that no arithmetic ends at fewer; and Spark would pad what it compares with a `char`."""
 _TIMES_IN_OBJECTS = ("date", "timestamp", "timestamp_ntz")
 _OF_TIMES = ("timestamp", "timestamp_ntz", "date", *WHOLE)
 Path = tuple[str, ...]
@@ -225,9 +226,8 @@ class SqlSource:
         made = self._made_time
         for path in paths if made is None else dict.fromkeys((*paths, *self.columns_in(()))):
             column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
-            # All numbers have 64 bits, so that no arithmetic ends at fewer.
-            wide = _WIDE.get(self._kind_of(path) or "")
-            column = column if wide is None else column.cast(wide)
+            plain = _PLAIN_TYPES.get(self._kind_of(path) or "")
+            column = column if plain is None else column.cast(plain)
             columns.append(column.alias(self.name_of(path)))
         time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
         placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
