@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions
 from streamkit.runtime.spark.sql.stages import SQL
@@ -293,6 +294,44 @@ def test_pairs_that_depend_on_a_partition_are_left_to_python(
     assert [
         line for line in lines if line.startswith("all stages run in Python after all") and line.endswith(reason)
     ], lines
+
+
+CALCULATED = """\
+streamkit: 1
+application: calculated
+topics:
+  orders: {value: json}
+  returns: {value: json}
+  out: {value: long}
+pipelines:
+  others: {stream: returns}
+  all:
+    stream: orders
+    steps: [{map_values: "{'n': value.n + 1}"}, {join: {with: others, within: 5ms, grace: 1ms, value: left.n + right.n}}]
+    to: out
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "returns"),
+    [(None, [{"key": "a", "n": 1, "timestamp": 1}]), ("b", [])],
+)
+def test_a_record_fails_before_a_join_leaves_it_out(
+    spark: Any, tmp_path: Path, key: str | None, returns: list[dict[str, Any]]
+) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(CALCULATED, encoding="utf-8")
+    plan = load(path)
+    orders = [{"key": "a", "n": 1, "timestamp": 2}, {"key": key, "n": None, "timestamp": 3}]
+    schema = pa.schema([("key", pa.string()), ("n", pa.int64()), ("timestamp", pa.int64())])
+    for topic, rows in (("orders", orders), ("returns", returns)):
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema), tmp_path / f"{topic}.parquet")
+    places = inputs_of(plan, [f"{topic}={tmp_path}/{topic}.parquet,value=*" for topic in ("orders", "returns")])
+    options = JobOptions(places, outputs_of(plan, [f"out={tmp_path}/out.parquet"]))
+    lines: list[str] = []
+    with pytest.raises(StreamkitError, match=r"an absent value \(null\) \+ a whole number"):
+        submit(plan, options, spark, lines.append)
+    assert lines[0].endswith("engine sql")
 
 
 TWO = """\

@@ -47,6 +47,11 @@ _DEFAULTS = {
 }
 """The defaults that queries rely on. The first: an object is null only if it is null in the file, whichever fields a query reads.
 The second: Spark sends small tables to the tasks of a join. The third: a quoted name is not a pattern."""
+_EXCLUDED = {
+    "spark.sql.optimizer.excludedRules": "catalyst.optimizer.PropagateEmptyRelation",
+    "spark.sql.adaptive.optimizer.excludedRules": "execution.adaptive.AQEPropagateEmptyRelation",
+}
+"""Rules by which Spark computes no side of a join whose other side is empty."""
 _FIXED = {
     **{f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")},
     "spark.sql.parquet.respectSummaryFiles": "false",
@@ -439,6 +444,16 @@ def changed_meaning(spark: SparkSession) -> str | None:
     return next(
         (f"{name}={value}" for name, value in values.items() if (value or "").lower() != _DEFAULTS[name].lower()), None
     )
+
+
+def every_row(spark: SparkSession) -> dict[str, str]:
+    """Return the settings with which Spark computes each row of a query: also one of which a join makes nothing may fail."""
+    excluded = {
+        name: ",".join(filter(None, (spark.conf.get(name, ""), f"org.apache.spark.sql.{rule}")))
+        for name, rule in _EXCLUDED.items()
+    }
+    dropped = ("spark.sql.constraintPropagation.enabled", "spark.sql.optimizer.dynamicPartitionPruning.enabled")
+    return {**excluded, **dict.fromkeys(dropped, "false")}
 
 
 def tells_case(spark: SparkSession) -> bool:

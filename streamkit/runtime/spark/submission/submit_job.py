@@ -52,7 +52,13 @@ from streamkit.runtime.spark.rows.log_rows import (
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
 from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs, select_topic
-from streamkit.runtime.spark.spark_session import changed_meaning, classic_context, translated
+from streamkit.runtime.spark.spark_session import (
+    changed_meaning,
+    changed_settings,
+    classic_context,
+    every_row,
+    translated,
+)
 from streamkit.runtime.spark.sql.sources import InputColumns, columns_of_files
 from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.stage_plan import Stage, has_routes, matching, patterns, topics_read, written_topics
@@ -216,7 +222,8 @@ def submit(
             if options.inputs:
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")
             check_seedable(plan, prepared.address, prepared.job.layout)
-        outputs = _written_outputs(spark, prepared, opened, report)
+        with changed_settings(spark, every_row(spark)):
+            outputs = _written_outputs(spark, prepared, opened, report)
         if options.write_state:
             _write_state(plan, spark, prepared, outputs, report)
         return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
