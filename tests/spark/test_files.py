@@ -11,6 +11,7 @@ import pytest
 from streamkit.errors import StreamkitError, TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Layout, Place
+from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines, reprocess, write_lines
 
@@ -241,6 +242,38 @@ def test_a_job_that_fails_replaces_nothing(kind: str, spark: Any, tmp_path: Path
     run(RECORDS[0])
     assert {each.name for each in out.glob("part-*")}.isdisjoint(before)
     assert {each.name for each in tmp_path.iterdir()} == {"topology.yaml", "in.jsonl", "out"}
+
+
+def test_a_replacement_that_a_kill_cut_short_is_completed(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "part-0.jsonl").write_text("")
+    (tmp_path / "_out-0123abcd").mkdir()
+    inputs = {"numbers": (write_lines(tmp_path / "in.jsonl", [RECORDS[0]]),)}
+    lines: list[str] = []
+
+    def run(overwrite: bool) -> None:
+        options = JobOptions(inputs, {"copies": Place(str(out), JSON_LINES)}, overwrite=overwrite)
+        submit(load(path), options, spark, lines.append)
+
+    def killed(*_: object) -> bool:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystem, "rename", killed)
+        with pytest.raises(SystemExit):
+            run(True)
+    assert not out.exists()
+    del lines[:]
+    with pytest.raises(StreamkitError, match="it exists; --overwrite replaces it"):
+        run(False)
+    assert len(read_lines(out)) == 1
+    assert [line for line in lines if "_out-0123abcd has files of a job that was killed" in line]
+    assert [line for line in lines if "a job was killed before it renamed" in line]
 
 
 def test_a_line_that_is_wrong_has_its_number_in_a_file_of_several_blocks(spark: Any, tmp_path: Path) -> None:

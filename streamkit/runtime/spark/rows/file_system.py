@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MAGIC_BYTES = 4
+TOKEN = 8
+"""Hexadecimal digits of a token in the name of a directory."""
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 """Hadoop's option for a request that writes an object only if it does not exist; S3A supports it since Hadoop 3.4.2."""
 _GLOB = re.compile(r"([{}\[\]*?\\])")
@@ -203,6 +205,15 @@ class FileSystem:
         target = self._qualified(path)
         name = f"_{target.getName()}-{token}"
         return None if target.isRoot() else self._jvm.org.apache.hadoop.fs.Path(target.getParent(), name).toString()
+
+    def written_beside(self, path: str) -> list[str]:
+        """Return the paths of the directories beside another one whose names are those of `beside`."""
+        target = self._qualified(path)
+        if target.isRoot():
+            return []
+        folder = target.getParent().toString()
+        name = re.compile(f"_{re.escape(target.getName())}-[0-9a-f]{{{TOKEN}}}")
+        return [join(folder, each) for each in self.names(folder) if name.fullmatch(each)]
 
     def normal(self, path: str) -> str:
         """Return the normal form of a path: `/lake/a` for `/lake/a/` and for `file:///lake/a`."""

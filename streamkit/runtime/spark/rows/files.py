@@ -31,7 +31,7 @@ from streamkit.runtime.spark.job_options import (
     TABLE,
     Place,
 )
-from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.rows.file_system import TOKEN, FileSystem, join
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
     encoded_part,
@@ -975,7 +975,7 @@ def _fresh(spark: SparkSession, path: str, overwrite: bool) -> Iterator[tuple[st
     delete it first, and leave nothing if the job fails. Over Spark Connect it does.
     """
     files = FileSystem(spark) if overwrite and classic_context(spark) is not None else None
-    beside = files.beside(path, uuid.uuid4().hex[:8]) if files is not None and files.exists(path) else None
+    beside = files.beside(path, uuid.uuid4().hex[:TOKEN]) if files is not None and files.exists(path) else None
     if files is None or beside is None:
         yield path, "overwrite" if overwrite else "error"
         return
@@ -984,9 +984,25 @@ def _fresh(spark: SparkSession, path: str, overwrite: bool) -> Iterator[tuple[st
     except BaseException:
         files.delete(beside)
         raise
+    # While files are deleted, the directory must not seem complete.
+    files.delete(join(path, _DONE))
     files.delete(path)
     if not files.rename(beside, path):
         raise TransportError(f"{path} was written by another job meanwhile; the files of this one are in {beside}")
+
+
+def resumed(spark: SparkSession, path: str) -> list[str]:
+    """Return a line for each directory beside an output that a job has written to replace it, and was killed before it did.
+
+    A complete one takes the place of the output if that was deleted already.
+    """
+    files, lines = FileSystem(spark), []
+    for beside in files.written_beside(path):
+        if files.exists(join(beside, _DONE)) and not files.exists(path) and files.rename(beside, path):
+            lines.append(f"{path}: a job was killed before it renamed {beside}; it is renamed now")
+        else:
+            lines.append(f"{path}: {beside} has files of a job that was killed, or still runs; delete it if none does")
+    return lines
 
 
 @mark_errors

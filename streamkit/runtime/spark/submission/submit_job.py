@@ -33,6 +33,7 @@ from streamkit.runtime.spark.rows.files import (
     OpenedInput,
     count_partitions,
     open_files,
+    resumed,
     write_files,
 )
 from streamkit.runtime.spark.rows.log_rows import (
@@ -197,7 +198,8 @@ def submit(
     with translated():
         options = with_formats(spark, options)
         with named(spark, WorkName.of(plan.application, "outputs", "look")):
-            _check_outputs(spark, options, targets_of(plan, options, layouts_of(plan, options)).values())
+            targets = targets_of(plan, options, layouts_of(plan, options)).values()
+            _check_outputs(spark, options, targets, report)
         setting = changed_meaning(spark)
         if setting is not None and options.engine == AUTO:
             report(f"all stages run in Python: {setting} changes what queries mean")
@@ -360,19 +362,23 @@ def _folder(place: Place) -> str:
     return (path if "://" in path else os.path.realpath(path)).rstrip("/") + "/"
 
 
-def _check_outputs(spark: SparkSession, options: JobOptions, tables: Collection[TableTarget]) -> None:
+def _check_outputs(spark: SparkSession, options: JobOptions, tables: Collection[TableTarget], report: Report) -> None:
     """Raise TransportError for outputs that exist, in any file system of Spark; Spark Connect gives no access to it.
 
-    Raises UsageError for tables that can't take the rows.
+    Completes those that a job was about to replace when it was killed. Raises UsageError for tables that can't take the rows.
     """
     for target in tables:
         check_target(spark, target)
     check_distinct(spark, tables)
-    if options.overwrite or classic_context(spark) is None:
+    if classic_context(spark) is None:
         return
     files = FileSystem(spark)
     for topic, place in options.outputs.items():
         if place is None or place.is_table:
+            continue
+        for line in resumed(spark, place.path):
+            report(line)
+        if options.overwrite:
             continue
         if files.exists(place.path) and not set(files.names(place.path)) <= {_LEFTOVER}:
             raise TransportError(f"--output {topic}={place.path}: it exists; --overwrite replaces it")
