@@ -56,11 +56,11 @@ def test_others_work_while_a_commit_waits_for_the_disk(tmp_path: Path, kind: str
 
     def commits() -> bool:
         before = turns[0]
-        rows.put(b"key", b"value %d" % before)
-        rows.commit()
+        opened.put(b"key", b"value %d" % before)
+        opened.commit()
         return turns[0] > before
 
-    rows, worker = open_map(kind, tmp_path / "map"), Thread(target=work)
+    opened, worker = open_map(kind, tmp_path / "map"), Thread(target=work)
     interval = getswitchinterval()
     # No thread gets the lock from another one that does not let it go.
     setswitchinterval(1000)
@@ -71,7 +71,7 @@ def test_others_work_while_a_commit_waits_for_the_disk(tmp_path: Path, kind: str
         setswitchinterval(interval)
         ended.set()
         worker.join()
-        rows.close()
+        opened.close()
 
 
 def test_ranges_are_inclusive_and_in_byte_order(rows: BytesMap) -> None:
