@@ -13,7 +13,7 @@ import importlib.machinery
 import sys
 import threading as real_threading
 import time as real_time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from heapq import heappop, heappush
@@ -381,28 +381,56 @@ class Event:
         return _scheduler.give_up(self.is_set, deadline, self._waiting)
 
 
-class Executor:
-    """Runs what it is given at once."""
+class _Future(Future[Any]):
+    """What a worker returns; other threads run while one waits for it."""
 
-    def __init__(self, *args: object, **options: object):
-        pass
+    def __init__(self, thread: Thread):
+        super().__init__()
+        self.thread = thread
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.thread.join(timeout)
+        return super().result(0)
+
+
+def wait(futures: Iterable[_Future]) -> None:
+    for future in futures:
+        future.thread.join()
+
+
+class Executor:
+    """Runs each call in a thread of its own, as if there were always a worker free; one worker has one call after the other."""
+
+    def __init__(self, max_workers: int | None = None, thread_name_prefix: str = ""):
+        self._alone = max_workers == 1
+        self._name = thread_name_prefix
+        self._calls: list[_Future] = []
 
     def submit(self, function: Callable[..., object], *args: object, **options: object) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*args, **options))
-        except BaseException as error:
-            future.set_exception(error)
+        before = [*self._calls] if self._alone else []
+
+        def run() -> None:
+            wait(before)
+            try:
+                future.set_result(function(*args, **options))
+            except Exception as error:
+                future.set_exception(error)
+
+        future = _Future(Thread(target=run, name=self._name))
+        self._calls = [*(call for call in self._calls if not call.done()), future]
+        future.thread.start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        pass
+        if wait:
+            for call in self._calls:
+                call.thread.join()
 
     def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass
+        self.shutdown()
 
 
 def _names() -> dict[str, ModuleType]:
@@ -428,7 +456,7 @@ def _names() -> dict[str, ModuleType]:
 
     pools = ModuleType("concurrent.futures")
     pools.__dict__.update(concurrent.futures.__dict__)
-    pools.__dict__["ThreadPoolExecutor"] = Executor
+    pools.__dict__.update(ThreadPoolExecutor=Executor, wait=wait)
     return {"threading": threads, "time": clock, "concurrent.futures": pools}
 
 
