@@ -12,7 +12,7 @@ from streamkit.record import OutputTuple
 BOUNDS = tuple(sorted({round(2 ** (step / 4)) for step in range(161)}))
 """The upper bounds (ms) of the histogram, four to each doubling, up to 34 years; one more bucket is above.
 
-Stages of threads are measured in microseconds, of which these are twelve days.
+Stages of threads are measured in microseconds; the bounds then reach up to twelve days.
 """
 COARSE = tuple(4**step for step in range(12))
 """The upper bounds (ms) of the histograms that are shown, up to 70 minutes; all of them are in BOUNDS."""

@@ -97,5 +97,5 @@ def test_a_plugin_keeps_its_examples_beside_its_module(monkeypatch: pytest.Monke
     assert examples_of(Passing()) == [Example("a", "b", "c"), Example("e", "f", "g", title="d")]
     for malformed in ("- {topology: a, input: b}", "- {topology: [", "- text", "7"):
         file.write_text(malformed)
-        with pytest.raises(UsageError, match=r"^passing_plugin: passing\.yaml is no list of examples: "):
+        with pytest.raises(UsageError, match=r"^passing_plugin: passing\.yaml is not a list of examples: "):
             examples_of(Passing())

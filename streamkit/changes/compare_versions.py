@@ -473,7 +473,7 @@ def _source_topic(old: StoreDetails, new: StoreDetails, changelog: str) -> Text:
         return (
             Verdict.RESTORE,
             f"it is read again from its source topic {new.source_topic}, which is its changelog now",
-            f"see that {new.source_topic} is compacted or keeps all records; {changelog} is not used any more",
+            f"see that {new.source_topic} is compacted or keeps all records; {changelog} is no longer used",
         )
     return (
         Verdict.RENAMED,
@@ -491,7 +491,7 @@ def _logging(new: StoreDetails, changelog: str) -> Text:
         )
     return (
         Verdict.RENAMED,
-        f"it has no changelog any more: {changelog} is no longer read, and a lost disk loses the state",
+        f"it no longer has a changelog: {changelog} is not read, and a lost disk loses the state",
         f"keep `logging: true`, or delete the state of the store on each machine; {AFRESH}",
     )
 
@@ -520,7 +520,7 @@ def _ttl(old: int | None, new: int | None) -> str:
     """Return the message about a time to live (ms) that is new, changed or removed."""
     if new is None:
         return (
-            f"it has no ttl any more (was {old} ms): no row is deleted from now on, and deleted rows do not come back"
+            f"it no longer has a ttl (was {old} ms): no row is deleted from now on, and deleted rows do not come back"
         )
     was = "it has a ttl now, of" if old is None else f"its ttl was {old} ms, is"
     when = (
@@ -655,7 +655,7 @@ def _gone(versions: Versions, store: StoreForm) -> Finding:
         text = f"no store has the changelog {changelog}; it may be that of {' or '.join(maybe)}, which is new"
         todo = f"if it is, call that store {name}; otherwise delete the topic"
         return Finding(Verdict.UNKNOWN, "store", name, text, todo, position, old=name)
-    text = f"store {name} is gone: its changelog {changelog} is not used any more"
+    text = f"store {name} is gone: its changelog {changelog} is no longer used"
     todo = "delete the topic once you are sure not to go back to the old version"
     return Finding(Verdict.SAFE, "store", name, text, todo, position, old=name)
 

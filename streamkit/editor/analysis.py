@@ -202,7 +202,7 @@ def _read(analysis: Analysis, texts: Texts, environment: Mapping[str, str]) -> P
 
 
 def _broken_line(text: Text, left_out: Sequence[int], line: int) -> int | None:
-    """Return the line to leave out: that of the error, or the nearest one above that has any text."""
+    """Return the line to leave out: the line of the error, or the nearest line above it that has text."""
     line = min(line, len(text.line_offsets) - 1)
     while line >= 0 and (line in left_out or not text.line(line).strip()):
         line -= 1

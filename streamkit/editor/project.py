@@ -125,7 +125,7 @@ class Project:
         return known if known is not None else uri_of(file)
 
     def analysis(self, uri: str) -> Analysis | None:
-        """Return the latest analysis of a file; that of a topology which includes it for a part."""
+        """Return the latest analysis of a file, or, for an included file, of a topology that includes it."""
         name = identity(path_of(uri))
         analysis = self.analyses.get(name)
         if analysis is not None and analysis.kind == PART:
@@ -133,7 +133,7 @@ class Project:
         return analysis
 
     def valid(self, uri: str) -> Analysis | None:
-        """Return the latest analysis of a topology that has a plan; that of its topology for a test file."""
+        """Return the latest analysis of a topology that has a plan; a test file has the analysis of its topology."""
         name = identity(path_of(uri))
         if path_of(uri).endswith(TEST_SUFFIXES):
             analysis = self.analyses.get(name)

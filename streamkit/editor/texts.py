@@ -17,7 +17,7 @@ from streamkit.spec.yaml_nodes import LINE_END, Node
 
 @dataclass(frozen=True)
 class Text:
-    """A version of a file. encoding: that of columns in the protocol (general.positionEncodings)."""
+    """A version of a file. encoding: how the protocol counts columns (general.positionEncodings)."""
 
     file: str
     text: str = field(repr=False)

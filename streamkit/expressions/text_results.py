@@ -49,7 +49,7 @@ def text_results(expression: Expression) -> list[TextResult]:
 
 
 def _results(node: ast.expr) -> Iterator[ast.expr]:
-    """Yield the parts of an expression one of which is its result."""
+    """Yield the parts of an expression that may be its result."""
     of: list[ast.expr] | None = None
     if isinstance(node, ast.IfExp):
         of = [node.body, node.orelse]

@@ -104,7 +104,7 @@ def _is_async(function: object) -> bool:
 
 
 def _has(class_: type, method: str) -> bool:
-    # Not hasattr: each class has a `__call__`, that of its metaclass.
+    # hasattr would not do: each class has the `__call__` of its metaclass.
     return any(method in vars(base) for base in class_.__mro__)
 
 

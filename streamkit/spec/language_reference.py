@@ -165,7 +165,7 @@ def parse_examples(text: str, source: str) -> list[Example]:
     try:
         return [Example(**fields) for fields in yaml.safe_load(text)]
     except (yaml.YAMLError, TypeError) as error:
-        raise UsageError(f"{source} is no list of examples: {error}") from error
+        raise UsageError(f"{source} is not a list of examples: {error}") from error
 
 
 def _shown(example: Example) -> str:

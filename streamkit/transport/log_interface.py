@@ -291,7 +291,7 @@ class Admin(ABC):
         """End the lost transactions of an id that has no live transaction now, as its coordinator did.
 
         partitions, group: where to look, as for `open_transactions`. one_open: whether the id never had two transactions open in
-        a partition at once, which tells the outcome where the log has no marker any more. Returns the transactions that were open. Raises
+        a partition at once, which determines the outcome if the log no longer has a marker. Returns the transactions that were open. Raises
         NotPermittedError if it has no right to look, UnknownTopicError if brokers do not list the offsets topic, other
         TransportErrors while the coordinator or a partition leader can't answer.
         """

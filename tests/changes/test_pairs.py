@@ -37,7 +37,7 @@ def test_pair(pair: Pair) -> None:
         ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "is 600000 ms: rows without a write for that long"),
         ("{name: totals, ttl: 1h}", "{name: totals, ttl: 10m}", "the start deletes those that are due by then"),
         ("{name: totals, ttl: 1h}", "{name: totals, ttl: 2h}", "rows stay longer from now on"),
-        ("{name: totals, ttl: 1h}", "totals", "it has no ttl any more (was 3600000 ms): no row is deleted from now on"),
+        ("{name: totals, ttl: 1h}", "totals", "it no longer has a ttl (was 3600000 ms): no row is deleted from now on"),
     ],
 )
 def test_a_time_to_live_that_comes_changes_or_goes_is_safe(old: str, new: str, words: str) -> None:

@@ -116,7 +116,7 @@ def test_state_of_others_is_deleted_and_restored(log, tmp_path, caplog):
         counted(log, 3)
     deleted = said(caplog, "it is deleted, and restored from its changelog")
     assert ["partition 1, not 0" in deleted[0], "partition 0, not 1" in deleted[1]] == [True, True]
-    assert "does not say how much of its changelog it has" in deleted[2]
+    assert "does not record how much of its changelog it contains" in deleted[2]
     caplog.clear()
     admin = log.admin()
     admin.delete_topics([CHANGELOG])

@@ -71,17 +71,17 @@ def test_absent_columns_are_written_as_absent() -> None:
 @pytest.mark.parametrize(
     ("spec", "data", "message"),
     [
-        (TYPED, b"1,2", "2 columns in place of 4"),
-        (TYPED, b"1,2,3,true,5", "5 columns in place of 4"),
+        (TYPED, b"1,2", "2 columns instead of 4"),
+        (TYPED, b"1,2,3,true,5", "5 columns instead of 4"),
         (TYPED, b"x,a,1,true", "column id: 'x' is no whole number"),
-        (TYPED, b"1,a,x,true", "column price: 'x' is no number"),
+        (TYPED, b"1,a,x,true", "column price: 'x' is not a number"),
         (TYPED, b"1,a,1,yes", "column open: 'yes' is neither true nor false"),
-        (TYPED, b"1,a,1,true\n2,b,1,true", "2 lines in place of 1"),
+        (TYPED, b"1,a,1,true\n2,b,1,true", "2 lines instead of 1"),
         (TYPED, b"", "0 lines"),
         (TYPED, b"\xff,a,1,true", "utf-8"),
         (TYPED, b'"1,a,1,true', "serde csv"),
         ({"csv": {"fields": ["a", "b"], "header": True}}, b"a,c\n1,2", "the columns a, c in place of a, b"),
-        ({"csv": {"fields": ["a"], "header": True}}, b"1", "1 lines in place of 2"),
+        ({"csv": {"fields": ["a"], "header": True}}, b"1", "1 lines instead of 2"),
     ],
 )
 def test_bytes_of_something_else(spec: Any, data: bytes, message: str) -> None:

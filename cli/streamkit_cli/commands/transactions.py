@@ -142,7 +142,7 @@ def _found(plan: Plan, admin: Admin) -> list[OpenTransaction]:
     first = [transaction for transaction in admin.open_transactions(places, plan.application) if transaction.hanging]
     if not first:
         return []
-    # One that ended between the requests of the first look is not there any more.
+    # A transaction that ended between the requests of the first look does not appear in the second one.
     again = [transaction for transaction in admin.open_transactions(places, plan.application) if transaction.hanging]
     return sorted(
         (transaction for transaction in again if any(transaction.is_same(other) for other in first)),

@@ -245,7 +245,7 @@ _EXACT = 2**53
 
 
 def _loses_digits(values: list[Value]) -> bool:
-    """Return whether doubles, of which a column with a float or an absent value consists, would change a whole number."""
+    """Return whether doubles would change a whole number. A column with a float or an absent value consists of doubles."""
     kinds = set(map(type, values))
     if not (kinds > {int} and kinds <= {int, float, type(None)}):
         return False

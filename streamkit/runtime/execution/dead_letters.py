@@ -188,7 +188,7 @@ _MEANINGS = tuple(
         (r"'(\w+)' object is not iterable", "a list is expected, found {0}"),
         (r"unpack requires a buffer of (\d+) bytes", "exactly {0} bytes are expected"),
         (r"invalid literal for int\(\) with base 10: ('.*')", "{0} is no whole number"),
-        (r"could not convert string to float: ('.*')", "{0} is no number"),
+        (r"could not convert string to float: ('.*')", "{0} is not a number"),
     )
 )  # fmt: skip
 

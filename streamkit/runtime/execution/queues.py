@@ -96,7 +96,7 @@ class RecordQueue:
             self._added += len(columns.offsets)
 
     def timed(self, batch: RecordBatch) -> tuple[Columns, int]:
-        """Return the records of a batch with their extracted timestamps, the highest of which (ms) is second; skipped ones are omitted."""
+        """Return the records of a batch with their extracted timestamps, without skipped ones, and the highest timestamp (ms)."""
         columns, times = batch.columns, batch.times
         if self._extractor is not None:
             columns, times = self._extract(columns), None
@@ -419,7 +419,7 @@ class PartitionGroup:
         queues.sort(key=lambda queue: queue.rank)
         if any(queue.failures for queue in queues):
             return None
-        # Of a long batch beside short ones, only as much is examined as they may need.
+        # Examine only as much of a long batch as the short ones beside it may need.
         limit = min(limit, LONG * len(queues) * min(queue.batch_size() for queue in queues))
         order = merged_order([queue.merge_times(limit, due) for queue in queues], limit)
         parts = []

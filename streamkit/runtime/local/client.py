@@ -64,8 +64,8 @@ _CHECK_SECONDS = 0.05
 JOIN_SECONDS = 0.05
 _UPKEEP_SECONDS = 0.1
 _QUIET_UPKEEP_SECONDS = 0.25
-"""While the group has no rebalance: each look costs an idle process as much as a poll. A rebalance is heard of by a heartbeat, of which
-there are two a second."""
+"""The interval while the group has no rebalance. A look costs an idle process as much as a poll, and heartbeats, which report a
+rebalance, are sent only twice a second."""
 StateListener = Callable[[ClientState, ClientState], None]
 """(new, old)."""
 

@@ -423,7 +423,7 @@ class StreamThread:
                 self._change_to(*wanted)
                 self._publish(now=True)
             except (FencedError, RetriableTransportError, UnreachableError, TaskCorruptedError):
-                # The next round retries, unless there is a newer assignment; if others own the tasks by now, only with standbys.
+                # The next round retries, unless there is a newer assignment. If others own the tasks, it retries only standbys.
                 with self._lock:
                     if self._assigned is None:
                         self._assigned = wanted
@@ -431,7 +431,7 @@ class StreamThread:
                             self._keep_standbys()
                 raise
         with self._lock:
-            # What was lost meanwhile is not closed yet: the member must not join a generation that would accept its commits.
+            # Tasks that were lost meanwhile are still open: the member must not join a generation that would accept their commits.
             if self._assigned is None and not self._lose and self._tasks.settled:
                 self._settled.set()
 

@@ -116,7 +116,7 @@ def _inspected(
     if verify:
         kept = replace(kept, rows=sum(1 for _ in rows.range(None, None)), counted=True)
     if offsets is None:
-        return replace(kept, problem="does not say how much of its changelog it has")
+        return replace(kept, problem="does not record how much of its changelog it contains")
     problem = _misplaced(kept, offsets)
     if problem is None and plan is not None and transport is not None:
         return _against_log(kept, rows, offsets, verify, plan, transport)

@@ -543,7 +543,7 @@ def _record_batches(table: pa.Table) -> list[tuple[str, int, Columns]]:
 
 
 def _union(frames: list[DataFrame], spark: SparkSession) -> DataFrame:
-    """Return the rows of all frames, of which there may be none."""
+    """Return the rows of all frames; there may be no frames."""
     if not frames:
         return spark.createDataFrame([], arrow_rows.DDL)
     first, *others = frames

@@ -31,7 +31,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no number") from None
+        raise ValueError(f"{text[:40]!r} is not a number") from None
 
 
 def _boolean(text: str) -> bool:
@@ -90,12 +90,12 @@ class CsvSerde(Serde):
         if not rows and not self._header and len(self._names) == 1:
             rows = [[""]]
         if len(rows) != expected:
-            raise SerdeError(f"serde csv: {len(rows)} lines in place of {expected}: {data[:60]!r}")
+            raise SerdeError(f"serde csv: {len(rows)} lines instead of {expected}: {data[:60]!r}")
         row = rows[-1]
         if self._header:
             row = self._ordered(rows[0], row)
         if len(row) != len(self._names):
-            raise SerdeError(f"serde csv: {len(row)} columns in place of {len(self._names)}: {data[:60]!r}")
+            raise SerdeError(f"serde csv: {len(row)} columns instead of {len(self._names)}: {data[:60]!r}")
         return {
             name: self._read(name, text, read, is_text)
             for name, text, read, is_text in zip(self._names, row, self._readers, self._texts, strict=True)
@@ -103,7 +103,7 @@ class CsvSerde(Serde):
 
     def _ordered(self, header: list[str], row: list[str]) -> list[str]:
         if sorted(header) != sorted(self._names) or len(row) != len(header):
-            raise SerdeError(f"serde csv: the columns {', '.join(header)} in place of {', '.join(self._names)}")
+            raise SerdeError(f"serde csv: the columns {', '.join(header)} instead of {', '.join(self._names)}")
         columns = dict(zip(header, row, strict=True))
         return [columns[name] for name in self._names]
 

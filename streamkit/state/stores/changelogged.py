@@ -96,7 +96,7 @@ class MapStore(Store):
         if data is None:
             rows = any(True for _ in self._map.range(None, None, limit=1))
             if rows and not unmarked:
-                return "does not say how much of its changelog it has"
+                return "does not record how much of its changelog it contains"
             self._offsets = StoreOffsets(owner)
             if rows:  # written by a release that had no index of due times
                 before = replace(owner, layout=without_ttl(owner.layout))

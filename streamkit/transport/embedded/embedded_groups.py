@@ -191,7 +191,7 @@ def check_generation(execute: Execute, generation: Generation) -> None:
     row = one(execute, "members", "taken", "grp = ? AND id = ?", (generation.group, generation.member))
     if row is None or row[0] != generation.number:
         raise FencedError(
-            f"member {generation.member} of group {generation.group} is not in generation {generation.number} any more"
+            f"member {generation.member} of group {generation.group} is no longer in generation {generation.number}"
         )
 
 

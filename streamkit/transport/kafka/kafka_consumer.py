@@ -265,7 +265,7 @@ class KafkaConsumer(Consumer):
     def _check_fetching(self, now: float) -> None:
         """Replace the client if it has ceased to fetch partitions that have records, as happens after restarts of brokers."""
         waiting = self._positions.keys() - self._paused - self._buffered.keys()
-        # A client that serves nothing any more would never hear that brokers are back.
+        # A client that no longer serves anything would never notice that brokers are back.
         is_down = self._down_since is not None and now - self._down_since < self._patience
         positions = {} if is_down else {place: self.position(place) for place in waiting}
         stuck = self._standstill.look(now, positions, self._ends_now)

@@ -192,7 +192,7 @@ def end(config: Mapping[str, str], transaction: OpenTransaction, committed: bool
             if other.hanging and other.is_same(transaction)
         ]
         if not now:
-            raise TransportError(f"the transaction in {place} at offset {transaction.start} is not lost any more")
+            raise TransportError(f"the transaction in {place} at offset {transaction.start} is no longer lost")
         _write_marker(admin, transaction, committed, now[0])
         if any(other.is_same(transaction) for other, _ in _open_transactions(admin, [transaction.partition])):
             raise TransportError(f"{place}: brokers took the marker, but the transaction is still open")

@@ -199,7 +199,7 @@ def clean(files: FileSystem, manifest: Manifest) -> None:
 
 
 def waiting_place(checkpoint: Checkpoint, topic: str, folder: str) -> Place:
-    """Return where the rows of a run wait. folder: that of the run."""
+    """Return the path at which the rows of a run wait. folder: the folder of the run."""
     return Place(join(checkpoint.folder, _waiting(topic, folder)), PARQUET)
 
 

@@ -439,7 +439,7 @@ class EvolvedOffsets:
         return metadata.encode(max(time, later), {**times_then, **times, **own})
 
     def read(self, manifest: Manifest) -> dict[TopicPartition, int]:
-        """Return the next offsets to read, those of global tables left out."""
+        """Return the next offsets to read, without those of global tables."""
         return {
             TopicPartition(topic, int(number)): offset
             for topic, offsets in manifest.offsets.items()

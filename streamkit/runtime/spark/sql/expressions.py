@@ -55,7 +55,7 @@ _LONGEST_SQL = 20_000
 _BEHIND = 1 << 30
 """A place behind the end of every text."""
 _LONGEST_SPLIT = 1 << 12
-"""Bytes of a text that is split, so that Python takes all of its records as those of one."""
+"""The maximum size of a text that is split, in bytes, so that Python can process all of its records together."""
 MOST_ITEMS = _LONGEST_SPLIT + 1
 _DIGITS = 20
 """Bytes of a whole number of 64 bits as text, which is longer than None."""

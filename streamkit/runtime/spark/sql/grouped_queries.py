@@ -1,4 +1,4 @@
-"""Queries in place of stages: rows of inputs that are chosen, or grouped by key and aggregated, as the columns of an output."""
+"""Queries that replace stages: they select rows of inputs, or group them by key and aggregate, and return the columns of an output."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Records:
-    """The records at a place of a stage: those of a source that pass tests, in their order, with what steps made of them.
+    """The records at a place of a stage: the records of a source that pass tests, in their order, as steps have changed them.
 
     tests: with joins among them, for which only the records count that pass the tests before; so it is for records before.
     """
@@ -154,7 +154,7 @@ class Records:
 
     @property
     def sources(self) -> tuple[SqlSource, ...]:
-        """The topics whose records these are made of, without those of tables."""
+        """The topics that the records come from, without the topics of tables."""
         return (self.source,) if isinstance(self.source, SqlSource) else self.source.sources
 
     @property
@@ -167,7 +167,7 @@ class Records:
         return f"(NOT {self.value.is_null})", self.names | {"value": replace(self.value, nullable=False)}
 
     def keyed(self) -> Records:
-        """Return the records, each of which is known to have a key."""
+        """Return the records, with the guarantee that each has a key."""
         return replace(self, key=replace(self.key, nullable=False))
 
     @property
@@ -180,11 +180,11 @@ class Records:
         return replace(self, tests=(*self.tests, Keep(condition)))
 
     def required(self, guard: Guard) -> Records:
-        """Return the records, each of which meets a guard."""
+        """Return the records, with the guarantee that each meets a guard."""
         return replace(self, tests=(*self.tests, guard))
 
     def guarded(self, term: Term) -> Records:
-        """Return the records, each of which meets the guards of a value that a step makes of it."""
+        """Return the records, with the guarantee that each meets the guards of a value that a step computes from it."""
         return replace(self, tests=(*self.tests, *term.guards))
 
     @property
@@ -642,7 +642,7 @@ class Groups:
     """For a table that has only closed windows."""
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
     pair: TablePair | None = None
-    """The join of tables whose rows these are, in place of an aggregate."""
+    """The join of tables that the rows come from, if they do not come from an aggregate."""
 
     @property
     def names(self) -> dict[str, Term]:
@@ -650,13 +650,13 @@ class Groups:
         return {"key": self.key, "value": self.value}
 
     def required(self, guard: Guard) -> Groups:
-        """Return the rows, each of which meets a guard."""
+        """Return the rows, with the guarantee that each meets a guard."""
         return replace(self, tests=(*self.tests, guard))
 
 
 @dataclass(frozen=True)
 class Query:
-    """The rows of an output: those of a table, or the records of a stream. is_final: whether only the last record of each key is one."""
+    """The rows of an output: those of a table, or the records of a stream. is_final: whether only the last record of a key is output."""
 
     rows: Groups | Records
     columns: tuple[tuple[str, str], ...]
@@ -723,7 +723,7 @@ class Query:
         return rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last).select(f"{_ROW}.*")
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
-        """Return the records of a stream, those of a key in the order of the input. Without keys, all are in that order."""
+        """Return the records of a stream. The records of each key are in the order of the input; without keys, all records are."""
         from pyspark.sql import DataFrame
 
         ordered = None if self.others else self._as_read(records, opened)
@@ -752,7 +752,7 @@ class Query:
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
 
     def _with_order(self, opened: Callable[[str], OpenedInput], place: int | None) -> DataFrame:
-        """Return the records with their keys and their order. place: that of their topic among several."""
+        """Return the records with their keys and their order. place: the place of their topic among several."""
         from pyspark.sql import functions as sf
 
         records = self.rows

@@ -235,7 +235,7 @@ class SqlSource:
         return rows if made is None else rows.where(chosen_rows(made.guards)).withColumn(TIME, sf.expr(made.sql))
 
     def all_columns(self) -> list[Path]:
-        """Return the paths of all columns: those of fields, the key, and the value if it is no object."""
+        """Return the paths of all columns: the fields, the key, and the value if it is not an object."""
         parts = [(part,) for part in ("key", "value") if part in self._columns.schema.names]
         return list(dict.fromkeys((*parts, *self._leaves)))
 
@@ -272,7 +272,7 @@ class _Fields(Mapping[str, Term]):
 
 
 def _positions(frame: DataFrame) -> list[Column]:
-    """Return the columns of which `order_columns` makes an order."""
+    """Return the columns from which `order_columns` creates an order."""
     from pyspark.sql import functions as sf
 
     names = frame.inputFiles() if INDEX in frame.columns else []

@@ -100,7 +100,7 @@ UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that the types of its input decide, which only Spark can tell."""
 _SEVERAL_TASKS = "its windows close by the times of each of several partitions"
 _LONGEST_KEY = 256
-"""Bytes of the key of a record of which a step makes several."""
+"""The maximum size of the key of a record that a step turns into several records, in bytes."""
 _Rows: TypeAlias = tuple[Records, ...] | Groups
 """The records of several sources, each by themselves, or the rows of a table."""
 _Checked = TypeVar("_Checked", Records, Groups)
@@ -704,7 +704,7 @@ class _Walk:
         return records
 
     def _called(self, node: ProcessorNode, value: Expression, records: Records) -> Records:
-        """Return records whose values a function of the user makes. Their kind is that of the outputs, which take them as they are."""
+        """Return records whose values a function of the user returns. The outputs take them unchanged, and determine their kind."""
         call, kind = translate_call(value, records.names, self._footprint), self._written_kind(node)
         if call is None or kind is None:
             return self._changed(records, None, value)
@@ -718,7 +718,7 @@ class _Walk:
         return replace(records, tests=(*records.tests, called), value=result)
 
     def _written_kind(self, node: ProcessorNode) -> str | None:
-        """Return the only kind of values that the outputs take; None if a step reads those of a node, or another stage."""
+        """Return the only kind of values that the outputs take; None if a further step or another stage reads the values."""
         kinds = set[str | None]()
         for name in node.children:
             child = self._sub.nodes[name]
@@ -837,7 +837,7 @@ class _Walk:
             self.written[node.topic] = rows
 
     def _sent(self, records: Records) -> Records:
-        """Return records that other tasks read: those of several tasks mix, unless all of a key are from one task."""
+        """Return records for other tasks. They are mixed if a key may have records from several tasks."""
         source = records.source
         is_whole = self._tasks == 1 or (isinstance(source, SqlSource) and records.key.sql == source.key.sql)
         return replace(records, is_mixed=records.is_mixed or not is_whole)
@@ -850,7 +850,7 @@ class _Walk:
             serde, term = serde.inner, term.fields["key"]
         known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
         guards = fits_serde(serde.spec, term, f"{where(self._plan, node)}: its {part} has over 32 bits")
-        # Not only the last value of a key must fit.
+        # Earlier values of a key must fit too, not only the last one.
         if term.kind not in known or (guards and part == "value" and isinstance(rows, Groups)):
             raise UntranslatableError(
                 f"{where(self._plan, node)}: its {part} is {term.kind} for the serde {serde.spec}"
@@ -1071,7 +1071,7 @@ class _Folding:
         return Term(TEXT, sql, size=LONGEST)
 
     def _sum(self, tree: ast.expr, term: Term, initial: Term | None, column: str) -> Term:
-        """Return a sum. If that of absolute values fits, so does each sum on the way, whatever the order of records."""
+        """Return a sum. If the sum of absolute values fits, so do all intermediate sums, in any order of the records."""
         self.used.append(self._translator.guard(tree, f"({term.sql} <> {LOWEST})", "a value is too small"))
         self.sums[column] = ("try_sum", term.sql)
         absolute = f"{ABSOLUTE}{column}"

@@ -77,7 +77,7 @@ class Term:
         if self.kind == NOTHING:
             return "false"
         if self.kind in NESTED:
-            # Of an object that is not null only its fields tell, and all have some.
+            # In Python, an object without fields is false, but all objects here have fields.
             return f"({self.sql} IS NOT NULL)" if self.nullable else "true"
         if self.kind == BOOLEAN:
             return f"({self.sql} IS TRUE)" if self.nullable else self.sql

@@ -435,9 +435,9 @@ def write_outputs(
     staged: Mapping[str, Place] = MappingProxyType({}),
     is_second: bool = False,
 ) -> None:
-    """Write the outputs to their places, all but those of state. `staged`: other places in files, which are new.
+    """Write all outputs except the state to their places. `staged`: other places in files, which are new.
 
-    is_second: whether an attempt failed, of which Spark may have left an empty directory.
+    is_second: whether a first attempt failed; Spark may then have left an empty directory.
     """
     job, options = prepared.job, prepared.job.options
     compared_only = set(options.compare) - set(options.outputs)
