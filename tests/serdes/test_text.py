@@ -80,7 +80,7 @@ def test_absent_columns_are_written_as_absent() -> None:
         (TYPED, b"", "0 lines"),
         (TYPED, b"\xff,a,1,true", "utf-8"),
         (TYPED, b'"1,a,1,true', "serde csv"),
-        ({"csv": {"fields": ["a", "b"], "header": True}}, b"a,c\n1,2", "the columns a, c in place of a, b"),
+        ({"csv": {"fields": ["a", "b"], "header": True}}, b"a,c\n1,2", "the columns a, c instead of a, b"),
         ({"csv": {"fields": ["a"], "header": True}}, b"1", "1 lines instead of 2"),
     ],
 )
