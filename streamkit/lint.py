@@ -491,7 +491,7 @@ _WINDOW_RULES = (
 )
 
 
-# Rules about calls of Python: models that are asked for one record at a time, and look-ups that wait too long.
+# Rules about calls of Python: models that get one record at a time, and look-ups that wait too long.
 
 _PREDICTIONS = ("predict", "predict_proba", "decision_function")
 """Methods of models that take many rows, in scikit-learn and in the libraries that follow its interface."""
@@ -574,7 +574,7 @@ def _plain_secrets(subject: Subject) -> Iterable[Place]:
             if not any("${" in line for line in lines):
                 yield (
                     entry.position,
-                    f"{name} stands in the file; write ${{NAME}} and give it by the environment or --env-file",
+                    f"{name} is in the file; write ${{NAME}}, and set it in the environment or in --env-file",
                 )
 
 

@@ -99,7 +99,7 @@ def _around(text: Text, line: int, indent: int, column: int) -> tuple[Path, str 
 
 
 def _opened(text: Text, number: int, start: int, line: int) -> str | None:
-    """Return the rows of a value that goes on in the row of the cursor; None if a mapping or a list begins there."""
+    """Return the rows of a value that continues in the row of the cursor; None if a mapping or a list begins there."""
     value = text.line(number)[start:]
     if not value or value.startswith(("#", "&", "!")):
         return None

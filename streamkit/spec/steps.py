@@ -66,9 +66,7 @@ def read_steps(reader: Reader, node: Node, what: str) -> tuple[Step, ...]:
         steps.append(step)
         _check_default(reader, step)
         if _has_branches(reader, step) and index + 1 < len(items):
-            message = (
-                f"A pipeline ends with its {step.operator!r} step; go on with 'from: PIPELINE.BRANCH', or below 'when'"
-            )
+            message = f"A pipeline ends with its {step.operator!r} step; continue with 'from: PIPELINE.BRANCH', or below 'when'"
             reader.report(items[index + 1], message)
     reader.nesting -= 1
     return tuple(steps)

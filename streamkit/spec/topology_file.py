@@ -276,7 +276,7 @@ def _generators_beside(
     reader.expressions += beside.expressions
     for name, spec in generators.items():
         if name in known and spec.position is not None:
-            beside.report(spec.position, f"The generator of {name!r} stands in {reader.source.file} too")
+            beside.report(spec.position, f"The generator of {name!r} is also in {reader.source.file}")
     return generators
 
 
@@ -486,7 +486,7 @@ class _Including:
         for entry in [*entries, *(mapping.value if own is not None and mapping.kind == "mapping" else [])]:
             label = entry[0].value
             if entry[0].kind == "scalar" and label in known and known[label].source is not entry[0].source:
-                self._reader.report(entry[0], f"{label!r} stands in {known[label].position} too, in '{name}'")
+                self._reader.report(entry[0], f"{label!r} is also at {known[label].position}, in '{name}'")
                 continue
             known.setdefault(label, entry[0]) if entry[0].kind == "scalar" else None
             joined.value.append(entry)

@@ -167,7 +167,7 @@ class Reader:
             return {}
         nodes: dict[str, tuple[Node, Node]] = {}
         for key, value in node.value:
-            if key.kind == "scalar":  # check_keys has reported other keys, and those that are there twice
+            if key.kind == "scalar":  # check_keys has reported other keys and duplicates
                 nodes.setdefault(key.value, (key, value))
         return nodes
 

@@ -240,7 +240,7 @@ NAMES = (table("orders", {"amount": 1}), table("per-minute", 2, schema="stores")
         ("SELEC 1", '--sql:1:1: syntax error at or near "SELEC"'),
         ("SELECT *\nFROM 'ordes'", "--sql:2:6: there is no store or topic 'ordes'; did you mean 'orders'?"),
         ("SELECT 'é' FROM stores.x", "--sql:1:17: there is no store 'x'; known are per-minute"),
-        ("SELECT * FROM per-minute", '; a name such as per-minute stands in double quotes: "per-minute"'),
+        ("SELECT * FROM per-minute", '; write a name such as per-minute in double quotes: "per-minute"'),
         ("SELECT value_amout FROM orders", "--sql:1:8: there is no column 'value_amout'; did you mean 'value_amount'?"),
         ("SELECT o.x FROM orders o", "--sql:1:8: there is no column 'x'; known are key, value_amount"),
         ("SELECT value.amount FROM orders", "there is no table 'value'; a field is a column of its own: value_amount"),

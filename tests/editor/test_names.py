@@ -313,7 +313,7 @@ def test_a_rename_reads_files_that_have_changed_on_the_disk(client: Client, file
 @pytest.mark.parametrize(
     ("place", "name", "message"),
     [
-        ("shop.yaml: stream: [ord¦ers", "totals", "stands in"),
+        ("shop.yaml: stream: [ord¦ers", "totals", "is also at"),
         ("shop.yaml: stream: [ord¦ers", "a b", "which is not among the letters"),
         ("shop.yaml: - keep_¦big", "filter", "is a step of the language"),
         ("shop.yaml: {call: mine:sho¦rten}", "other", "A Python object is renamed in its module"),

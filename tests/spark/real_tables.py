@@ -219,7 +219,7 @@ def test_partitions_and_order(spark: Any, job: Any, table: str) -> None:
     output = f"latest={table},partition_by=day(timestamp),bucket(4,key),sort_by=value"
     if FORMAT.name == "delta":
         with pytest.raises(
-            StreamkitError, match=r"partition_by=days\(timestamp\): Delta has partitions by columns alone"
+            StreamkitError, match=r"partition_by=days\(timestamp\): Delta can be partitioned only by columns"
         ):
             job("changes", [], f"{output},format=delta")
         output = f"latest={table},format=delta,partition_by=key"
@@ -281,7 +281,7 @@ def test_refused_before_anything_is_written(spark: Any, job: Any, table: str, tm
         "there is mine, and no table of|Delta table .* doesn't exist", f"latest={tmp_path}/full,format={FORMAT.name}"
     )
     if FORMAT.name == "iceberg":
-        refused("spark_catalog does not tell its format; add format=iceberg", "latest=new,format=table")
+        refused("spark_catalog does not determine its format; add format=iceberg", "latest=new,format=table")
 
 
 def test_null_in_a_key(spark: Any, job: Any, table: str) -> None:
@@ -482,7 +482,7 @@ def test_expired_snapshots(spark: Any, tmp_path: Path, table: str, monkeypatch: 
     expire(f"{table}_copies")
     before = runs.found()
     with pytest.raises(
-        StreamkitError, match=r"_copies: nothing tells whether the table has the rows of run 3"
+        StreamkitError, match=r"_copies: it is unknown whether the table has the rows of run 3"
     ) as caught:
         runs.run()
     assert "\n" not in str(caught.value)

@@ -499,7 +499,7 @@ def test_a_dry_run_names_the_engine_of_each_stage(tmp_path: Path) -> None:
     assert job.engines(emit=UPDATES)[1::2] == ["not sql: the job writes every update"] * 2
     unknown = job.engines(read="key=lower(user),value=*,timestamp=at")
     assert unknown[0].startswith("engine sql or python; ")
-    assert unknown[1] == "not sql: the types of the columns of orders decide, which only Spark can tell"
+    assert unknown[1] == "not sql: it depends on the types of the columns of orders, which only Spark knows"
 
 
 def test_a_stage_in_python_is_one_with_the_reason(tmp_path: Path) -> None:

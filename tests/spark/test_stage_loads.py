@@ -104,7 +104,9 @@ def test_what_only_spark_can_tell(tmp_path: Path) -> None:
     packed.write_bytes(b"not read here")
     for place in (f"{packed}", "lake.db.orders", "s3a://lake/orders,format=parquet"):
         found = prepared(tmp_path, ", partitions: 4", place)
-        assert found.describe()[1] == "  engine python; largest task: only Spark can tell how many records orders has"
+        assert (
+            found.describe()[1] == "  engine python; largest task: only Spark can determine how many records orders has"
+        )
 
 
 def test_ranges_of_the_log(tmp_path: Path) -> None:

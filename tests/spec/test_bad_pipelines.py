@@ -198,7 +198,7 @@ CASES = {
             "9:25: The name of a branch 'a.b' must be made of letters, digits, _ and -",
             "9:40: The branch 'c' needs 'if'",
             "9:54: The name of a branch 'x y' must be made of letters, digits, _ and -",
-            "10:9: A pipeline ends with its 'branch' step; go on with 'from: PIPELINE.BRANCH', or below 'when'",
+            "10:9: A pipeline ends with its 'branch' step; continue with 'from: PIPELINE.BRANCH', or below 'when'",
         ],
     ),
     "branches in a list": (

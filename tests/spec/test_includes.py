@@ -83,7 +83,7 @@ PROBLEMS = {
     ],
     "pipelines: {}": ["shared/common.yaml:1:1: An included file has no key 'pipelines'"],
     "topics: [orders]": ["shared/common.yaml:1:9: 'topics' must be a mapping, not a list"],
-    "topics: {orders: {}, out: {}}": ["t.yaml:4:10: 'out' stands in shared/common.yaml:1:22 too, in 'topics'"],
+    "topics: {orders: {}, out: {}}": ["t.yaml:4:10: 'out' is also at shared/common.yaml:1:22, in 'topics'"],
     "topics: {a: {}, a: {}}": ["shared/common.yaml:1:17: The key 'a' stands twice"],
     "topics: {": ["shared/common.yaml:2:1: Malformed YAML"],
     "config: {commit.interval: 5}": ["shared/common.yaml:1:10: "],

@@ -225,7 +225,7 @@ BAD = {
     "a macro that ends with branches, before a step": (
         used("  m: {steps: [branch: {when: {a: value}}]}\n", "m", "filter: value"),
         [
-            "11:9: A pipeline ends with its 'branch' step; go on with 'from: PIPELINE.BRANCH', or below 'when'",
+            "11:9: A pipeline ends with its 'branch' step; continue with 'from: PIPELINE.BRANCH', or below 'when'",
         ],
     ),
 }

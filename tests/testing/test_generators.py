@@ -126,7 +126,7 @@ def test_a_file_beside_the_topology_has_generators(tmp_path: Path) -> None:
     assert f"{beside}:3:19: unknown name 'nothing'" in done.out + done.err
     (tmp_path / "t.yaml").write_text(TOPOLOGY + "generators:\n" + ORDERS)
     beside.write_text("generators:\n" + ORDERS)
-    with pytest.raises(TopologyError, match=r"t.generators.yaml:2:3: The generator of 'orders' stands in .*t.yaml too"):
+    with pytest.raises(TopologyError, match=r"t.generators.yaml:2:3: The generator of 'orders' is also in .*t.yaml"):
         load(tmp_path / "t.yaml")
 
 

@@ -76,7 +76,7 @@ class Committer:
         self._unmarked: frozenset[str] | None = None
         """The topics that the last transaction has written, until its markers were seen; None: there is nothing to look for."""
         self._look: Future[bool] | None = None
-        """Whether these markers are there, from another thread, until this one has asked; that thread alone uses `_own` meanwhile."""
+        """The search for these markers in another thread, until this thread has its result; only that thread uses `_own` meanwhile."""
         self._sent = False
         """Whether rows were sent in the current transaction."""
         self._written: set[str] = set()
@@ -596,7 +596,7 @@ class OwnTransactions:
                 f"{_place(still_open[0])}: brokers have lost the end of the last transaction of {self._id}, and it can't be ended: "
                 f"{still_open[0].reason}; `streamkit transactions {plan.file} --end` ends it; this thread waits until then"
             )
-        # From now on none of its transactions has a record before the markers of the one before are there.
+        # From now on each of its transactions writes its first record only after the markers of the previous one.
         try:
             self._shared.directory.note_settled(self._id, True)
         except StateError as error:

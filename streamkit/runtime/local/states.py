@@ -42,7 +42,7 @@ class StageFigures:
 
 
 class StageTimes:
-    """The stages of one thread, which alone adds to them; `clock`: the time of day in ms."""
+    """The stages of one thread. Only this thread adds to them. clock: returns the time of day in ms."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock

@@ -252,7 +252,7 @@ def total_lag(lags: Iterable[int | None]) -> int | None:
 # The stores of an instance: rows, bytes on disk, and positions in their changelogs.
 
 GLOBAL = "global"
-"""What stands for the task of a global store."""
+"""The name that replaces the task of a global store."""
 _SIZE_SECONDS = 5.0
 """How long a size is cached, since an estimate of rows reads some of them."""
 

@@ -150,7 +150,7 @@ def _by_name(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _end_sums(changelogs: Mapping[TaskId, Sequence[TopicPartition]], ends: Ends) -> dict[TaskId, int]:
-    """Return the sums of the changelogs' ends, by which the coordinator tells when a warm-up has caught up; none without brokers."""
+    """Return the sums of the changelogs' ends, with which the coordinator detects that a warm-up has caught up; none without brokers."""
     try:
         offsets = (
             ends([partition for partitions in changelogs.values() for partition in partitions]) if changelogs else {}

@@ -312,7 +312,7 @@ class _Query:
             for table in dashed:
                 at = re.search(rf'(?<!["\w-]){re.escape(table.name)}(?!["\w-])', self.sql)
                 if at and at.start() < place <= at.end() + 1:
-                    return f'{summary}; a name such as {table.name} stands in double quotes: "{table.name}"'
+                    return f'{summary}; write a name such as {table.name} in double quotes: "{table.name}"'
         return summary
 
     def _place(self, message: str) -> int:

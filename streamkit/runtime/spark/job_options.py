@@ -419,7 +419,7 @@ def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes:
             )
             if suffix is not None and not path.lower().endswith(_COMPRESSED):
                 raise UsageError(
-                    f"{path}: the file is compressed, which Spark finds out by its suffix alone; rename it to end with {suffix}"
+                    f"{path}: the file is compressed, which Spark recognizes only by its suffix; rename it to end with {suffix}"
                 )
             return by_magic or format_of_name(path)
         if DELTA_LOG in inside:

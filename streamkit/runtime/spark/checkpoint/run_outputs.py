@@ -63,7 +63,7 @@ def check_outputs(
     places: Mapping[str, Place | None],
     columns: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> None:
-    """Check that outputs are those of earlier runs, and that what these wrote is there. Raises UsageError, TransportError.
+    """Check that the outputs are those of earlier runs, and still have the files of these runs. Raises UsageError, TransportError.
 
     columns: the types of the columns that this run writes, by topic and name; none for the bytes of the log.
     """
@@ -79,7 +79,7 @@ def check_outputs(
             raise UsageError(f"--output {topic}={place.path}: earlier runs have not written this topic there")
         if before is not None and (before.path, before.format) != (place.path, place.format):
             raise UsageError(
-                f"--output {topic}={place.path}: earlier runs wrote it to {before.path} as {before.format}; go on there"
+                f"--output {topic}={place.path}: earlier runs wrote it to {before.path} as {before.format}; use the same output"
             )
         if place.is_table:
             continue
@@ -301,10 +301,10 @@ def settle_tables(
 
 
 def _check_reaches(spark: SparkSession, target: TableTarget, snapshot: int | None, run: int, waiting: str) -> None:
-    """Raise TransportError if the history of a table is too short to tell that it does not have a run."""
+    """Raise TransportError if the history of a table is too short to prove that the table does not have a run."""
     if snapshot is not None and not has_history_since(spark, target, snapshot):
         raise TransportError(
-            f"{target.shown}: nothing tells whether the table has the rows of run {run}, because the snapshots since then were "
+            f"{target.shown}: it is unknown whether the table has the rows of run {run}, because the snapshots since then were "
             f"expired; if it does not have them, run INSERT INTO {sql_name(spark, target)} BY NAME SELECT * FROM "
             f"parquet.`{waiting}`; then, or if it has them, delete {waiting}, and run again"
         )

@@ -126,7 +126,7 @@ _LISTING = (*_CHOOSING, "recursivefilelookup", "timezone", "basepath")
 _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
 """The columns of Spark's format `binaryFile`; the columns from folders NAME=VALUE follow them."""
 _WITH_HISTORY = {DELTA_LOG: DELTA, ".hoodie": "hudi"}
-"""The folders that tell tables whose own folders have the files of all versions."""
+"""The folders by which tables are recognized whose own folders have the files of all versions."""
 _SCHEMA_READERS = 8
 _MOST_FILES = 32
 """Files that a query reads one after the other: Spark plans a scan of each."""

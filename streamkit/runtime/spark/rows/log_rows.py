@@ -302,7 +302,7 @@ def find_ranges(
             )
         if start < beginnings[place]:
             text = (
-                f"{place.topic}-{place.partition}: offsets {start} to {beginnings[place] - 1} are gone from the log"
+                f"{place.topic}-{place.partition}: offsets {start} to {beginnings[place] - 1} are no longer in the log"
                 " (retention)"
             )
             if not requested.tolerate_loss:

@@ -93,7 +93,7 @@ def parse(expression: Expression) -> tuple[ast.expr, Source]:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function of the user, of its arguments alone. shown: for messages."""
+    """A call of a user's function, whose result depends only on its arguments. shown: the call in messages."""
 
     ref: CallableRef
     arguments: tuple[Term, ...]
@@ -365,7 +365,7 @@ class Translator:
         return self._extreme(node, terms, ">")
 
     def _extreme(self, node: ast.Call, terms: Sequence[Term], order: str) -> Term:
-        """The least or greatest of two values: of equal ones the first, which tells 0.0 and -0.0 apart."""
+        """The smaller or larger of two values. The first of equal values wins, which matters for 0.0 and -0.0."""
         guards = self._needs(node, terms, (TEXT, INTEGER, NUMBER), 2)
         one, other = terms
         if one.kind != other.kind:

@@ -244,7 +244,7 @@ class SqlSource:
 
 
 class _Fields(Mapping[str, Term]):
-    """The fields of an object of an input, which note those that are asked for."""
+    """The fields of an object of an input, which records the fields that are requested."""
 
     def __init__(self, source: SqlSource, path: Path, kind: DataType):
         from pyspark.sql.types import StructType
@@ -319,7 +319,7 @@ def name_of(path: Path) -> str:
 
 
 def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
-    """Return what the footers of local Parquet files tell of an input; None if only Spark can tell its types."""
+    """Return the facts in the footers of local Parquet files; None if only Spark can determine the types of the input."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
     from pyspark.errors import PySparkException

@@ -97,7 +97,7 @@ from streamkit.serdes.serde import Serde
 
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
-"""The engine of a stage that the types of its input decide, which only Spark can tell."""
+"""The engine of a stage that depends on the types of its input, which only Spark knows."""
 _SEVERAL_TASKS = "its windows close by the times of each of several partitions"
 _LONGEST_KEY = 256
 """The maximum size of the key of a record that a step turns into several records, in bytes."""
@@ -193,7 +193,7 @@ class _Compiler:
         unknown = [topic for topic in (*stage.inputs, *tables) if topic in self._unknown]
         if unknown:
             self._unknown.update(stage.outputs)
-            return Choice(UNKNOWN, f"the types of the columns of {unknown[0]} decide, which only Spark can tell")
+            return Choice(UNKNOWN, f"it depends on the types of the columns of {unknown[0]}, which only Spark knows")
         try:
             return Choice(SQL, queries=self._compiled(stage))
         except UntranslatableError as reason:
@@ -379,7 +379,7 @@ class _Walk:
         shown = where(self._plan, node)
         if join.kind != "inner":
             raise UntranslatableError(
-                f"{shown}: when a record without a partner goes on depends on all records of its partition"
+                f"{shown}: all records of a partition determine when a record without a partner is emitted"
             )
         if counts(self._sub, Config.expression_max_bytes.default, Config.expression_max_steps.default):
             raise UntranslatableError(f"{shown}: a record's pairs may make it too large for Python")
@@ -832,7 +832,9 @@ class _Walk:
         if not isinstance(rows, Groups) and node.internal:
             self.between[self._plan.internal_name(node.topic)] = tuple(map(self._sent, rows))
         elif node.internal or node.topic in self.written:
-            raise UntranslatableError(f"{where(self._plan, node)}: the changes of a table go on as records")
+            raise UntranslatableError(
+                f"{where(self._plan, node)}: further steps read the changes of a table as records"
+            )
         else:
             self.written[node.topic] = rows
 

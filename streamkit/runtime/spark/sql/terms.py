@@ -46,7 +46,7 @@ class Guard:
     reason: str
 
     def under(self, condition: str) -> Guard:
-        """Return the guard for rows alone that meet a condition."""
+        """Return the guard, restricted to rows that meet a condition."""
         return replace(self, sql=f"(({condition}) IS NOT TRUE OR {self.sql})")
 
 
@@ -134,7 +134,7 @@ def literal(value: str | float | None) -> Term | None:
 
 
 class _Shown(Mapping[str, Term]):
-    """The fields of an object, or a list, that is there only where a condition holds."""
+    """The fields of an object, or a list, that exists only if a condition holds."""
 
     def __init__(self, fields: Mapping[str, Term], condition: str):
         self._fields = fields

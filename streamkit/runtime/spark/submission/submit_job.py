@@ -271,7 +271,7 @@ def columns_of(opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, Sequenc
 
 
 def known_columns(inputs: Mapping[str, tuple[Place, ...]]) -> dict[str, Sequence[InputColumns] | None]:
-    """Return the columns of inputs as their files tell them without Spark; None if they do not."""
+    """Return the columns of inputs that can be read from their files without Spark; None for other files."""
     by_topic: dict[str, Sequence[InputColumns] | None] = {}
     for topic, places in inputs.items():
         if not any(place.has_lines for place in places):
@@ -583,7 +583,7 @@ def load_of(
     for topic in outside:
         counts = _counts(inputs.get(topic), ranges.get(topic, ()))
         if counts is None:
-            return f"largest task: only Spark can tell how many records {topic} has"
+            return f"largest task: only Spark can determine how many records {topic} has"
         total += sum(counts)
         if topic in ranges:
             largest += -(-max(counts, default=0) // pieces)

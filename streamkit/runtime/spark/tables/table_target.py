@@ -42,7 +42,7 @@ _NO_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_F
 
 @dataclass(frozen=True)
 class TableTarget:
-    """A table as an output. path: a name or a path; types: of its columns; keys: those that tell rows apart, none for a stream."""
+    """A table as an output. path: a name or a path; types: by column; keys: the columns that identify rows, none for a stream."""
 
     topic: str
     path: str
@@ -161,7 +161,7 @@ def _details(spark: SparkSession, name: str) -> dict[str, str]:
 
 
 def location_of(spark: SparkSession, target: TableTarget) -> str | None:
-    """Return where the files of a table are; None if it does not exist, or its catalog does not tell."""
+    """Return the path of a table's files; None if the table does not exist, or its catalog does not report the path."""
     name = sql_name(spark, target)
     if schema_of(spark, name) is None:
         return same_path(os.path.abspath(target.path)) if target.is_path and "://" not in target.path else None
@@ -184,7 +184,7 @@ def check_distinct(spark: SparkSession, targets: Collection[TableTarget]) -> Non
 
 
 def _full_name(spark: SparkSession, path: str) -> str:
-    """Return a name with its catalog and database, in lower case: not all catalogs tell names apart that differ in case."""
+    """Return a name with its catalog and database, in lower case, because not all catalogs distinguish names by case."""
     parts = [part.strip("`") for part in path.split(".")]
     is_catalog = parts[0] == _OWN_CATALOG or bool(spark.conf.get(f"spark.sql.catalog.{parts[0]}", ""))
     if len(parts) == 1:
@@ -195,7 +195,7 @@ def _full_name(spark: SparkSession, path: str) -> str:
 
 
 def provider_of_new(spark: SparkSession, target: TableTarget) -> str:
-    """Return the format of a table that is to be created. Raises UsageError if nothing tells it."""
+    """Return the format of a table that is to be created. Raises UsageError if nothing determines it."""
     if target.format != TABLE:
         return target.format
     catalog = _catalog(spark, target.path)
@@ -203,7 +203,7 @@ def provider_of_new(spark: SparkSession, target: TableTarget) -> str:
     provider = next((known for known in _PROVIDERS if known in kind.lower()), None)
     if provider is None:
         raise UsageError(
-            f"{target.shown}: the table does not exist, and the catalog {catalog} does not tell its format; add "
+            f"{target.shown}: the table does not exist, and the catalog {catalog} does not determine its format; add "
             f"{' or '.join(f'format={known}' for known in _PROVIDERS)}"
         )
     return provider
@@ -263,7 +263,7 @@ def _check_arranged(spark: SparkSession, target: TableTarget, provider: str) -> 
     """Raise UsageError for partitions and orders that the format of a new table does not have."""
     for transform in target.partition_by:
         if provider == DELTA and transform.kind:
-            raise UsageError(f"{target.shown}: partition_by={transform.text}: Delta has partitions by columns alone")
+            raise UsageError(f"{target.shown}: partition_by={transform.text}: Delta can be partitioned only by columns")
     if target.sort_by and provider == DELTA:
         raise UsageError(f"{target.shown}: sort_by: a table of Delta has no order of rows; one of Iceberg has")
     if target.sort_by and classic_context(spark) is None:

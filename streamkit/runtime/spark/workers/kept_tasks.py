@@ -56,7 +56,7 @@ class Kept:
     tasks: Mapping[str, Document] = field(default_factory=dict)
     """The state of each task outside of its stores, by the task's id."""
     deltas: frozenset[tuple[str, int]] = frozenset()
-    """The stores and partitions whose changes alone are written; for all others every row is written."""
+    """The stores and partitions of which only changes are written; all rows are written of all others."""
     rows: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """The number of rows in the state files, by store and partition."""
     files: Mapping[str, int] = field(default_factory=dict)
