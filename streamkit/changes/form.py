@@ -47,7 +47,7 @@ class StoreDetails:
     source_topic: str | None = None
     """The source topic that is its changelog too, if there is one."""
     windows: Mapping[str, int] = field(default_factory=dict)
-    """The windows of its aggregation: size, advance, difference, gap and grace."""
+    """The windows of its aggregation: size, advance, gap (of sessions) and grace."""
     rule: str = ""
     """The expressions that compute its rows."""
 

@@ -23,6 +23,7 @@ from streamkit.changes.serde_forms import serde_form
 from streamkit.errors import InvalidTopologyError, Position
 from streamkit.expressions.expression import Expression
 from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.core.parsed_values import SessionWindows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.plan.partitions import lay_out
@@ -142,7 +143,7 @@ def _maker(sub_topology: SubTopology, store: str) -> ProcessorNode | None:
 
 def _rows(store: StoreDef, windows: Mapping[str, int]) -> RowForm:
     # Join rows contain the record's time, and session rows contain both ends, so neither needs a window size.
-    size = windows.get("size", windows.get("difference", store.window_size)) if store.type == "window" else None
+    size = windows.get("size", store.window_size) if store.type == "window" else None
     return RowForm(
         # A changelog has the plain value, with and without timestamps in the store.
         kind=store.type.removeprefix("timestamped_"),
@@ -166,7 +167,11 @@ def _windows(plan: Plan) -> dict[str, dict[str, int]]:
     for node in _processors(plan):
         windows, store = getattr(node.processor, "windows", None), getattr(node.processor, "store", None)
         if store is not None and windows is not None and is_dataclass(windows):
-            windows_of_stores[store] = {field.name: getattr(windows, field.name) for field in fields(windows)}
+            lengths = {field.name: getattr(windows, field.name) for field in fields(windows)}
+            if isinstance(windows, SessionWindows):
+                # Stored rows do not depend on the gap, so it may change; a size may not.
+                lengths["gap"] = lengths.pop("size")
+            windows_of_stores[store] = lengths
     return windows_of_stores
 
 

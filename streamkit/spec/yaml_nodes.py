@@ -219,7 +219,7 @@ class _Composer:
     def _alias(self, event: Event) -> None:
         target = self.anchors.get(event.anchor)
         if event.anchor in self.open_anchors:
-            self._stop(event.start_mark.index, f"The alias *{event.anchor} stands inside of what it refers to")
+            self._stop(event.start_mark.index, f"The alias *{event.anchor} is inside the value that it refers to")
         if target is None:
             self._stop(event.start_mark.index, f"The alias *{event.anchor} has no anchor &{event.anchor} before it")
         self._add(cast(Node, target))

@@ -91,7 +91,7 @@ CASES = {
     "recursive alias": (
         HEAD + "topics: &a {b: *a}",
         [
-            "3:16: The alias *a stands inside of what it refers to",
+            "3:16: The alias *a is inside the value that it refers to",
         ],
     ),
     "unknown alias": (
