@@ -25,7 +25,7 @@ from streamkit.runtime.spark.job_options import UPDATES, JobOptions
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.spark_session import changed_settings, translated
 from streamkit.runtime.spark.sql.sources import SqlSource
-from streamkit.runtime.spark.sql.window_times import refuse_late
+from streamkit.runtime.spark.sql.window_times import is_seen_in_time, refuse_late
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import columns_of, declared_counts, known_columns, prepare, submit
 from streamkit.runtime.spark.workers.worker import call_function
@@ -71,8 +71,11 @@ def order(draw: random.Random) -> dict[str, Any]:
     }
 
 
-def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    pyarrow.parquet.write_table(pa.Table.from_pylist(rows, COLUMNS), path, row_group_size=37)
+def write_table(path: Path, rows: list[dict[str, Any]], time: pa.DataType | None = None) -> None:
+    table = pa.Table.from_pylist(rows, COLUMNS)
+    at = COLUMNS.names.index("at")
+    table = table if time is None else table.set_column(at, "at", table["at"].cast(pa.timestamp("ms")).cast(time))
+    pyarrow.parquet.write_table(table, path, row_group_size=37)
 
 
 def as_records(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -958,12 +961,13 @@ def test_no_late_record_is_overlooked(spark: Any, tmp_path: Path, seed: int, mon
     (tmp_path / "orders.parquet").mkdir()
     found = []
     for _ in range(4):
-        back = draw.choice((4, 9, 14))
+        back, time = draw.choice((4, 9, 14)), draw.choice((None, pa.timestamp("us", "UTC"), pa.timestamp("ms")))
         times = [max(0, 5 * number + draw.choice((0, 0, 0, -back))) for number in range(40)]
         for number, (first, last) in enumerate(((0, 3), (3, 30), (30, 40))):
             write_table(
                 tmp_path / "orders.parquet" / f"part {number}.parquet",
                 [order(draw) | {"at": at} for at in times[first:last]],
+                time,
             )
         opened = open_files(spark, job.options().inputs["orders"][0])
         (source,) = columns_of({"orders": [opened]})["orders"]
@@ -975,11 +979,15 @@ def test_no_late_record_is_overlooked(spark: Any, tmp_path: Path, seed: int, mon
             for start in range(0, at + 1, windows.advance)
             if start + windows.size > at
         )
-        try:
-            refuse_late(SqlSource("orders", source, (parse_serde("string"), parse_serde("json"))), opened, windows)
-            found.append((False, expected))
-        except InexactError:
-            found.append((True, expected))
+        orders = SqlSource("orders", source, (parse_serde("string"), parse_serde("json")))
+        assert is_seen_in_time(orders, opened, windows) is not expected
+        with monkeypatch.context() as patch:
+            patch.setattr(window_times, "_MOST_ROWS", 0)  # so that Spark looks
+            try:
+                refuse_late(orders, opened, windows)
+                found.append((False, expected))
+            except InexactError:
+                found.append((True, expected))
     assert all(is_refused == is_late for is_refused, is_late in found), found
 
 

@@ -189,7 +189,12 @@ class SqlSource:
     @property
     def is_by_time(self) -> bool:
         """Whether the timestamps of the rows order them."""
-        return self._columns.is_by_time and self._made_time is None
+        return self._columns.is_by_time and not self.has_made_times
+
+    @property
+    def has_made_times(self) -> bool:
+        """Whether the topology makes the timestamps of values."""
+        return self._made_time is not None
 
     def order_columns(self, rows: DataFrame) -> list[Column]:
         """Return what orders the rows of the input, as `ranks_of` and the Python engine do. rows: of `frame`."""

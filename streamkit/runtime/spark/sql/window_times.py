@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Literal
 
 from streamkit.errors import InexactError
 from streamkit.operators.core.parsed_values import TimeWindows
-from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.job_options import PARQUET
+from streamkit.runtime.spark.rows.files import FILES, OpenedInput
+from streamkit.runtime.spark.rows.input_columns import TIMES, WHOLE, without_case
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW
+from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW, same_path
+from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import LATEST, ORDER, TIME, SqlSource, file_order
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
 MOST_WINDOWS = 1000
@@ -22,6 +29,12 @@ IN_ORDER = TimeWindows(0, 1, 1)
 _CHUNK_BITS = 12
 """The rows of a chunk, as a power of two. Chunks with possibly late rows are read a second time."""
 _PIECE, _FIRST, _LAST, _BEFORE = "piece", "first", "last", "before"
+_MOST_ROWS = 1 << 26
+"""The rows whose timestamps the driver reads by itself, in about a second."""
+_MOST_FILES = 256
+"""The files that the driver has open for this."""
+_BATCH = 1 << 17
+_MILLISECONDS_OF_A_DAY = 86_400_000
 
 
 def first_start(windows: TimeWindows, time: str) -> str:
@@ -47,11 +60,12 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
     At any record, and in any partition, stream time is at most the highest time of the input so far. Repartition topics do
     not change this, and neither do other topics, because a task takes a record only after those with lower times. The check
     first compares each chunk of rows by its lowest and highest time, and then, row by row, the chunks with possibly late rows.
+    A job of Spark does that unless the driver has seen that no record is late.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    if source.is_by_time:
+    if source.is_by_time or is_seen_in_time(source, opened, windows):
         return
     times = source.frame(opened, (), True)
     place = source.order_columns(times)
@@ -80,6 +94,87 @@ def refuse_late(source: SqlSource, opened: OpenedInput, windows: TimeWindows) ->
             else "come after their windows have closed"
         )
         raise InexactError(f"records of {source.topic} {late}")
+
+
+def is_seen_in_time(source: SqlSource, opened: OpenedInput, windows: TimeWindows) -> bool:
+    """Return whether the driver sees in local Parquet files that no record is late, which costs far less than a job of Spark.
+
+    False if it can't tell. Rows that the input leaves out count too, so that a record can seem to be late, but none to be in time.
+    """
+    import pyarrow as pa
+
+    try:
+        batches = _times_in_files(source, opened)
+        return batches is not None and _are_in_time(batches, windows)
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _times_in_files(source: SqlSource, opened: OpenedInput) -> Iterator[NDArray[np.int64]] | None:
+    """Return the timestamps of an input in milliseconds, in the order of its rows; None if Spark might read others from its files."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    place, name, paths = opened.place, opened.place.columns.timestamp or TIME, sorted(map(same_path, opened.files))
+    is_plain = isinstance(name, str) and name in opened.source.columns and "." not in name
+    if place.format != PARQUET or source.order != FILES or source.has_made_times or not is_plain or not paths:
+        return None
+    is_near = classic_context(opened.source.sparkSession) is not None and all(path.startswith("/") for path in paths)
+    if not is_near or len(paths) > _MOST_FILES:
+        return None
+    kind = opened.frame.schema[TIME].dataType.simpleString()
+    files, rows = [], 0
+    for path in paths:
+        file = ParquetFile(path, coerce_int96_timestamp_unit="us")
+        rows += file.metadata.num_rows
+        names = [column for column in file.schema_arrow.names if without_case(column) == without_case(name)]
+        if names != [name] or rows > _MOST_ROWS:
+            return None
+        stored = file.schema_arrow.field(name).type
+        # Spark may shift times of the type INT96, which have no zone, if other programs have written them.
+        is_instant = pa.types.is_timestamp(stored) and stored.unit in ("ms", "us")
+        is_of_spark = kind == "timestamp_ntz" or getattr(stored, "tz", None) or "parquet-mr" in file.metadata.created_by
+        is_known = (
+            (kind in WHOLE and pa.types.is_signed_integer(stored))
+            or (kind == "date" and pa.types.is_date32(stored))
+            or (kind in TIMES and is_instant and is_of_spark)
+        )
+        if not is_known:
+            return None
+        files.append(file)
+    return (_milliseconds(batch.column(0)) for file in files for batch in file.iter_batches(_BATCH, columns=[name]))
+
+
+def _milliseconds(times: pa.Array) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    is_date, is_micros = (
+        pa.types.is_date32(times.type),
+        times.type == pa.timestamp("us", getattr(times.type, "tz", None)),
+    )
+    numbers = times.cast(pa.int32()) if is_date else times
+    whole: NDArray[np.int64] = numbers.cast(pa.int64()).fill_null(0).to_numpy()
+    return whole * (_MILLISECONDS_OF_A_DAY if is_date else 1) // (1000 if is_micros else 1)
+
+
+def _are_in_time(batches: Iterator[NDArray[np.int64]], windows: TimeWindows) -> bool:
+    import numpy as np
+
+    highest, behind = -1, windows.size - windows.advance
+    for batch in batches:
+        # The query itself refuses other times.
+        times = batch[(batch >= 0) & (batch <= LATEST - windows.size)]
+        if not times.size:
+            continue
+        stream_times = np.maximum(np.maximum.accumulate(times), highest)
+        highest = int(stream_times[-1])
+        # The first window of a record ends after it.
+        if (stream_times - times).max() <= windows.grace:
+            continue
+        starts = np.maximum(times - behind, 0) // windows.advance * windows.advance
+        if (starts + windows.size <= stream_times - windows.grace).any():
+            return False
+    return True
 
 
 def _perhaps_late(chunks: DataFrame, windows: TimeWindows) -> pa.Table | None:
