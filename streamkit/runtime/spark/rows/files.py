@@ -55,7 +55,14 @@ from streamkit.runtime.spark.rows.row_order import (
     row_order,
     same_path,
 )
-from streamkit.runtime.spark.rows.text_checks import check_csv, check_json, check_names, check_numbers, check_tables
+from streamkit.runtime.spark.rows.text_checks import (
+    check_csv,
+    check_json,
+    check_kinds,
+    check_names,
+    check_numbers,
+    check_tables,
+)
 from streamkit.runtime.spark.spark_session import (
     changed_meaning,
     changed_settings,
@@ -313,6 +320,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         with changed_settings(spark, {_CASE: "true"}):
             frame = reader.json(paths)
         check_names(place, frame)
+        check_kinds(place, frame, paths)
         if has_long_numbers:
             check_numbers(place, frame, lambda schema: reader.schema(schema).json(paths))
         if "topic" in frame.columns and place.columns.value is None:

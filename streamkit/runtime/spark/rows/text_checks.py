@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
-from streamkit.runtime.spark.job_options import COMPLETE, IN_UTC, JSON_LINES, Place
-from streamkit.runtime.spark.rows.input_columns import any_value, types_of, without_case
+from streamkit.runtime.spark.job_options import COMPLETE, EVERY, IN_UTC, JSON_LINES, Parts, Place
+from streamkit.runtime.spark.rows.input_columns import PARTS, any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, tells_case
 from streamkit.runtime.spark.workers import arrow_rows
@@ -185,6 +185,56 @@ def check_names(place: Place, frame: DataFrame) -> None:
                 f"{place.path}: the names of {other} and {path} differ only in case; --conf spark.sql.caseSensitive=true tells them "
                 "apart"
             )
+
+
+def check_kinds(place: Place, frame: DataFrame, paths: Sequence[str]) -> None:
+    """Raise TransportError for a field with values of several types, such as text and numbers, all of which Spark reads as text.
+
+    frame: with the types that Spark infers. Only fields that are taken as they are count: expressions say themselves what they make.
+    """
+    from pyspark.sql import functions as sf
+
+    if _option(place, "primitivesasstring").lower() == "true" or "string" not in types_of(frame).values():
+        return
+    texts = _texts(frame.sparkSession, place, paths, _option(place, "multiline").lower() == "true")
+    value = sf.try_parse_json(sf.regexp_replace(_TEXT, "^\ufeff", ""))
+    kinds: str = texts.agg(sf.schema_of_variant_agg(value)).collect()[0][0]
+    taken = [name for part in PARTS for name in _names(getattr(place.columns, part))]
+    for path in _of_several_types(kinds):
+        if EVERY in taken or any(path == name or path.startswith((f"{name}.", f"{name}[]")) for name in taken):
+            raise TransportError(
+                f"{place.path}: {path} has values of different types, so Spark reads all of them as text; "
+                "options.primitivesAsString=true does so for all fields, and value=… without the field leaves it out"
+            )
+
+
+def _names(written: Parts | None) -> list[str]:
+    """Return the columns and expressions of a part of a record."""
+    if isinstance(written, str):
+        return [name.strip() for name in written.split(",")]
+    return list(written.values() if isinstance(written, Mapping) else written or ())
+
+
+_OF_KINDS = re.compile(r"(?:`((?:[^`]|``)*)`|([\w$-]+)): |(OBJECT<|ARRAY<|>|VARIANT)")
+
+
+def _of_several_types(kinds: str) -> Iterator[str]:
+    """Yield the paths of fields whose values have no common type. kinds: what schema_of_variant_agg returns.
+
+    >>> list(_of_several_types("OBJECT<a: OBJECT<b: VARIANT, c: BIGINT>, `d e`: ARRAY<VARIANT>>"))
+    ['a.b', 'd e[]']
+    """
+    outer, path = [""], ""
+    for quoted_name, name, word in _OF_KINDS.findall(kinds):
+        if not word:
+            path = ".".join(filter(None, (outer[-1], quoted_name.replace("``", "`") or name)))
+        elif word == "VARIANT":
+            yield path.removeprefix("[].")
+        elif word == ">":
+            outer.pop()
+        else:
+            path += "[]" if word == "ARRAY<" else ""
+            outer.append(path)
 
 
 def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], DataFrame]) -> None:
