@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from streamkit.errors import StreamkitError, TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Layout, Place
 from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.rows.files import _fresh
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines, reprocess, write_lines
 
@@ -242,6 +244,27 @@ def test_a_job_that_fails_replaces_nothing(kind: str, spark: Any, tmp_path: Path
     run(RECORDS[0])
     assert {each.name for each in out.glob("part-*")}.isdisjoint(before)
     assert {each.name for each in tmp_path.iterdir()} == {"topology.yaml", "in.jsonl", "out"}
+
+
+def test_files_whose_names_do_not_tell_the_order_are_refused(spark: Any, tmp_path: Path) -> None:
+    name, out = "spark.sql.files.maxRecordsPerFile", tmp_path / "out"
+
+    def written(number: int) -> None:
+        with _fresh(spark, str(out), True) as (path, _):
+            folder = Path(path.removeprefix("file:"))
+            folder.mkdir()
+            (folder / f"part-00000-0a-c{number:03}.snappy.parquet").write_bytes(b"")
+
+    spark.conf.set(name, "1")
+    try:
+        written(999)
+        for _ in range(2):
+            with pytest.raises(TransportError, match=f"{name} cuts the rows of a task into more than 1,000 files"):
+                written(1000)
+            shutil.rmtree(out, ignore_errors=True)
+    finally:
+        spark.conf.unset(name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_replacement_that_a_kill_cut_short_is_completed(

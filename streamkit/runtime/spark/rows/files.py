@@ -88,6 +88,9 @@ if TYPE_CHECKING:
 
 _ENDING, _OWN_ENDING = ".txt", ".jsonl"
 _DONE = "_SUCCESS"
+_MOST_ROWS = "spark.sql.files.maxRecordsPerFile"
+_BEYOND_THREE_DIGITS = re.compile(r"-c\d{4,}\.[^/]*$")
+"""The number of a file of a task, beyond those that Spark writes with equal lengths."""
 _MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
@@ -986,9 +989,11 @@ def _fresh(spark: SparkSession, path: str, overwrite: bool) -> Iterator[tuple[st
     beside = files.beside(path, uuid.uuid4().hex[:TOKEN]) if files is not None and files.exists(path) else None
     if files is None or beside is None:
         yield path, "overwrite" if overwrite else "error"
+        _check_names(spark, path)
         return
     try:
         yield beside, "error"
+        _check_names(spark, beside)
     except BaseException:
         files.delete(beside)
         raise
@@ -1011,6 +1016,18 @@ def resumed(spark: SparkSession, path: str) -> list[str]:
         else:
             lines.append(f"{path}: {beside} has files of a job that was killed, or still runs; delete it if none does")
     return lines
+
+
+def _check_names(spark: SparkSession, path: str) -> None:
+    """Raise TransportError if a task wrote so many files that the order of their names is not that of their rows, and delete them."""
+    if int(spark.conf.get(_MOST_ROWS, "0") or 0) <= 0 or classic_context(spark) is None:
+        return
+    files = FileSystem(spark)
+    if any(_BEYOND_THREE_DIGITS.search(state.name) for state in files.files(path)):
+        files.delete(path)
+        raise TransportError(
+            f"{path}: {_MOST_ROWS} cuts the rows of a task into more than 1,000 files, whose names do not tell their order; set it higher"
+        )
 
 
 @mark_errors
