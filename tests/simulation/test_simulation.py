@@ -13,7 +13,7 @@ from tests.simulation.mutations import MUTATIONS, changes
 
 ALL_CHANGES = [change for name in MUTATIONS for change in changes(name)]
 ROOT = Path(__file__).parents[2]
-SEEDS = 100
+SEEDS = 500
 FIRST_SEEDS = range(1, 1000, SEEDS)
 
 
