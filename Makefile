@@ -22,8 +22,11 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/p
 # How many processes run tests. Each has a broker of its own. Three keep two cores busy, because tests also wait: for brokers,
 # time-outs and commands.
 JOBS ?= 3
-# Files of fast tests, 150 MB, lie in memory where there is room: on a disk the tests take a quarter more CPU time, and wait for it.
-IN_MEMORY = $(shell [ "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge 1000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
+# Files of tests lie in memory where programs there may run and there is room: on a disk the tests take a quarter more CPU time, and
+# wait for it. Those of fast tests are 150 MB; the folders of brokers and of Spark need more.
+# What passed is deleted at once.
+IN_MEMORY = $(shell [ "$$(df --output=avail -m /dev/shm 2>/dev/null | tail -1)" -ge $(1) ] 2>/dev/null && ! grep -q ' /dev/shm .*noexec' /proc/mounts && echo TMPDIR=/dev/shm)
+KEEP := -o tmp_path_retention_policy=failed
 MINUTES ?= 10
 SEEDS ?= 1000
 # Tests that run programs in Java on the version that KAFKA_TEST_VERSION names: random topologies, internal topics, and the
@@ -63,10 +66,10 @@ demo: $(BASE) ## Run an example with no broker: make demo EXAMPLE=click-stream
 	@$(BIN)/streamkit demo $(EXAMPLE)
 
 test: $(READY) ## Run all tests (a Kafka broker is started for those that need one: java and Maven)
-	@$(PYTEST) -rs --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	@$(call IN_MEMORY,6000) $(PYTEST) -rs --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(KEEP)
 
 test-fast: $(READY) ## Run the tests within one process, in under 90 s (no broker, no JVM, no browser, no Spark)
-	@$(IN_MEMORY) $(PYTEST) -m fast --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
+	@$(call IN_MEMORY,1000) $(PYTEST) -m fast --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(KEEP)
 
 check: lint types generated ## Lint, check formats and types, and compare generated files with their sources
 
