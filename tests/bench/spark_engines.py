@@ -2,9 +2,10 @@
 
     python -m tests.bench.spark_engines --records 1000000,4000000 --keys even,half --masters local[1],local[2]
 
-The history is Parquet with columns, as a lake has it. Eight works: a count by key, a filter with a count by another key, a sum by key,
+The history is Parquet with columns, as a lake has it. Eleven works: a count by key, a filter with a count by another key, a sum by key,
 a count by key in windows of a minute, a filter with a join with a global table, a Python function of values, against a pandas UDF,
-the last value by key, and a count by key in closed windows.
+the last value by key, a count by key in closed windows, a join of two streams, a join of two tables, and a merge of two streams with a
+filter.
 `--works 3` chooses one. With the keys `half`, one key has half of the records, and with `one`, all, so that one partition has them. DuckDB, with as many threads, is the limit of what the machine does.
 Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
 those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
@@ -42,13 +43,14 @@ application: engines
 topics:
   orders: {value: json, partitions: PARTITIONS}
   items: {value: long}
+  returns: {value: json, partitions: PARTITIONS}
   out: {key: KEY, value: long, partitions: 4}
 functions:
   root: {call: "math:isqrt"}
 pipelines:
 TABLE
   out:
-    stream: orders
+    FROM
     to: out
     steps:
 """
@@ -67,11 +69,14 @@ class Work:
     key: str = "string"
     partitions: int = PARTITIONS
     """Those of the orders: windows close by the times of one."""
+    pipelines: str = ""
+    """Those that the steps name, a line for each."""
+    start: str = "stream: orders"
 
     @property
-    def has_table(self) -> bool:
-        """Whether it joins the orders with the items."""
-        return "items" in self.steps
+    def other(self) -> str | None:
+        """The topic that it reads beside the orders."""
+        return next((topic for topic in ("items", "returns") if topic in self.steps + self.pipelines), None)
 
 
 def _counted(rows: Any, items: Any) -> Any:
@@ -125,6 +130,35 @@ def _closed(rows: Any, items: Any) -> Any:
     return windows.where(is_closed).drop("last")
 
 
+def _paired(rows: Any, returns: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    left, right = rows.alias("left"), returns.alias("right")
+    is_near = sf.col("right.at").between(sf.col("left.at") - 60_000, sf.col("left.at") + 60_000)
+    pairs = left.join(right, (sf.col("left.user") == sf.col("right.user")) & is_near)
+    value, time = sf.col("left.amount") + sf.col("right.amount"), sf.greatest("left.at", "right.at")
+    return pairs.select(sf.col("left.user").alias("key"), value.alias("value"), time.alias("timestamp"))
+
+
+def _tables(rows: Any, returns: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    def latest(changes: Any, name: str) -> Any:
+        last = [sf.max_by("amount", "at").alias(name), sf.max("at").alias(f"{name} at")]
+        return changes.groupBy(sf.col("user").alias("key")).agg(*last)
+
+    both = latest(rows, "left").join(latest(returns, "right"), "key")
+    time = sf.greatest("left at", "right at").alias("timestamp")
+    return both.select("key", sf.coalesce("left", "right").alias("value"), time)
+
+
+def _merged(rows: Any, returns: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    kept = rows.unionByName(returns).where(sf.col("amount") > 100)
+    return kept.select(sf.col("user").alias("key"), sf.col("amount").alias("value"), sf.col("at").alias("timestamp"))
+
+
 def _rooted(rows: Any, items: Any) -> Any:
     from pyspark.sql import functions as sf
 
@@ -165,6 +199,7 @@ WORKS = (
         "[{filter: value.amount > 900}, {join: {with: items, on: value.item, value: right, value_serde: long}}]",
         _joined,
         'SELECT "user" AS key, weight AS value, orders."at" AS timestamp FROM orders JOIN items USING (item) WHERE amount > 900',
+        pipelines="  items: {global_table: items}",
     ),
     Work(
         "a Python function in map_values",
@@ -187,26 +222,57 @@ WORKS = (
         "{windowed: string, size: 1m}",
         partitions=1,
     ),
+    Work(
+        "join of two streams within a minute",
+        "[{join: {with: returned, within: 1m, grace: 1s, value: left.amount + right.amount}}]",
+        _paired,
+        'SELECT a."user" AS key, a.amount + b.amount AS value, greatest(a."at", b."at") AS timestamp FROM orders a '
+        'JOIN returns b ON a."user" = b."user" AND b."at" BETWEEN a."at" - 60000 AND a."at" + 60000',
+        pipelines="  returned: {stream: returns}",
+    ),
+    Work(
+        "join of two tables",
+        "[{join: {with: returned, value_serde: long, value: "
+        "right.amount if left.amount is None else left.amount}}, to_stream]",
+        _tables,
+        'SELECT key, coalesce(a.value, b.value) AS value, greatest(a."at", b."at") AS timestamp FROM '
+        '(SELECT "user" AS key, arg_max(amount, "at") AS value, max("at") AS "at" FROM orders GROUP BY 1) a JOIN '
+        '(SELECT "user" AS key, arg_max(amount, "at") AS value, max("at") AS "at" FROM returns GROUP BY 1) b USING (key)',
+        pipelines="  ordered: {table: orders}\n  returned: {table: returns}",
+        start="from: ordered",
+    ),
+    Work(
+        "merge of two streams, filter",
+        "[{merge: returned}, {filter: value.amount > 100}, {map_values: value.amount}]",
+        _merged,
+        'SELECT "user" AS key, amount AS value, "at" AS timestamp FROM (FROM orders UNION ALL FROM returns) WHERE amount > 100',
+        pipelines="  returned: {stream: returns}",
+    ),
 )
 
 
 def make_history(spark: Any, folder: Path, records: int, keys: str) -> None:
-    """Write orders: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads.
+    """Write orders and returns: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads.
 
     keys: even, half, so that one user has half of the orders, or one, who has all of them, in one partition. The items have a weight.
     """
+    from pyspark.sql import functions as sf
+
     users = max(1, min(100_000, records // 10))
     even = f"pmod(xxhash64(id), {users})"
     user = {"even": even, "half": f"if(id % 2 = 0, 0, {even})", "one": "0"}[keys]
-    spark.range(0, records, 1, PARTITIONS).selectExpr(
-        f"concat('user-', {user}) user",
-        "concat('item-', pmod(xxhash64(id, 1), 1000)) item",
-        "element_at(array('a', 'b', 'c'), cast(1 + pmod(id, 3) as int)) kind",
-        "pmod(xxhash64(id, 2), 1000) amount",
-        "rand(1) price",
-        "concat('note ', id) note",
-        "1700000000000 + id at",
-    ).write.parquet(str(folder / "orders"))
+    for topic, first in (("orders", 0), ("returns", 1_000_000_007)):
+        spark.range(0, records, 1, PARTITIONS).withColumn("at", sf.expr("1700000000000 + id")).withColumn(
+            "id", sf.col("id") + first
+        ).selectExpr(
+            f"concat('user-', {user}) user",
+            "concat('item-', pmod(xxhash64(id, 1), 1000)) item",
+            "element_at(array('a', 'b', 'c'), cast(1 + pmod(id, 3) as int)) kind",
+            "pmod(xxhash64(id, 2), 1000) amount",
+            "rand(1) price",
+            "concat('note ', id) note",
+            "at",
+        ).write.parquet(str(folder / topic))
     spark.range(0, 1000, 1, 1).selectExpr("concat('item-', id) item", "id * 3 weight").write.parquet(
         str(folder / "items")
     )
@@ -231,21 +297,19 @@ def cpu_seconds(root: int) -> float:
 
 def by_user(work: Work, spark: Any, folder: Path, target: Path) -> None:
     """The work as a user of Spark writes it."""
-    items = spark.read.parquet(str(folder / "items")) if work.has_table else None
-    work.frame(spark.read.parquet(str(folder / "orders")), items).write.parquet(str(target))
+    other = None if work.other is None else spark.read.parquet(str(folder / work.other))
+    work.frame(spark.read.parquet(str(folder / "orders")), other).write.parquet(str(target))
 
 
 def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -> None:
     """The work as a topology."""
     path = folder / "engines.yaml"
-    table = "  items: {global_table: items}" if work.has_table else ""
-    path.write_text(
-        HEAD.replace("KEY", work.key).replace("TABLE", table).replace("PARTITIONS", str(work.partitions))
-        + f"      {work.steps}\n"
-    )
+    head = HEAD.replace("KEY", work.key).replace("TABLE", work.pipelines).replace("FROM", work.start)
+    path.write_text(head.replace("PARTITIONS", str(work.partitions)) + f"      {work.steps}\n")
     plan = load(path)
-    places = [f"orders={folder}/orders,format=parquet,key=user,value=*,timestamp=at"]
-    if work.has_table:
+    streams = [topic for topic in ("orders", "returns") if topic in ("orders", work.other)]
+    places = [f"{topic}={folder}/{topic},format=parquet,key=user,value=*,timestamp=at" for topic in streams]
+    if work.other == "items":
         places.append(f"items={folder}/items,format=parquet,key=item,value=weight,timestamp=0")
     lines: list[str] = []
     submit(
@@ -264,7 +328,7 @@ def by_duckdb(work: Work, spark: Any, folder: Path, target: Path) -> None:
 
     target.mkdir()
     with duckdb.connect(config={"threads": spark.sparkContext.defaultParallelism}) as connection:
-        for name in ("orders", "items"):
+        for name in ("orders", "returns", "items"):
             connection.execute(f"CREATE VIEW {name} AS FROM '{folder}/{name}/*.parquet'")
         connection.execute(f"COPY ({work.query}) TO '{target}/part.parquet'")
 

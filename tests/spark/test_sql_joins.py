@@ -13,6 +13,7 @@ import pytest
 from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions
+from streamkit.runtime.spark.spark_session import changed_settings
 from streamkit.runtime.spark.sql.stages import SQL
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import declared_counts, known_columns, prepare, submit
@@ -272,7 +273,8 @@ def test_pairs_of_streams_and_merged_streams_are_what_try_gives(spark: Any, tmp_
     window = draw.choice(
         ("within: 5ms, grace: 1ms", "before: 0ms, after: 7ms, grace: 2ms", "before: 9ms, after: -2ms, grace: 5ms")
     )
-    lines = paired(spark, tmp_path, window, streams(draw))
+    with changed_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": draw.choice(("10MB", "-1"))}):
+        lines = paired(spark, tmp_path, window, streams(draw))
     assert not [line for line in lines if "not sql" in line or "after all" in line], lines
 
 

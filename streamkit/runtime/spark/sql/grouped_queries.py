@@ -14,8 +14,8 @@ from streamkit.runtime.spark.rows.files import OpenedInput, file_by_file
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.sources import LONGEST, TIME, SqlSource, name_of
-from streamkit.runtime.spark.sql.table_joins import TableJoin
+from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, TIME, SqlSource, name_of
+from streamkit.runtime.spark.sql.table_joins import TableJoin, can_be_sent
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
@@ -41,14 +41,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
 _GROUP, _START, _ROW = "key", "window start", "row"
-_KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
+_KEY_OF_RECORD, _LAST_ROW, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}last_row", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
 _HIGHEST = "highest"
+_PLACED, _VALUE = "place", "value"
+_IN_PLACE = ("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz")
+"""Types of which Spark's hash tables change a value in its place."""
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
 PLACE = f"{HIDDEN}place"
 """The place of a record in the order of its input, for operands."""
 LISTED = "collect_list"
 """The function that keeps all operands."""
+LAST, FIRST = "max_by", "min_by"
+"""The functions that keep the operand of the last record, or of the first one, by their places."""
+_EXTREMES = {LAST: "max", FIRST: "min"}
 ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
 _LONGEST_SQL = 100_000
@@ -377,6 +383,9 @@ class Pairs:
         low, high = (
             f"(greatest(0L, `left time` {sign}L) DIV {width}L)" for sign in (f"- {self.before}", f"+ {self.after}")
         )
+        if not (can_be_sent(left) or can_be_sent(right)):
+            # With the records of a key in one task, its pairs are in one task, too.
+            left, right = left.repartition(sf.col("left key")), right.repartition(sf.col("right key"))
         left = left.withColumn(f"left {_BUCKET}", sf.expr(f"explode(sequence({low}, {high}))"))
         right = right.withColumn(f"right {_BUCKET}", sf.expr(f"`right time` DIV {width}L"))
         same = f"`left key` = `right key` AND `left {_BUCKET}` = `right {_BUCKET}`"
@@ -428,7 +437,7 @@ class Pairs:
         key = f"{side} key"
         cells = {name: sql for name, sql in self._leaves(side) if name in names} | {key: records.key.sql}
         rows = records.frame(opened, list(cells.values()), has_order)
-        order = [sf.struct(*records.order_columns(rows)).alias(f"{side} {_MADE}")] if has_order else []
+        order = [_place(records.order_columns(rows)).alias(f"{side} {_MADE}")] if has_order else []
         time = sf.expr(records.time.sql).alias(f"{side} time")
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in cells.items()), time, *order)
 
@@ -460,18 +469,21 @@ class Part:
 
     records: Records
     operands: Mapping[str, str]
+    has_places: bool = False
+    """Whether an aggregate depends on the order of records: operands may name their places."""
 
     def frame(self, opened: Callable[[str], OpenedInput], windows: Windows | None) -> DataFrame:
-        """Return the key, the start of the window if there are windows, the operands and the time of each record."""
+        """Return the key, the start of the window if there are windows, the operands, the time and the place of each record."""
         from pyspark.sql import functions as sf
 
         records = self.records
         if records.row:
             return self._moves(opened)
-        has_order = any(ticked(PLACE) in sql for sql in self.operands.values())
-        rows = records.frame(opened, [*self.operands.values()], has_order)
-        if has_order:
-            rows = rows.withColumn(PLACE, sf.struct(*records.order_columns(rows)))
+        rows = records.frame(opened, [*self.operands.values()], self.has_places)
+        places = []
+        if self.has_places:
+            rows = rows.withColumn(PLACE, _place(records.order_columns(rows)))
+            places.append(sf.col(PLACE))
         starts = []
         if windows is not None and isinstance(records.source, SqlSource):
             limits = windows if isinstance(windows, TimeWindows) else IN_ORDER
@@ -480,7 +492,7 @@ class Part:
             starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
         operands = [sf.expr(sql).alias(name) for name, sql in self.operands.items()]
         return rows.select(
-            sf.expr(records.key.sql).alias(_GROUP), *starts, *operands, sf.expr(records.time.sql).alias(TIME)
+            sf.expr(records.key.sql).alias(_GROUP), *starts, *operands, sf.expr(records.time.sql).alias(TIME), *places
         )
 
     def _moves(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
@@ -569,12 +581,9 @@ class TablePair:
         rows = records.frame(opened, [*cells.values(), gone], True)
         parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
         parts += [sf.expr(f"NOT {gone}").alias(f"{side} is"), sf.expr(records.time.sql).alias(f"{side} time")]
-        last = sf.max_by(sf.struct(*parts), sf.struct(*records.order_columns(rows))).alias(_ROW)
         changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
-        latest = rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last, *changes)
-        return latest.select(
-            _GROUP, f"{_ROW}.*", f"{side} changes", f"{side} deletions", sf.lit(True).alias(f"{side} has")
-        )
+        latest = _latest(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
+        return latest.withColumn(f"{side} has", sf.lit(True))
 
     def _time(self, is_ordered: bool) -> str:
         """Return SQL of the time of a row."""
@@ -697,14 +706,15 @@ class Query:
             return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
         windows, closing = groups.windows, groups.closing
         rows = reduce(DataFrame.unionByName, (part.frame(opened, windows) for part in groups.parts))
-        if isinstance(windows, SessionWindows):
-            aggregates = _sessions(rows, groups.functions, windows.size)
-        elif isinstance(windows, SlidingWindows):
-            aggregates = _sliding(rows, groups.functions, windows.size)
+        if isinstance(windows, SessionWindows | SlidingWindows):
+            aggregates = _merged_windows(rows, groups.functions, windows)
         else:
             by = [_GROUP] if windows is None else [_GROUP, _START]
             computed = [
-                sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in groups.functions.items()
+                sf.expr(f"{function}({ticked(name)}{f', {ticked(PLACE)}' if function in _EXTREMES else ''})").alias(
+                    name
+                )
+                for name, function in groups.functions.items()
             ]
             aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
         if groups.tests:
@@ -719,26 +729,36 @@ class Query:
 
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         cells = [sf.expr(sql).alias(name) for name, sql in self.columns]
-        last = sf.max_by(sf.struct(*cells), sf.struct(*records.order_columns(rows))).alias(_ROW)
-        return rows.groupBy(sf.expr(records.key.sql).alias(_GROUP)).agg(last).select(f"{_ROW}.*")
+        key = sf.expr(records.key.sql).alias(_KEY_OF_RECORD)
+        return _latest(rows, key, cells, records.order_columns(rows)).drop(_KEY_OF_RECORD)
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream. The records of each key are in the order of the input; without keys, all records are."""
         from pyspark.sql import DataFrame
 
+        queries = sorted((self, *self.others), key=lambda query: query.topic.encode())
         ordered = None if self.others else self._as_read(records, opened)
         if ordered is not None:
             return ordered
-        queries = sorted((self, *self.others), key=lambda query: query.topic.encode())
+        for query in queries if self.others else ():
+            refuse_late(query._records.sources[0], opened(query.topic), IN_ORDER)
         places = range(len(queries)) if self.others else (None,)
         parts = [query._with_order(opened, place) for place, query in zip(places, queries, strict=True)]
         selected = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
         order = [ticked(name) for name in selected.columns if name.startswith(_ORDERED)]
-        is_keyed = any(isinstance(query.rows, Records) and query.rows.key.kind != NOTHING for query in queries)
-        by_key = (
-            selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order) if is_keyed else selected.orderBy(*order)
-        )
+        is_keyed = any(query._records.key.kind != NOTHING for query in queries)
+        if is_keyed and isinstance(records.source, Pairs) and not self.others:
+            by_key = _in_order_of_keys(selected, order)
+        elif is_keyed:
+            by_key = selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order)
+        else:
+            by_key = selected.orderBy(*order)
         return by_key.select(*(ticked(name) for name, _ in self.columns))
+
+    @property
+    def _records(self) -> Records:
+        assert isinstance(self.rows, Records)
+        return self.rows
 
     def _as_read(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame | None:
         """Return the records in the order in which Spark reads them; None if it does not read them in the order of the input."""
@@ -755,18 +775,69 @@ class Query:
         """Return the records with their keys and their order. place: the place of their topic among several."""
         from pyspark.sql import functions as sf
 
-        records = self.rows
-        assert isinstance(records, Records)
+        records = self._records
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         order = list(records.order_columns(rows))
         names = [f"{_ORDERED}{place or 0}.{index}" for index in range(len(order))]
         if place is not None:
-            # Their order has other columns than that of the other topics.
-            refuse_late(records.sources[0], opened(self.topic), IN_ORDER)
+            # Their order may have other columns than that of the other topics.
+            names = [f"{_ORDERED}row", *names[1:]] if ORDER in rows.columns else names
             order, names = [sf.col(TIME), sf.lit(place), *order], [f"{_ORDERED}time", f"{_ORDERED}topic", *names]
         columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
         placed = [column.alias(name) for column, name in zip(order, names, strict=True)]
         return rows.select(*columns, sf.expr(records.key.sql).alias(_KEY_OF_RECORD), *placed)
+
+
+def _in_order_of_keys(rows: DataFrame, order: Sequence[str]) -> DataFrame:
+    """Return records, those of a key in one task, by their order. Spark moves them only if their keys are spread over tasks."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    place = sf.row_number().over(Window.partitionBy(_KEY_OF_RECORD).orderBy(*order))
+    # A condition that always holds: Spark leaves out a column that nothing reads.
+    return rows.withColumn(PLACE, place).where(f"{ticked(PLACE)} > 0")
+
+
+def _place(order: Sequence[Column]) -> Column:
+    """Return one column that orders rows as several do."""
+    from pyspark.sql import functions as sf
+
+    return order[0] if len(order) == 1 else sf.struct(*order)
+
+
+def _latest(
+    rows: DataFrame, key: Column, cells: Sequence[Column], order: Sequence[Column], others: Sequence[Column] = ()
+) -> DataFrame:
+    """Return the last row's cells of each key, and other aggregates of its rows.
+
+    Spark sorts the rows for an aggregate of text or of an object, but keeps numbers in a hash table.
+    """
+    from pyspark.sql import functions as sf
+
+    groups, place = rows.groupBy(key), _place(order)
+    fields = rows.select(*cells).schema.fields
+    if len(order) == 1 and all(field.dataType.typeName() in _IN_PLACE for field in fields):
+        lasts = [sf.max_by(cell, place).alias(field.name) for cell, field in zip(cells, fields, strict=True)]
+        return groups.agg(*lasts, *others)
+    latest = groups.agg(sf.max_by(sf.struct(*cells), place).alias(_LAST_ROW), *others)
+    return latest.select("*", f"{_LAST_ROW}.*").drop(_LAST_ROW)
+
+
+def _merged_windows(
+    rows: DataFrame, functions: Mapping[str, str], windows: SessionWindows | SlidingWindows
+) -> DataFrame:
+    """Return the windows of rows that their times make, with aggregates of aggregates."""
+    from pyspark.sql import functions as sf
+
+    placed = [name for name, function in functions.items() if function in _EXTREMES]
+    for name in placed:
+        rows = rows.withColumn(name, sf.struct(sf.col(PLACE).alias(_PLACED), sf.col(ticked(name)).alias(_VALUE)))
+    functions = {name: _EXTREMES.get(function, function) for name, function in functions.items()}
+    if isinstance(windows, SessionWindows):
+        found = _sessions(rows, functions, windows.size)
+    else:
+        found = _sliding(rows, functions, windows.size)
+    return found.withColumns({name: sf.col(f"{ticked(name)}.{_VALUE}") for name in placed})
 
 
 def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFrame:
@@ -876,7 +947,8 @@ def grouped(
         key = Term(WINDOWED, "", fields={"key": key, **ends}, size=key.size)
     operands = {name: operand for name, (_, operand) in sums.items()}
     functions = {name: function for name, (function, _) in sums.items()}
-    return Groups((Part(records, operands),), key, value, functions, tests, windows)
+    has_places = not {LAST, FIRST, LISTED}.isdisjoint(functions.values())
+    return Groups((Part(records, operands, has_places),), key, value, functions, tests, windows)
 
 
 def merged(tables: Sequence[Groups]) -> Groups:

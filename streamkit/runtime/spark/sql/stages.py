@@ -57,6 +57,8 @@ from streamkit.runtime.spark.sql.expressions import (
 )
 from streamkit.runtime.spark.sql.grouped_queries import (
     ABSOLUTE,
+    FIRST,
+    LAST,
     LISTED,
     PLACE,
     Called,
@@ -1005,10 +1007,10 @@ class _Folding:
         is_reduce = self.aggregation.kind == "reduce"
         if not any(_is_result(node, None) for node in ast.walk(tree)):
             term = self._checked(tree, self._translator.of(tree), name is None)
-            return self._placed(tree, "max", term, column)
+            return self._placed(tree, LAST, term, column)
         if is_reduce and name is None and _is_result(tree, None):
             value = self._checked(tree, self.records.value, True)
-            return self._placed(tree, "min", value, column)
+            return self._placed(tree, FIRST, value, column)
         if (
             not others
             or not _is_result(first, name)
@@ -1040,8 +1042,8 @@ class _Folding:
     def _placed(self, tree: ast.expr, function: str, term: Term, column: str) -> Term:
         """Return the value of the first or the last record."""
         self._in_order(tree)
-        self.sums[column] = (function, f"named_struct('place', {ticked(PLACE)}, 'value', {self._packed(tree, term)})")
-        return _unpacked(term, f"({ticked(column)}.value)")
+        self.sums[column] = (function, self._packed(tree, term))
+        return _unpacked(term, ticked(column))
 
     def _packed(self, tree: ast.expr, term: Term) -> str:
         """Return SQL of a value with all of its fields, in one column. Raises UntranslatableError."""

@@ -56,12 +56,7 @@ class TableJoin:
 
     def is_small(self, opened: OpenedInput) -> bool:
         """Return whether the files of the table are small enough for Spark to send its rows to each task, so that no record moves."""
-        session = opened.source.sparkSession
-        if classic_context(session) is None:
-            return False
-        most: int = session._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
-        size = opened.source._jdf.queryExecution().analyzed().stats().sizeInBytes()
-        return int(size) <= most
+        return can_be_sent(opened.source)
 
     def _latest(self, texts: Sequence[str], opened: OpenedInput, is_small: bool) -> DataFrame:
         """Return the last row of each key, unless it deletes the key's row. One task looks for those of a small table."""
@@ -92,4 +87,13 @@ class TableJoin:
                 raise InexactError(f"{self.table.topic} changes while records of {source.topic} are joined with it")
 
 
-__all__ = ["TableJoin"]
+def can_be_sent(rows: DataFrame) -> bool:
+    """Return whether Spark, by the sizes of files, would send rows to each task of a join."""
+    if classic_context(rows.sparkSession) is None:
+        return False
+    most: int = rows.sparkSession._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
+    size = rows._jdf.queryExecution().analyzed().stats().sizeInBytes()
+    return int(size) <= most
+
+
+__all__ = ["TableJoin", "can_be_sent"]
