@@ -335,7 +335,8 @@ HEAD_OF_CSV = "key,value,timestamp\n"
         (
             "in",
             {"in/a.csv": f"{HEAD_OF_CSV}a,b,1\n", "in/b.csv": "value,key,timestamp\nb,a,2\n"},
-            r"b\.csv can't be read: .*",
+            # Of two headers the one is wrong that Spark finds later, which is a matter of the file system.
+            r"[ab]\.csv can't be read: CSV header does not conform",
         ),
     ],
 )
