@@ -26,8 +26,11 @@ HOME = Path(_SPEC.origin if _SPEC else "").parent
 LINES = 12_000
 # Five JVMs start on what may be two cores.
 LONG_S = 400
-_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""No JVM lives long enough for the second compiler."""
+_QUICK = os.environ["SPARK_SUBMIT_OPTS"].split()
+"""What other JVMs of Spark have, too (tests/spark/archive.py)."""
+_FIRST = next(HOME.glob("jars/slf4j-api-*.jar"), HOME)
+_CLASSES = os.pathsep.join(map(str, (HOME / "conf", _FIRST, HOME / "jars" / "*")))
+"""As Spark's own commands have it: an archive is for one class path."""
 WORD_COUNT = """\
 streamkit: 1
 application: counting
@@ -119,7 +122,7 @@ class Cluster:
     def _start(self, name: str, main: str, *arguments: str, **variables: str) -> subprocess.Popen:
         with (self._folder / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
-                ["java", *_QUICK, "-Xmx256m", "-cp", f"{HOME}/jars/*", main, "--webui-port", "0", *arguments],
+                ["java", *_QUICK, "-Xmx256m", "-cp", _CLASSES, main, "--webui-port", "0", *arguments],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **_VARIABLES, **variables},
