@@ -208,7 +208,8 @@ def test_runs_read_what_is_new_in_each_input(spark: Any, plan: Plan, tmp_path: P
     run(z, a, m)
     assert written(3) == [6]
     fails(lambda: run(z, m), f"--input orders={z}, {m}", "a/1.jsonl, which run 1 has read, is missing")
-    fails(lambda: run(z, a, m, f"{a}/*"), f"{a}/1.jsonl is also in {a}; each file must belong to one input")
+    # Which of its files is named is a matter of the file system.
+    fails(lambda: run(z, a, m, f"{a}/*"), f"{a}/*: {a}/", f".jsonl is also in {a}; each file must belong to one input")
     assert not (tmp_path / "runs/run=000004").exists()
 
 
