@@ -726,7 +726,7 @@ def test_settings_that_an_output_does_not_have(settings: str, words: str, tmp_pa
         (
             "4.3.0",
             "lake.db.sums",
-            r"in a package: for Spark 4.3 none is known; run the command in an environment with pyspark==4.1.\*",
+            r"in a package: there is no known release for Spark 4.3; run the command in an environment with pyspark==4.1.\*",
         ),
         ("4.2.0", "/lake/sums,format=delta", "has no Delta: add --conf .*delta-spark_4.2_2.13:.*DeltaCatalog"),
     ],
