@@ -286,3 +286,35 @@ def test_directories_change_places_once(embedded: Versions, monkeypatch: pytest.
     embedded.write("x", topic="a", key="k")
     embedded.run(new)
     assert embedded.counts() == {"k": 2}
+
+
+FOREIGN = """\
+streamkit: 1
+application: {application}
+config: {{bootstrap.servers: "{address}", state.dir: {state}, commit.interval.ms: 20, poll.ms: 5}}
+topics:
+  lines: {{topic: {topics}.lines, key: string, value: string, partitions: {partitions}}}
+  items: {{topic: {topics}.items, key: string, value: string, partitions: 1}}
+  counts: {{topic: {topics}.counts, key: string, value: string, partitions: 1}}
+pipelines:
+  items: {{table: items}}
+  orders:
+    stream: lines
+    steps:
+      - repartition: {{name: by-order, partitions: 2}}
+      - to_table: {{store: orders}}
+      - left_join: {{with: items, on: value, value: left, value_serde: string, name: priced}}
+      - to_stream
+    to: counts
+"""
+
+
+def test_subscriptions_that_are_answered_in_other_partitions_are_refused(embedded: Versions) -> None:
+    embedded.text = FOREIGN
+    old, new = embedded.plan(), embedded.plan(("by-order, partitions: 2", "by-order, partitions: 4"))
+    embedded.write("apple", key="order")
+    embedded.run(old)
+    assert "copy priced-subscription-store: refused" in shown(embedded.migrator(old, new).prepare())
+    with pytest.raises(MigrationError, match="the partitions of the left table's keys, which change"):
+        embedded.migrate(old, new)
+    assert shown(embedded.migrator(old, embedded.plan()).prepare()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -215,7 +215,18 @@ class _Comparison:
         self._names = matched_stores(self.old.form, self.new.form, renames)
         targets = {topic.name: topic for topic in self._layout.changelogs}
         self._topics = match_topics(self.old.form.topics, self.new.form.topics)
-        self.moves = list(store_moves(self.old, self.new, self._names, self._existing, targets, self._has_run))
+        resized = self._resized_answers()
+        self.moves = list(store_moves(self.old, self.new, self._names, self._existing, targets, resized, self._has_run))
+
+    def _resized_answers(self) -> set[str]:
+        """Return the new names of the stores whose subscriptions are answered in other partitions than before."""
+        wanted = {topic.name: topic.partitions for topic in self._layout.repartitions}
+        return {
+            other
+            for one, other in self._names.items()
+            if [self._existing.get(topic) for topic in _answers(self.old.plan, one)]
+            != [wanted.get(topic) for topic in _answers(self.new.plan, other)]
+        }
 
     def _has_run(self) -> bool:
         """Return whether the group of the old version has committed offsets."""
@@ -571,12 +582,14 @@ def store_moves(
     names: Mapping[str, str],
     existing: Mapping[str, int],
     targets: Mapping[str, NewTopic],
+    resized: Collection[str],
     has_run: Callable[[], bool],
 ) -> Iterator[StoreMove]:
     """Yield the stores whose changelog has another name, other rows or other partitions.
 
     names: new names of stores by the old ones; existing: partition counts on the log; targets: the changelogs of the new
-    version by their names; has_run: returns whether the group of the old version has committed offsets.
+    version by their names; resized: new names of the stores whose rows name partitions that are others now; has_run: returns
+    whether the group of the old version has committed offsets.
     """
     old_rows, new_rows = rows_of(old.plan), rows_of(new.plan)
     for one, other in names.items():
@@ -599,6 +612,8 @@ def store_moves(
         form = json.dumps({"rows": asdict(new_rows[other]), "partitions": target.partitions}, sort_keys=True)
         try:
             conversion = conversion_of(before, after, old_rows[one], new_rows[other])
+            if other in resized:
+                raise MigrationError("its rows contain the partitions of the left table's keys, which change")
             if moves or conversion.key is not None:
                 _check_routing(new.plan, other, conversion)
         except MigrationError as error:
@@ -613,6 +628,18 @@ def store_moves(
             yield StoreMove(
                 one, other, source, target.name, Replacement(source, target, conversion, form, old_rows[one])
             )
+
+
+def _answers(plan: Plan, store: str) -> list[str]:
+    """Return the names of the topics that answer subscriptions of a foreign-key join, if the store has such rows."""
+    if plan.stores[store].type != "subscription":
+        return []
+    nodes = (node for sub in plan.sub_topologies if store in sub.stores for node in sub.nodes.values())
+    return [
+        plan.internal_name(node.target)
+        for node in nodes
+        if isinstance(node, SinkNode) and node.value_kind == "response"
+    ]
 
 
 def _absent(source: str, old: Version, store: str) -> str:
