@@ -561,6 +561,8 @@ class StoreKind:
     """A noun for its rows, for messages."""
     cached: bool = False
     """Whether a cache may keep its updates."""
+    compared: bool = True
+    """Whether a step compares a record with rows that the same record may have written when it was processed before."""
     windowed: bool = False
     """Whether its keys carry a window, and its changelog is a WindowedChangelogTopicConfig."""
     in_memory_only: bool = False
@@ -650,6 +652,8 @@ _ALL = (
         "join_window",
         "streamkit.state.stores.stream_join_store:JoinWindowStore",
         "the records of one side of a join",
+        # A record looks for partners in the rows of the other side.
+        compared=False,
         windowed=True,
         title="a join's window store",
         lost="records that wait for a partner are forgotten",

@@ -274,8 +274,12 @@ class TaskManager:
         files = open_files(shared.directory, name, persistent, self._settings.exactly_once, unlogged)
         changelogs = self._changelogs(task_id)
         # A transaction has the changelogs and the output together.
-        owned = () if self._settings.exactly_once else changelogs.values()
-        last = frozenset(partition.topic for partition, is_input in owned if not is_input)
+        owned = {} if self._settings.exactly_once else changelogs
+        last = frozenset(
+            partition.topic
+            for store, (partition, is_input) in owned.items()
+            if not is_input and plan.stores[store].kind.compared
+        )
         local_task = LocalTask(task_id, Task(spec, environment), files, changelogs, last)
         if files.offsets is not None:
             shared.directory.upgrade(name)
