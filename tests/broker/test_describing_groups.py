@@ -66,5 +66,5 @@ def test_a_group_of_the_new_consumer_protocol_is_described(broker: Broker, monke
         (member,) = admin.describe_group(topic).members
         assert member.partitions == {(topic, 0)}
         # Nothing else is asked of librdkafka.
-        monkeypatch.setattr(KafkaAdmin, "_described_of_new_protocol", None)
+        monkeypatch.setattr(KafkaAdmin, "_describe_consumer_group", None)
         assert admin.describe_group("nobody") == GroupDescription()
