@@ -57,6 +57,14 @@ def test_session_changelog_has_the_end_first() -> None:
     assert context.logged == [(key, ONE, 33, None), (key, None, 34, None)]
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_removing_a_later_session_advances_the_time_of_stores_on_disk_only(persistent: bool) -> None:
+    store, _ = make(definition("session", persistent=persistent))
+    store.put(b"k", 16, 32, 1, 33)
+    store.remove(b"k", 90, 900, 900)
+    assert store.observed_time == (900 if persistent else 32)
+
+
 def test_join_windows_count_from_one() -> None:
     store, context = make(definition("join_window"))
     for time in (5, 5, 6):

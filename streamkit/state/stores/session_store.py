@@ -111,7 +111,9 @@ class SessionStore(CachedMapStore):
         if self.cache is not None:
             self._cache_put(row, None, timestamp, context)
             return
-        self._store(row, end, None)
+        # In memory a deletion does not advance the observed time (InMemorySessionStore.remove); no row there has a later end.
+        if self.persistent or end <= self._segments.observed:
+            self._store(row, end, None)
         self._log(row, None, timestamp, headers_of(context) if self.keeps_headers else None)
 
     def _write(self, row: bytes, end: int, data: bytes | None, timestamp: int, context: RecordContext) -> bool:
