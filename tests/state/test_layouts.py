@@ -72,6 +72,8 @@ def test_join_windows_count_from_one() -> None:
     keys = [b"k" + long(time) + number.to_bytes(4, "big") for number, time in enumerate((5, 5, 6), 1)]
     assert [row[0] for row in context.logged] == keys
     assert store.fetch(b"k", 5, 6) == [(5, 1), (5, 1), (6, 1)]
+    store.restore_batch([], [], [], [])
+    assert store.fetch(b"k", 5, 6) == [(5, 1), (5, 1), (6, 1)]
     assert store.fetch(b"k", 6, 2**63 - 1) == [(6, 1)]
 
 

@@ -192,7 +192,9 @@ class NumberedStore(MapStore):
 
     def note_numbers(self, keys: Iterable[bytes]) -> None:
         """Continue behind the numbers of keys that are restored."""
-        self._sequence = max(self._sequence, unpack_int(max(key[-4:] for key in keys))[0])
+        last = max((key[-4:] for key in keys), default=None)
+        if last is not None:
+            self._sequence = max(self._sequence, unpack_int(last)[0])
 
 
 def cache_overhead(definition: StoreDef) -> tuple[int, int]:
