@@ -299,11 +299,9 @@ def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
 def parse_time(text: Value, default: Value = _ABSENT) -> Value:
     """The time of an ISO 8601 text, truncated to milliseconds; in UTC if it has no zone. Other values are an error, or give `default`."""
     time = durations.iso_time(text) if isinstance(text, str) else None
-    if time is not None:
-        return time
-    if default is not _ABSENT:
-        return default
-    raise ValueError(f"parse_time() takes an ISO 8601 time such as 2025-01-31T08:00:00Z, not {str(text)[:40]!r}")
+    if time is None:
+        return _default_or_error(default, "parse_time() takes an ISO 8601 time such as 2025-01-31T08:00:00Z", text)
+    return time
 
 
 @LibraryFunction(
@@ -338,11 +336,15 @@ def strptime(text: Value, format: Value, zone: Value = "UTC", default: Value = _
     """
     wanted = format_with_day(need_text(format, "strptime"))
     time = wanted.read(text, zone_of(zone)) if isinstance(text, str) else None
-    if time is not None:
-        return time
-    if default is not _ABSENT:
-        return default
-    raise ValueError(f"strptime() takes a time of the form {format!r}, not {str(text)[:40]!r}")
+    if time is None:
+        return _default_or_error(default, f"strptime() takes a time of the form {format!r}", text)
+    return time
+
+
+def _default_or_error(default: Value, expected: str, value: Value) -> Value:
+    if default is _ABSENT:
+        raise ValueError(f"{expected}, not {str(value)[:40]!r}")
+    return default
 
 
 @LibraryFunction(
