@@ -7,6 +7,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
 from streamkit.errors import SerdeError, StateError, StreamkitError
 from streamkit.record import Key, RecordContext, Value, WindowedKey
+from streamkit.serdes.formats.primitives import StringSerde
 from streamkit.state.definitions import Store, imported
 from streamkit.state.layouts import MAX_LONG, prefix_end
 from streamkit.state.stores.changelogged import MapStore
@@ -18,6 +19,9 @@ from streamkit.state.stores.window_store import WindowStore
 StoreT = TypeVar("StoreT", bound=MapStore)
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
+
+_SHORT = 256
+"""Characters of a text that is below any limit of sizes, and does not count for a round."""
 
 Now = Callable[[], tuple[int, RecordContext]]
 """Returns (timestamp in ms, context) of the record that is being processed."""
@@ -68,6 +72,20 @@ class View(Generic[StoreT]):
         return time
 
 
+def _text_encoder(encode: Callable[[Key], bytes]) -> Callable[[Key], bytes]:
+    """Return `encode` for keys of text; most are short and well-formed, and need none of its calls."""
+
+    def encode_text(key: Key) -> bytes:
+        if type(key) is str and len(key) < _SHORT:
+            try:
+                return key.encode()
+            except UnicodeEncodeError:
+                pass
+        return encode(key)
+
+    return encode_text
+
+
 class KeyValueView(View[KeyValueStore]):
     """A key_value store: reads see every write at once; bounds are inclusive."""
 
@@ -75,7 +93,7 @@ class KeyValueView(View[KeyValueStore]):
 
     def __init__(self, store: KeyValueStore, now: Now):
         super().__init__(store, now)
-        self._encode = self._raw
+        self._encode = _text_encoder(self._raw) if type(store.key_serde) is StringSerde else self._raw
         self._decode = store.key_serde.decode
 
     def get(self, key: Key) -> Value:

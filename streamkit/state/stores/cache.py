@@ -174,7 +174,8 @@ class Cache:
         size = self._base + len(key) + topic
         if data is not None:
             size += self._value_overhead + len(data)
-        if context is not None:
+        # Most records have no headers: `headers_size`, without its call.
+        if context[0] if context.__class__ is tuple else context:
             size += headers_size(context)
         stamp = self.tick()
         entry = self.entries.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from streamkit import KeyValueStore, ProcessorContext, Record
@@ -9,8 +10,11 @@ from streamkit import KeyValueStore, ProcessorContext, Record
 BOUNDS = (10_000, 1_000_000)
 """Between the ranges, in cents."""
 WAYS = ("total", "rank1", "rank2", "rank3")
-COUNTED = {"bids": None, "bidders": "bidder", "auctions": "auction"}
-"""By the end of a total's name the field whose values count once, if not each record does."""
+COUNTED = [
+    (field, [f"{way}_{what}" for way in WAYS])
+    for field, what in ((None, "bids"), ("bidder", "bidders"), ("auction", "auctions"))
+]
+"""The field whose values count once, if not each record does, and the names of its totals."""
 
 
 class Totals:
@@ -19,7 +23,7 @@ class Totals:
     def __init__(self, names: Sequence[str]):
         """`names`: the fields that each result has of the last record."""
         self._names = names
-        self._fresh = {f"{way}_{what}": 0 for what in COUNTED for way in WAYS}
+        self._fresh = {name: 0 for _, names in COUNTED for name in names}
 
     def init(self, context: ProcessorContext) -> None:
         self._totals: KeyValueStore = context.store("totals")
@@ -27,9 +31,9 @@ class Totals:
 
     def process(self, record: Record) -> Record:
         value = record.value
-        rank = 1 + sum(value["price"] >= bound for bound in BOUNDS)
+        rank = 1 + bisect_right(BOUNDS, value["price"])
         totals = dict(self._totals.get(record.key) or self._fresh)
-        for what, field in COUNTED.items():
+        for field, names in COUNTED:
             seen = 0
             if field is not None:
                 place = f"{record.key}|{field}|{value[field]}"
@@ -38,7 +42,7 @@ class Totals:
                     self._seen.put(place, seen | 1 << rank | 1)
             for way in (0, rank):
                 if not seen & 1 << way:
-                    totals[f"{WAYS[way]}_{what}"] += 1
+                    totals[names[way]] += 1
         for name in self._names:
             totals[name] = value[name]
         self._totals.put(record.key, totals)
