@@ -186,7 +186,8 @@ def test_an_old_java(tmp_path: Path) -> None:
 
 def test_a_place_is_a_topic_a_path_and_a_format() -> None:
     assert parse_place("a=b.parquet", "--input") == ("a", Place("b.parquet", PARQUET))
-    assert parse_place("a=b,format=orc", "--input") == ("a", Place("b", "orc"))
+    for name in ("orc", "ORC", "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat"):
+        assert parse_place(f"a=b,format={name}", "--input") == ("a", Place("b", "orc"))
     for wrong in ("=x", "a=", "a=b,color=red"):
         with pytest.raises(UsageError):
             parse_place(wrong, "--input")

@@ -88,3 +88,73 @@ def test_an_option_that_leaves_out_files(spark: Any, tmp_path: Path) -> None:
         TransportError, match=r"options\.pathGlobFilter leaves out .*/b\.csv; a pattern in the path sel"
     ):
         copied(spark, f"{tmp_path}/lake,{settings}", tmp_path)
+
+
+@pytest.mark.parametrize("part", ["dt=2026-01-01", "dt=2026-01-01/x.json", "*/*.json"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_part_of_a_table_with_a_history(kind: str, part: str, spark: Any, tmp_path: Path) -> None:
+    data = tmp_path / ("lake/data" if kind == "iceberg" else "lake")
+    put(data / "dt=2026-01-01/x.json", '{"n":1}\n')
+    put(tmp_path / ("lake/metadata/v1.metadata.json" if kind == "iceberg" else "lake/_delta_log/0.json"), "{}\n")
+    with pytest.raises(
+        TransportError, match=rf"a part of a table of {kind}, .*; .*/lake,format={kind} reads the table, and"
+    ):
+        copied(spark, f"{data}/{part},format=json,value=*,timestamp=0", tmp_path)
+
+
+def test_a_file_that_a_stream_did_not_list(spark: Any, tmp_path: Path) -> None:
+    """Spark reads only what the list of a stream has; another job may have added files."""
+    place = f"{tmp_path}/lake,value=n,timestamp=0,format=json"
+    put(tmp_path / "lake/part-0.json", '{"n":1}\n')
+    file = {"path": f"file://{tmp_path}/lake/part-0.json", "size": 8, "isDir": False, "modificationTime": 0}
+    listed = file | {"blockReplication": 1, "blockSize": 1 << 20, "action": "add"}
+    put(tmp_path / "lake/_spark_metadata/0", f"v1\n{json.dumps(listed)}")
+    assert len(copied(spark, place, tmp_path)) == 1
+    put(tmp_path / "lake/part-1.json", '{"n":2}\n')
+    with pytest.raises(
+        TransportError, match=r"does not read .*/lake/part-1\.json, because the stream .* such as .*/part-\*"
+    ):
+        copied(spark, place, tmp_path)
+    assert len(copied(spark, place.replace("/lake,", "/lake/part-*,"), tmp_path)) == 2
+
+
+def test_a_text_in_a_folder_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
+    put(tmp_path / "lake/x.txt", "a\n")
+    put(tmp_path / "lake/more/y.txt", "b\n")
+    with pytest.raises(TransportError, match=r"Spark does not read .*/more/y\.txt"):
+        copied(spark, f"{tmp_path}/lake,format=text,value=value,timestamp=0,order=0", tmp_path, value="string")
+
+
+@pytest.mark.parametrize(("codec", "settings"), [("lz4", ""), ("snappy", ",value=n,timestamp=0,format=json")])
+def test_a_compression_whose_damaged_files_seem_complete(codec: str, settings: str, spark: Any, tmp_path: Path) -> None:
+    line = f"""concat('{{"value":', id, ',"timestamp":', xxhash64(id) % 99 + 99, '{',"n":1' if settings else ""}}}')"""
+    lines = spark.range(100_000).selectExpr(line)
+    lines.coalesce(1).write.option("compression", codec).text(str(tmp_path / "lake"))
+    (file,) = (tmp_path / "lake").glob(f"*.{codec}")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    (file.parent / f".{file.name}.crc").unlink()
+    with pytest.raises(TransportError, match=rf"\.{codec} may be incomplete: .* compress text as \.gz"):
+        copied(spark, f"{tmp_path}/lake{settings}", tmp_path)
+
+
+def test_a_folder_beside_folders_of_partitions(spark: Any, tmp_path: Path) -> None:
+    """Spark has a setting by which it passes over such folders."""
+    for folder in ("dt=2026-01-01", "other"):
+        put(tmp_path / "lake" / folder / "x.json", '{"n":1}\n')
+    setting = "spark.sql.files.ignoreInvalidPartitionPaths"
+    spark.conf.set(setting, "true")
+    try:
+        with pytest.raises(TransportError, match=r"give each directory its own --input"):
+            copied(spark, f"{tmp_path}/lake,format=json,value=*,timestamp=0", tmp_path)
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_lines_that_are_longer_than_hadoop_is_told_to_read(spark: Any, tmp_path: Path) -> None:
+    put(tmp_path / "in.jsonl", json.dumps({"value": "x" * 200, "timestamp": 1}))
+    name, hadoop = "mapreduce.input.linerecordreader.line.maxlength", spark._jsc.hadoopConfiguration()
+    hadoop.set(name, "100")
+    try:
+        assert len(copied(spark, f"{tmp_path}/in.jsonl", tmp_path)) == 1
+    finally:
+        hadoop.unset(name)

@@ -97,6 +97,16 @@ def test_a_csv_with_a_header_and_a_separator(spark: Any, tmp_path: Path) -> None
     ]
 
 
+def test_rows_that_differ_only_in_bytes_or_in_lists_have_an_order(spark: Any, tmp_path: Path) -> None:
+    for n, (one, other) in enumerate((("X'80'", "X'81'"), ("array('a, b')", "array('a', 'b')"))):
+        spark.sql(f"SELECT 1L at, {one} value UNION ALL SELECT 1L at, {other} value").createOrReplaceTempView(
+            f"alike{n}"
+        )
+        _, place = parse_place(f"orders=alike{n},format=table,value=value,timestamp=at", "--input")
+        assert place is not None
+        assert open_files(spark, place).frame.select("_streamkit_row", "_streamkit_block").distinct().count() == 2
+
+
 def test_directories_of_days_and_a_condition_that_reaches_the_scan(spark: Any, orders: Any, tmp_path: Path) -> None:
     orders.selectExpr("*", "to_date(ts) dt").write.partitionBy("dt").parquet(str(tmp_path / "lake"))
     found = copied(
@@ -282,6 +292,13 @@ def test_files_of_several_topics_in_runs(spark: Any, tmp_path: Path) -> None:
         assert len(read_lines(out / f"run={number:06}")) == 2 - number
 
 
+def test_topics_as_bytes(spark: Any, tmp_path: Path) -> None:
+    """Not all writers of Parquet say that their bytes are text."""
+    rows = {"topic": [b"orders", b"out"], "value": ["1", "2"], "timestamp": [5, 6]}
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    assert [record["value"] for record in copied(spark, f"{tmp_path}/in.parquet", tmp_path)] == [1]
+
+
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_a_table_of_text_has_no_nulls_for_what_does_not_fit(kind: str, spark: Any, tmp_path: Path) -> None:
     (tmp_path / f"in.{kind}").write_text({"csv": "1\nx\n", "json": '{"n":1}\n{"n":"x"}\n'}[kind])
@@ -328,6 +345,25 @@ def test_times_of_all_years_without_ansi(spark: Any, tmp_path: Path) -> None:
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert [record["value"] for record in found] == [text for text, _ in times]
+
+
+def test_milliseconds_of_times_that_a_double_does_not_have(spark: Any, tmp_path: Path) -> None:
+    times = range(253_402_300_799_000, 253_402_300_799_100)
+    spark.range(times.start, times.stop).selectExpr(
+        "if(id % 50 = 0, null, timestamp_millis(id)) at", "id - 253402300799000 n"
+    ).createOrReplaceTempView("late")
+    found = copied(spark, "late,format=table,value=at,timestamp=n,order=n", tmp_path, value="long")
+    assert [record["value"] for record in found] == [time if time % 50 else None for time in times]
+
+
+def test_a_number_that_is_too_large_for_an_order_without_ansi(spark: Any, tmp_path: Path) -> None:
+    spark.sql("SELECT 18446744073709552L AS at").createOrReplaceTempView("large")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(StreamkitError, match="timestamp=at: 18446744073709552 is too large"):
+            copied(spark, "large,format=table,value=at,timestamp=at", tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
 
 
 @pytest.mark.parametrize(
@@ -706,6 +742,10 @@ def test_folders_by_days_and_the_order_of_rows(spark: Any, tmp_path: Path) -> No
         ("partition_by=day(time)", "partition_by: there is no column time; the columns are key, value, "),
         ("partition_by=day(value)", r"partition_by=days\(value\): the column is of type bigint; expected a time"),
         ("partition_by=bucket(4,key)", "buckets are for tables; files have folders by columns and times"),
+        (
+            "value=at timestamp,at_day string,partition_by=day(value_at)",
+            r"partition_by=days\(value_at\): the folders would have the name of the column value_at_day",
+        ),
         ("partition_by=headers", "of type array<.*which can't name a partition"),
         ("sort_by=key,time", "sort_by: there is no column time"),
         ("mode=append", "mode is for tables"),

@@ -77,6 +77,7 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
         ("a.json", '{"n":1}\n{"n":"x"}\n', "", "n has values of different types, .*primitivesAsString"),
         ("a.json", '{"l":[{"b":true},{"b":2}],"m":{"c":1}}\n', "", r"l\[\]\.b has values of different types"),
         ("a.json", '{"n":1234567890123456789012345678901234567890}\n', "", "n has fractions in some rows.*123456789"),
+        ("a.csv", "n\n1d\n2f\n", ",options.inferSchema=true", "n has a text such as 7d .*inferSchema=false reads text"),
         ("a.csv", "n\n9007199254740993\n0.5\n", ",options.inferSchema=true", "options.inferSchema=false reads text"),
     ],
 )

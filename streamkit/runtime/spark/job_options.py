@@ -105,13 +105,19 @@ _CHOSEN_HERE = {
     "mergeschema": "the columns of all files are read",
     "samplingratio": "the columns of all rows are read",
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",
+    "ignoreinvalidpartitionpaths": "a folder that is not NAME=VALUE beside such folders is an error, and is never left out",
     "ignoreextension": "files of Avro are read whatever their names are",
 }
 """Spark options that would lose records, in lower case, each with the behaviour that a job guarantees instead."""
 IN_UTC = {"timeZone": "UTC"}
 """Spark's option for the zone of times without a zone, also in folder names; the default is the session's zone."""
-COMPLETE = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Spark's options for files; they override the settings of the session."""
+COMPLETE = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "ignoreInvalidPartitionPaths": "false",
+    "mapreduce.input.linerecordreader.line.maxlength": str((1 << 31) - 1),
+}
+"""Options of Spark and Hadoop for files; they override the settings of the session. Hadoop would leave out longer lines."""
 
 
 Parts: TypeAlias = str | tuple[str, ...] | Mapping[str, str]
@@ -324,7 +330,7 @@ def make_place(path: str, settings: Mapping[str, Parts], is_input: bool, shown: 
     named = texts.get("format")
     place = Place(
         path,
-        {"jsonl": JSON_LINES}.get(named, named) if named else _guess(path) if is_input else _format_of_output(path),
+        _format_of(named) if named else _guess(path) if is_input else _format_of_output(path),
         texts.get("order"),
         _columns(settings, texts) if is_input else Columns(),
         options,
@@ -381,6 +387,18 @@ def _check_output(place: Place, shown: str) -> None:
         raise UsageError(f"{shown}: columns=log keeps every record, which requires mode=append")
     if place.format == TABLE and "/" in place.path:
         raise UsageError(f"{shown}: a table has a name, such as catalog.database.table; format=iceberg is for paths")
+
+
+def _format_of(named: str) -> str:
+    """Return the format that a setting names, in the form that is compared here: Spark ignores case, and takes names of classes too.
+
+    >>> [_format_of(name) for name in ("Parquet", "JSONL", "com.databricks.spark.csv", "org.example.Source")]
+    ['parquet', 'json', 'csv', 'org.example.Source']
+    """
+    parts = named.lower().split(".")
+    if len(parts) == 1:
+        return {"jsonl": JSON_LINES}.get(parts[0], parts[0])
+    return next((kind for kind in (*OF_SPARK, DELTA, ICEBERG) if kind in parts), named)
 
 
 def _guess(path: str) -> str:

@@ -53,11 +53,11 @@ _EXCLUDED = {
 }
 """Rules by which Spark computes no side of a join whose other side is empty."""
 _FIXED = {
-    **{f"spark.sql.files.ignore{kind}Files": "false" for kind in ("Missing", "Corrupt")},
+    **{f"spark.sql.files.ignore{kind}": "false" for kind in ("MissingFiles", "CorruptFiles", "InvalidPartitionPaths")},
     "spark.sql.parquet.respectSummaryFiles": "false",
 }
 """Settings that users can't override, because other values would lose data. With the first two, which Delta reads only from the
-session, Delta would skip files that it can't read. With the last one, Spark would omit columns that a `_metadata` file does not list."""
+session, Delta would skip files that it can't read, and with the third one Spark would skip folders. With the last one, Spark would omit columns that a `_metadata` file does not list."""
 _REFUSED = {
     "spark.sql.timestampType": (
         "TIMESTAMP_NTZ",

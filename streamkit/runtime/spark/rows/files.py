@@ -24,6 +24,7 @@ from streamkit.runtime.spark.job_options import (
     COMPLETE,
     DELTA,
     DELTA_LOG,
+    ICEBERG,
     IN_UTC,
     JSON_LINES,
     OF_SPARK,
@@ -56,6 +57,7 @@ from streamkit.runtime.spark.rows.row_order import (
     same_path,
 )
 from streamkit.runtime.spark.rows.text_checks import (
+    check_compression,
     check_csv,
     check_json,
     check_kinds,
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructField
 
 _ENDING, _OWN_ENDING = ".txt", ".jsonl"
 _DONE = "_SUCCESS"
@@ -135,14 +138,25 @@ _LISTING = (*_CHOOSING, "recursivefilelookup", "timezone", "basepath")
 """Options that choose files, in lower case."""
 _OF_BINARY_FILES = ("path", "modificationTime", "length", "content")
 """The columns of Spark's format `binaryFile`; the columns from folders NAME=VALUE follow them."""
+_OF_FILES = (*OF_SPARK, "text", "xml")
+"""The formats whose files are found by their folders; rows of the last two need an order."""
 _WITH_HISTORY = {DELTA_LOG: DELTA, ".hoodie": "hudi"}
 """The folders by which tables are recognized whose own folders have the files of all versions."""
+_METADATA, _DATA = "metadata", "data"
+"""The folders of a table of Iceberg."""
+_STREAM_LOG = "_spark_metadata"
+"""The folder in which a stream of Spark lists the files that it has written; Spark reads no others of the directory."""
 _SCHEMA_READERS = 8
 _MOST_FILES = 32
 """Files that a query reads one after the other: Spark plans a scan of each."""
 _SPECIAL = re.compile(r"[=*?{}\[\]\\]")
 _ORDERED = 1 << 62
 """Added to a number that orders rows, so that the resulting place is higher than the places in files."""
+_EXACT_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of Spark's JSON and CSV: it would truncate times to milliseconds."""
 _REPLACED = {"partitionOverwriteMode": "static"}
 """An overwrite replaces the whole directory, whatever the session's setting."""
 _WRITTEN = {
@@ -152,9 +166,7 @@ _WRITTEN = {
         # Spark would strip blanks at both ends.
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
-        # Spark would truncate times to milliseconds.
-        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+        **_EXACT_TIMES,
     }
 }
 _PLACED = {
@@ -221,10 +233,11 @@ def open_files(
         frame = _opened(spark, place, [place.path] if chosen is None or is_table else list(chosen), base)
     if is_table and chosen is not None:
         frame = frame.filter(_file_of_row(frame, place).isin(list(chosen)))
-    files = tuple(frame.inputFiles()) if place.format in OF_SPARK else ()
-    if chosen is None and place.format in OF_SPARK:
+    files = tuple(frame.inputFiles()) if place.format in _OF_FILES else ()
+    check_compression(place, files)
+    if chosen is None and place.format in _OF_FILES:
         _check_all_read(spark, place, frame, files)
-    return replace(_rows_of(frame, place, number), files=files)
+    return replace(_rows_of(frame, place, number), files=() if is_table else files)
 
 
 def file_by_file(opened: OpenedInput) -> OpenedInput | None:
@@ -348,7 +361,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
 def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameReader:
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
-    return reader.options(**(IN_UTC | own | COMPLETE if place.format in OF_SPARK else own))
+    return reader.options(**(IN_UTC | own | COMPLETE if place.format in _OF_FILES else own))
 
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
@@ -440,12 +453,8 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame, files: 
 
     Also for the folder of a table with a history, in which files of deleted rows stay.
     """
-    inside = () if classic_context(spark) is None else FileSystem(spark).names(place.path)
-    table = next((name for folder, name in _WITH_HISTORY.items() if folder in inside), None)
-    if table is not None:
-        raise TransportError(
-            f"{place.path}: it is a table of {table}, whose folder also has files of deleted rows; format={table} reads the table"
-        )
+    if classic_context(spark) is not None:
+        _check_no_list(FileSystem(spark), place.path, files)
     listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place.path)
     read = set(files)
     left = sorted(same_path(name) for name in set(listed.inputFiles()) - read)
@@ -473,6 +482,55 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame, files: 
         )
 
 
+def _check_no_list(files: FileSystem, path: str, read: Iterable[str]) -> None:
+    """Raise TransportError for a directory with a list of its valid files: that of a table with a history, or of a stream."""
+    from py4j.protocol import Py4JJavaError
+
+    folder = whole = path.rstrip("/")
+    inside = files.names(folder)
+    while (table := _table_of(files, folder, inside)) is None and _may_be_part(files, folder):
+        folder = folder.rpartition("/")[0]
+        try:
+            inside = files.names(folder)
+        except Py4JJavaError:
+            break  # the user may read only parts of it
+    if table is not None and folder == whole:
+        raise TransportError(
+            f"{path}: it is a table of {table}, whose folder also has files of deleted rows; format={table} reads the table"
+        )
+    if table is not None:
+        raise TransportError(
+            f"{path}: it is a part of a table of {table}, whose folder also has files of deleted rows; {folder},format={table} "
+            "reads the table, and where= a part of it"
+        )
+    if folder == whole and _STREAM_LOG in inside:
+        known, start = set(map(same_path, read)), len(files.normal(folder)) + 1
+        names = (state.name for state in files.files(folder) if state.name not in known)
+        left = sorted(name for name in names if not re.search("(^|/)[._]", name[start:]))
+        if left:
+            raise TransportError(
+                f"{path}: Spark does not read {left[0]}, because the stream that wrote the directory does not list it in {_STREAM_LOG}: "
+                f"delete the file if the stream left it behind, or read it with a pattern such as {folder}/part-*"
+            )
+
+
+def _table_of(files: FileSystem, folder: str, inside: Sequence[str]) -> str | None:
+    """Return the format of the table with a history whose folder this is. inside: the names in it."""
+    found = next((name for log, name in _WITH_HISTORY.items() if log in inside), None)
+    names = files.names(join(folder, _METADATA)) if found is None and _METADATA in inside else ()
+    return ICEBERG if any(name.endswith(".metadata.json") for name in names) else found
+
+
+def _may_be_part(files: FileSystem, folder: str) -> bool:
+    """Return whether a path may be a part of a table: a file or a pattern in its folder, or a folder of a partition."""
+    above, _, name = folder.rpartition("/")
+    return (
+        bool(above.strip("/:"))
+        and not above.endswith("/")
+        and ("=" in name or name == _DATA or not files.is_folder(folder))
+    )
+
+
 def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, RowOrder]:
     """Return rows ordered by a column, and that column. Raises TransportError if its type has no order."""
     from pyspark.sql import functions as sf
@@ -481,13 +539,13 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
     refusal = sf.concat(
         sf.lit(f"{place.path}: {setting}={order}: "),
         sf.coalesce(
-            sf.concat(position.number.cast("string"), sf.lit(" is too large")),
+            sf.concat(position.column.cast("string"), sf.lit(" is too large")),
             sf.lit(f"a row has null, and so no place in the order; where={order} is not null omits such rows"),
         ),
     )
     fits = sf.when(sf.abs(position.number) < _ORDERED, position.number)
     checked = fits.otherwise(sf.raise_error(refusal).cast("bigint"))
-    return frame.select("*", *_no_position(checked, frame.columns, number)), position
+    return frame.select("*", *_no_position(checked, frame, number)), position
 
 
 def _column(name: str) -> Column:
@@ -511,7 +569,7 @@ def _hidden_columns(frame: DataFrame, place: Place) -> frozenset[str]:
     return hidden if "file_path" in hidden else frozenset()
 
 
-def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Column]:
+def _no_position(row: Column, frame: DataFrame, number: int) -> list[Column]:
     """Return the columns of a position that is only a number; rows with the same number are ordered by a hash of their contents.
 
     A task that Spark repeats therefore reads them in the same order. `number`: the number of the input, which is hashed too, to order
@@ -519,9 +577,17 @@ def _no_position(row: Column, columns: Sequence[str], number: int) -> list[Colum
     """
     from pyspark.sql import functions as sf
 
-    contents = sf.to_json(sf.struct(*(quoted(name).cast("string") for name in columns)))
+    contents = sf.to_json(sf.struct(*map(_content, frame.schema.fields)), _EXACT_TIMES)
     hashed = sf.xxhash64(contents, sf.lit(number)) if number else sf.xxhash64(contents)
     return [sf.lit("").alias(FILE), hashed.alias(BLOCK), row.alias(ROW)]
+
+
+def _content(field: StructField) -> Column:
+    """Return a column in a form that to_json writes differently for different values: of a double, a time or a number it is text."""
+    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
+
+    column = quoted(field.name)
+    return column if isinstance(field.dataType, (ArrayType, BinaryType, MapType, StructType)) else column.cast("string")
 
 
 def count_partitions(frame: DataFrame, place: Place) -> int:

@@ -558,13 +558,13 @@ class _Plain:
 
         has_zone = kind == "timestamp"
         if wanted is INTEGER and has_zone and "." not in name:
-            micros = sf.unix_micros(column)
+            fits = column.isNull() | (sf.unix_micros(column) % 1000 == 0)
             lost = sf.concat(
                 sf.lit(f"{name} is "),
                 column.cast("string"),
                 sf.lit(f", which is not a whole number of milliseconds; {name}=unix_millis(COLUMN) truncates it"),
             )
-            return sf.when(micros % 1000 == 0, micros / 1000).otherwise(sf.raise_error(lost)).cast("bigint"), INTEGER
+            return sf.when(fits, sf.unix_millis(column)).otherwise(sf.raise_error(lost)).cast("bigint"), INTEGER
         text = sf.replace((in_utc(column) if has_zone else column).cast("string"), sf.lit(" "), sf.lit("T"))
         return (sf.concat(text, sf.lit("Z")) if has_zone else text), TEXT
 

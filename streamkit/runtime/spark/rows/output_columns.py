@@ -624,6 +624,11 @@ def check_columns(place: Place, topic: str, types: Mapping[str, str]) -> None:
             raise UsageError(
                 f"{shown}: partition_by={transform.text}: the column is of type {kind}, which can't name a partition"
             )
+        if transform.kind and not place.is_table and _folder(transform).lower() in map(str.lower, types):
+            raise UsageError(
+                f"{shown}: partition_by={transform.text}: the folders would have the name of the column {_folder(transform)}, which "
+                "Spark would lose; give the field another name"
+            )
 
 
 def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame:

@@ -36,7 +36,7 @@ class RowOrder:
         if self.kind in TIMES:
             return sf.unix_micros(instant(self.column, self.kind))
         number = sf.unix_date(self.column) if self.kind == "date" else self.column
-        return number.cast("bigint") * self._unit
+        return sf.try_multiply(number.cast("bigint"), sf.lit(self._unit))
 
     def up_to(self, number: int) -> Column:
         """Return the condition that a row's position is at most this one, in the column's type so that Spark can push it into scans."""

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
-from streamkit.runtime.spark.job_options import COMPLETE, EVERY, IN_UTC, JSON_LINES, Parts, Place
+from streamkit.runtime.spark.job_options import AVRO, COMPLETE, EVERY, IN_UTC, JSON_LINES, PARQUET, Parts, Place
 from streamkit.runtime.spark.rows.input_columns import PARTS, any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, tells_case
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 
 _TEXT = "_streamkit_text"
 _EXCERPT_CHARACTERS = 120
+_UNSURE = (".lz4", ".snappy")
 _LONG = "[0-9]{16,}"
 """A whole number of so many digits may not be exact as a double."""
+_OF_JAVA = r"(?i)^\s*[-+]?0x|[0-9.][df]\s*$"
+"""A number in the notation of Java."""
 _HALF = r"\\u[dD][89a-fA-F]"
 """Half of a character beyond 16 bits, as an escape."""
 _NO_HALVES = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -58,8 +62,19 @@ def _texts(spark: SparkSession, place: Place, paths: Sequence[str], whole: bool)
     frame = reader.schema(f"{_TEXT} string").text(
         list(paths), wholetext=whole, lineSep=_option(place, "linesep") or None
     )
+    check_compression(place, frame.inputFiles())
     text = sf.decode(sf.col(_TEXT).cast("binary"), _encoding(place)) if _is_wide(place) else sf.col(_TEXT)
     return frame.select(text.alias(_TEXT), *position_columns("_metadata.file_block_start"))
+
+
+def check_compression(place: Place, files: Iterable[str]) -> None:
+    """Raise TransportError for text in a compression of which Hadoop reads damaged files, and those of other programs, as shorter ones."""
+    unsure = next((name for name in files if name.endswith(_UNSURE)), None)
+    if unsure is not None and place.format not in (PARQUET, "orc", AVRO):
+        raise TransportError(
+            f"{place.path}: {same_path(unsure)} may be incomplete: Spark takes a damaged file of this compression for one that ends "
+            "early; compress text as .gz, .bz2 or .zst"
+        )
 
 
 def check_tables(place: Place, frame: DataFrame) -> None:
@@ -238,7 +253,7 @@ def _of_several_types(kinds: str) -> Iterator[str]:
 
 
 def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], DataFrame]) -> None:
-    """Raise TransportError for a whole number that is not exact as a double, which Spark infers if other rows have fractions.
+    """Raise TransportError for a value that is not what Spark reads as a double: a whole number of many digits, or a text.
 
     read: reads the same rows with other types.
     """
@@ -251,14 +266,17 @@ def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], D
     schema = _with_texts(frame.schema)
     assert isinstance(schema, StructType)
     texts = read(schema)
-    for path in doubles:
-        inexact = any_value(texts, path, _is_inexact)
-        rows = [] if inexact is None else texts.where(inexact).select(sf.to_json(sf.struct("*"))).limit(1).collect()
+    cure = "options.primitivesAsString=true" if place.format == JSON_LINES else "options.inferSchema=false"
+    tests = {
+        "has fractions in some rows, so Spark reads it as double, which is not exact for the whole number in another row": _is_inexact,
+        "has a text such as 7d in a row, which Spark reads as the number 7": lambda text: text.rlike(_OF_JAVA),
+    }
+    for path, (reason, test) in product(doubles, tests.items()):
+        wrong = any_value(texts, path, test)
+        rows = [] if wrong is None else texts.where(wrong).select(sf.to_json(sf.struct("*"))).limit(1).collect()
         if rows:
-            cure = "options.primitivesAsString=true" if place.format == JSON_LINES else "options.inferSchema=false"
             raise TransportError(
-                f"{place.path}: {path} has fractions in some rows, so Spark reads it as double, which is not exact for the whole "
-                f"number in another row; {cure} reads text: {rows[0][0][:_EXCERPT_CHARACTERS]}"
+                f"{place.path}: {path} {reason}; {cure} reads text: {rows[0][0][:_EXCERPT_CHARACTERS]}"
             )
 
 

@@ -25,7 +25,7 @@ from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.serdes.plain import Json
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def select_topic(
@@ -45,8 +45,6 @@ def select_topic(
     place = opened.place
     if not _names_topics(opened):
         return opened
-    from pyspark.sql import functions as sf
-
     names, topics = names_of(plan, topic), _topics_in(opened)
     if len(topics) == 1 and topics.isdisjoint(names):
         readers = [reader for reader, places in inputs.items() if any(other.path == place.path for other in places)]
@@ -59,17 +57,26 @@ def select_topic(
             check_topic(plan, name, known)
         except SerdeError as error:
             raise TransportError(f"{place.path}: column topic: {error}") from error
-    return narrowed(opened, sf.col("topic").isin(list(names)))
+    return narrowed(opened, _topic().isin(list(names)))
 
 
 def _names_topics(opened: OpenedInput) -> bool:
     """Return whether the rows of an input name their topics."""
-    place, is_text = opened.place, dict(opened.source.dtypes).get("topic") == "string"
-    return is_text and not place.has_lines and replace(place.columns, where=None) == Columns()
+    place, kind = opened.place, dict(opened.source.dtypes).get("topic")
+    return (
+        kind is not None and "<" not in kind and not place.has_lines and replace(place.columns, where=None) == Columns()
+    )
 
 
 def _topics_in(opened: OpenedInput) -> set[Json]:
-    return {topic for (topic,) in opened.source.select("topic").distinct().collect()}
+    return {topic for (topic,) in opened.source.select(_topic()).distinct().collect()}
+
+
+def _topic() -> Column:
+    """Return the topic of a row: not all writers of Parquet say that its bytes are text, and a name of digits is inferred as a number."""
+    from pyspark.sql import functions as sf
+
+    return sf.col("topic").cast("string")
 
 
 def names_of(plan: Plan, topic: str) -> tuple[str, ...]:
