@@ -22,6 +22,8 @@ static PyMethodDef functions[] = {
     {"big_number", bytes_big_number, METH_O,
      "big_number(texts)\n--\n\nAs streamkit.serdes.formats.json_text.has_big_number."},
     {"murmur3_128", bytes_murmur3_128, METH_VARARGS, "murmur3_128(data, seed)\n--\n\nAs streamkit.serdes.partitioner.murmur3_128_in_python."},
+    {"in_order", rows_in_order, METH_O,
+     "in_order(rows)\n--\n\nAs streamkit.state.engines.overlay.in_order_in_python."},
     {"count_in_entry", (PyCFunction)(void (*)(void))entries_count, METH_FASTCALL,
      "count_in_entry(entries, key, time, context, ticks)\n--\n\nCount in an entry of a cache; return False where Python has to."},
     {NULL, NULL, 0, NULL}};

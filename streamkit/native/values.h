@@ -11,5 +11,6 @@ PyObject *values_merge(PyObject *module, PyObject *const *parts, Py_ssize_t coun
 PyObject *entries_count(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *bytes_big_number(PyObject *module, PyObject *texts);
 PyObject *bytes_murmur3_128(PyObject *module, PyObject *arguments);
+PyObject *rows_in_order(PyObject *module, PyObject *map);
 
 #endif

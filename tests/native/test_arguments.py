@@ -78,7 +78,9 @@ def test_a_producer_refuses_what_it_can_not_use(producer: tuple[Producer, Any], 
 
 @many
 @given(arguments=st.lists(ANYTHING | BYTES, max_size=5))
-@pytest.mark.parametrize("name", ["unused", "measured", "count_in_entry", "merge", "big_number", "murmur3_128"])
+@pytest.mark.parametrize(
+    "name", ["unused", "measured", "count_in_entry", "merge", "big_number", "murmur3_128", "in_order"]
+)
 def test_functions_of_values_refuse_what_they_can_not_use(name: str, arguments: list[Any]) -> None:
     with suppress(*REFUSALS):
         getattr(_native, name)(*arguments)
@@ -227,6 +229,7 @@ def test_functions_of_values_keep_no_reference() -> None:
         assert known.keys() == {id(value)}
         assert _native.merge(value[1], {"a": value[0]}) == {"a": value[0]}
         assert not _native.big_number(texts)
+        assert _native.in_order({b"1": texts[0], texts[0]: None}) == ([b"1", texts[0]], [texts[0], None])
         known.clear()
     assert [sys.getrefcount(each) for each in objects] == before
 

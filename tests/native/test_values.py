@@ -16,6 +16,7 @@ from streamkit.expressions.helpers import merge_in_python
 from streamkit.serdes.formats import json_text
 from streamkit.serdes.partitioner import murmur3_128_in_python
 from streamkit.serdes.size import SMALL, unused, unused_in_python
+from streamkit.state.engines.overlay import in_order_in_python
 from tests.requirements import extension
 
 _native = extension()
@@ -187,3 +188,16 @@ def test_what_merges_stays_as_it_is() -> None:
     found["b"] = 2
     assert first == {"a": 1}
     assert _native.merge() == {}
+
+
+KEYS = st.binary(max_size=12) | st.binary(max_size=9).map(b"a prefix-".__add__)
+
+
+@given(st.dictionaries(KEYS, st.none() | st.binary(max_size=2), max_size=60))
+@example({b"\0\0": b"", b"\0": None, b"": b"1"})
+@example({b"\xff" * 16: b"1", b"key-10": b"2", b"key-9": b"3", b"key-": b"4"})
+@example(
+    {b"shared-" + bytes([number]) + b"and equal" * 2 + bytes([9 - number % 5]): None for number in range(9, -1, -1)}
+)
+def test_rows_are_in_the_order_of_their_keys(rows: dict[bytes, bytes | None]) -> None:
+    assert _native.in_order(rows) == in_order_in_python(rows)

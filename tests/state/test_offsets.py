@@ -60,8 +60,9 @@ def test_metadata_alone_is_a_commit_and_nothing_new_is_none(rows: OverlayMap, mo
     rows.commit()
     rows.commit()
     rows.put(b"k", b"v")
+    rows.put(b"a", b"v")
     rows.commit()
-    assert [[key for key, _ in batch] for batch in written] == [[METADATA_KEY], [METADATA_KEY, b"k"]]
+    assert [[key for key, _ in batch] for batch in written] == [[METADATA_KEY], [b"a", b"k", METADATA_KEY]]
 
 
 def test_a_batch_that_fails_is_still_there(rows: OverlayMap, monkeypatch: pytest.MonkeyPatch) -> None:

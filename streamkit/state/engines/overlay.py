@@ -13,6 +13,7 @@ from itertools import filterfalse, islice, takewhile
 from pathlib import Path
 
 from streamkit.errors import StateError, StateLockedError, StreamkitError, TaskCorruptedError
+from streamkit.extension import native
 from streamkit.state.definitions import BytesMap
 from streamkit.state.engines.memory import CommittedMap, KeyOrder, bytes_of
 from streamkit.state.layouts import pack_int, unpack_int
@@ -23,6 +24,23 @@ _NO_ROW = (METADATA_KEY, None)
 _DATA_FILES = (".log", ".ldb", ".sst")
 _DAMAGES = ("corruption", "no such file", "invalid argument")
 """Parts of the messages that engines give for files that are damaged, missing, or shorter than expected."""
+
+
+def in_order_in_python(rows: dict[bytes, bytes | None]) -> tuple[list[bytes], list[bytes | None]]:
+    """Return the keys and values of a commit, in byte order of the keys.
+
+    Engines keep new rows in a skip list. It takes rows in order in half of the time: the search for the next row visits
+    mostly the memory that the previous one has visited.
+
+    >>> in_order_in_python({b"b": None, b"a": b"1"})
+    ([b'a', b'b'], [b'1', None])
+    """
+    keys = sorted(rows)
+    return keys, [rows[key] for key in keys]
+
+
+in_order = native("in_order", in_order_in_python)
+"""The same by the extension `streamkit._native`, in half of the time, if it is in use."""
 
 
 class OverlayMap(BytesMap):
@@ -253,7 +271,7 @@ class OverlayMap(BytesMap):
         pending[METADATA_KEY] = packed
         try:
             with self._translated():
-                self._write(pending.items())
+                self._write(zip(*in_order(pending), strict=True))
         finally:
             pending[METADATA_KEY] = value
         self._row = (METADATA_KEY, packed)
