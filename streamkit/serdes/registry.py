@@ -111,8 +111,9 @@ class Registry:
         else:
             what = f"version {version} of subject {subject}"
             registered = self._request(what, "get_version", subject, version)
-        self._known[registered.schema_id] = self._stored(registered.schema_id, registered.schema)
-        return self._known[registered.schema_id]
+        number = self._number(registered.schema_id, f"subject {subject}")
+        self._known[number] = self._stored(number, registered.schema)
+        return self._known[number]
 
     def id_for(self, subject: str, schema: Schema) -> int:
         """Return the id under which a schema is written to a subject: registered there, or only looked up."""
@@ -122,9 +123,9 @@ class Registry:
         client_schema = self._client_schema(schema, subject)
         if self.settings.get("auto.register.schemas", True):
             what = f"registering {schema.form} for subject {subject}"
-            return int(self._request(what, "register_schema", subject, client_schema, normalize))
+            return self._number(self._request(what, "register_schema", subject, client_schema, normalize), what)
         what = f"this {schema.form} schema under subject {subject} (auto.register.schemas is false)"
-        return int(self._request(what, "lookup_schema", subject, client_schema, normalize).schema_id)
+        return self._number(self._request(what, "lookup_schema", subject, client_schema, normalize).schema_id, what)
 
     def is_compatible(self, subject: str, schema: Schema) -> bool | None:
         """Return whether a schema is compatible with the latest one of a subject, by the subject's rule; None if the subject has no schema yet."""
@@ -177,11 +178,11 @@ class Registry:
         what = f"this schema under subject {name}, which the schema of {subject} refers to"
         normalize = bool(self.settings.get("normalize.schemas")) and not registers
         try:
-            return int(self._request(what, "lookup_schema", name, client_schema, normalize).version)
+            return self._number(self._request(what, "lookup_schema", name, client_schema, normalize).version, what)
         except RegistryError as error:
             if write or not error.is_missing:
                 raise
-        return int(self._request(what, "get_latest_version", name).version)
+        return self._number(self._request(what, "get_latest_version", name).version, what)
 
     def _stored(self, number: int, schema: Given) -> Stored:
         parts: dict[str, Part] = {}
@@ -195,10 +196,31 @@ class Registry:
                     )
                     inner = self._request(what, "get_version", reference.subject, reference.version)
                     add(inner.schema.references)
-                    parts[name] = Part(name, inner.schema.schema_str)
+                    parts[name] = Part(name, self._text(inner.schema, what))
 
         add(schema.references)
-        return Stored(number, schema.schema_type or "AVRO", schema.schema_str or "", tuple(parts.values()))
+        text = self._text(schema, f"schema {number}")
+        return Stored(number, schema.schema_type or "AVRO", text, tuple(parts.values()))
+
+    # An answer without the schema comes from something else, such as a proxy. No handler may drop a record because of it.
+
+    def _number(self, value: object, what: str) -> int:
+        """Return an id or a version of an answer. Raises RegistryError if it is not a number."""
+        if type(value) is not int:
+            raise self._no_answer(what)
+        return value
+
+    def _text(self, schema: Given, what: str) -> str:
+        """Return the text of a schema of an answer. Raises RegistryError if there is none."""
+        text = schema.schema_str
+        if not isinstance(text, str) or not text:
+            raise self._no_answer(what)
+        return text
+
+    def _no_answer(self, what: str) -> RegistryError:
+        # The client would give this answer again.
+        self._client().clear_caches()  # type: ignore[no-untyped-call]  # its own stub
+        return RegistryError(f"schema registry {self.url}: {what}: the answer is not that of a schema registry")
 
     def _request(self, what: str, method: str, *arguments: object) -> Any:  # of the method that is named
         """Return the result of a method of the client; `what` names its object in errors."""

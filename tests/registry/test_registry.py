@@ -349,3 +349,49 @@ def test_wrong_credentials_are_not_shown(guarded: str) -> None:
     with pytest.raises(RegistryError, match=r"Unauthorized \(HTTP 401\)") as refused:
         registry.of_subject("s")
     assert "hidden" not in str(refused.value)
+
+
+class Muddled(http.server.BaseHTTPRequestHandler):
+    """Something in front of a registry that once answers for it, as a proxy does."""
+
+    answers: list[dict[str, Any]]
+
+    def do_GET(self) -> None:
+        data = json.dumps(self.answers.pop(0)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def muddled() -> Iterator[Binding]:
+    with http.server.HTTPServer(("127.0.0.1", 0), Muddled) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield Binding(Registry({"schema.registry.url": (f"http://127.0.0.1:{server.server_port}",)}), "t", False)
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("answer", [{}, {"error_code": 503, "message": "busy"}, {"schema": None, "id": "1"}])
+def test_an_answer_without_a_schema_is_no_fault_of_the_record(muddled: Binding, folder: Path, answer: Any) -> None:
+    """No handler drops a record because of a RegistryError, and the next attempt asks again."""
+    serde = serde_of(folder, "avro", {}).bind(muddled)
+    schema = (folder / "avro").read_text()
+    Muddled.answers = [answer, {"id": 7}, answer, {"schema": schema}]
+    with pytest.raises(RegistryError, match=r"registering avro for subject t-value: the answer is not that of"):
+        serde.encode({"id": 1, "city": "Rome"})
+    data = serde.encode({"id": 1, "city": "Rome"})
+    assert data[:5] == b"\0\0\0\0\x07"
+    with pytest.raises(RegistryError, match=r"schema 7: the answer is not that of a schema registry"):
+        serde.decode(data)
+    assert serde.decode(data) == {"id": 1, "city": "Rome"}
