@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.errors import ProcessingError
+from streamkit.errors import ProcessingError, RetriableTransportError
 from streamkit.plan import load
 from streamkit.record import OutputTuple, TopicPartition
 from streamkit.runtime.local.client import Application
@@ -157,3 +158,32 @@ def test_a_buffer_forgets_what_it_held_once_that_is_acknowledged(log, tmp_path):
     run(SlowLog(log.directory, events), tmp_path, WINDOWS)
     assert events[: events.index("changelog")] == ["out", "out", "flush"]
     assert events[-1] == "flush"
+
+
+class BusyLog(EmbeddedTransport):
+    """A log that another process keeps for itself when rows of a changelog first come."""
+
+    def producer(self, *, transactional_id: str | None = None, client_id: str = ""):
+        return BusyProducer(self.directory, transactional_id)
+
+
+class BusyProducer(EmbeddedProducer):
+    busy = 2
+
+    def send(self, rows: Sequence[OutputTuple]) -> None:
+        if self.busy and any(row[0].endswith("-changelog") for row in rows):
+            self.busy -= 1
+            raise RetriableTransportError("the embedded log is busy: database is locked")
+        super().send(rows)
+
+
+def test_rows_that_a_busy_log_does_not_take_reach_it_later(log, tmp_path):
+    send(log, ("a", 1, 0), ("b", 2, 1_000))
+    steps = '[process: {call: "once:Once", stores: [seen]}]'
+    run(BusyLog(log.directory), tmp_path, steps)
+    assert written(log) == {("a", 1), ("b", 2)}
+    # Nobody but the changelog knows what the store had.
+    shutil.rmtree(tmp_path / "state")
+    send(log, ("a", 3, 2_000), ("c", 4, 3_000))
+    run(log, tmp_path, steps)
+    assert written(log) == {("a", 1), ("b", 2), ("c", 4)}

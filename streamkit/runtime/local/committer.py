@@ -169,7 +169,9 @@ class Committer:
             with self._gate.opened():
                 self._flush()
             for local_task in holding:
-                self._send_output(local_task, local_task.take_held())
+                # They stay held if the log does not take them now: the task continues, and has no other copy.
+                self._send_output(local_task, local_task.held)
+                local_task.note_none_held()
 
     def _send_output(self, local_task: LocalTask, output: list[OutputTuple]) -> None:
         if output:

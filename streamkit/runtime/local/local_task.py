@@ -230,10 +230,10 @@ class LocalTask:
         """Whether `held` takes more memory than the output of a round may."""
         return self._held_bytes > MOST
 
-    def take_held(self) -> list[OutputTuple]:
-        """Return the rows of `held`, which is empty then."""
-        rows, self.held, self._held_bytes = self.held, [], 0
-        return rows
+    def note_none_held(self) -> None:
+        """Note that the rows of `held` are sent."""
+        self.held.clear()
+        self._held_bytes = 0
 
     def count_output(self, counts: Mapping[str, int], topics: Sequence[str], rows: Sequence[OutputTuple]) -> None:
         """Count a batch of rows, by topic and with the topic of each, and record the latencies at the sinks that wrote them."""
