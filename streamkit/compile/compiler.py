@@ -49,8 +49,8 @@ from streamkit.serdes.serde import Serde
 from streamkit.serdes.sides import split_changed
 
 # Failures that a node's handler has already raised, or that no handler may handle. Errors of a log are not among them: a
-# program makes no calls to a log, so such an error comes from the user's code. The thread would mistake it for a failure
-# of its own log.
+# program makes no calls to a log, except for the number of partitions of a topic, whose failures are others. Such an error comes
+# from the user's code, and the thread would mistake it for a failure of its own log.
 FATAL = (ProcessingError, DeserializationError, StateError, StoppedError)
 
 _HEAD = """

@@ -237,6 +237,14 @@ class Admin(ABC):
         """Return the number of partitions of each topic. Raises UnreachableError."""
         return {name: info.partitions for name, info in self.topics().items()}
 
+    def partitions_of(self, topic: str, seconds: float = 0) -> int | None:
+        """Return the number of a topic's partitions, None if there is no such topic.
+
+        A broker that creates topics creates it, within `seconds` at most. Raises TransportError.
+        """
+        found = self.topics([topic])
+        return found[topic].partitions if topic in found else None
+
     @abstractmethod
     def topic_config(self, name: str) -> dict[str, str]:
         """Return a topic's settings."""

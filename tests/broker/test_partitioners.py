@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streamkit.serdes.partitioner import partition as partition_of
-from tests.broker.support import App, Log, application
+from tests.broker.counting import Process
+from tests.broker.support import App, Log, application, until
 
 pytestmark = pytest.mark.broker
 
@@ -93,3 +95,38 @@ def test_records_go_where_expressions_say(app: App) -> None:
     assert [row.partition for row in response] == [len(row.key or b"") % COUNT for row in response]
     joined = {row.key.decode(): row.value for row in app.log.read(app.topic("joined")) if row.key is not None}
     assert joined == {key: f"{value}!".encode() for key, value in orders.items()}
+
+
+GROWING = """\
+topics:
+  words: {topic: "{a}words", key: string, value: string}
+  windows: {topic: "{a}windows", key: {windowed: string, size: 1s}, value: long}
+pipelines:
+  words:
+    stream: words
+    steps: [group_by_key: {}, window: {tumbling: 1s}, count: {}, to_stream: {}]
+    to: windows
+"""
+
+
+def test_windowed_keys_are_spread_over_the_partitions_that_an_output_gains(kafka: Log, tmp_path: Path) -> None:
+    app = application(
+        tmp_path, kafka, "growing", GROWING, metadata_max_age_ms=100, statestore_cache_max_bytes=0, num_stream_threads=1
+    )
+    topic = app.topic("windows")
+    for name in ("words", "windows"):
+        kafka.create(app.topic(name), 1)
+
+    def places() -> set[int]:
+        kafka.write((app.topic("words"), b"k%d" % n, b"v", 1, None, 0) for n in range(20))
+        return {row.partition for row in kafka.read(topic)}
+
+    with Process(app, tmp_path) as process:
+        until(places, "windows are written")
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_partitions([NewPartitions(topic, COUNT)])[topic].result(60)
+        until(lambda: len(places()) == COUNT, "windows in all partitions")
+        process.end()
+    grown = [row for row in kafka.read(topic) if row.partition]
+    # By the key, without the window.
+    assert [row.partition for row in grown] == [partition_of((row.key or b"")[:-8], COUNT) for row in grown]

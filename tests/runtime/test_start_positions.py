@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamkit.errors import InvalidTopologyError, StreamkitError
+from streamkit.compile.compiler import FATAL
+from streamkit.errors import InvalidTopologyError, StreamkitError, TaskCorruptedError, UnreachableError
 from streamkit.plan import load
+from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
-from streamkit.runtime.local.internal_topics import TopicWatch, prepare_topics
+from streamkit.runtime.local.internal_topics import PartitionCounts, TopicsOnLog, TopicWatch, prepare_topics
 from streamkit.runtime.local.state_updater import reset_positions
 from streamkit.transport.embedded import EmbeddedTransport
 from streamkit.transport.log_interface import EARLIEST, LATEST, NewTopic
 from tests.broker.support import until
 from tests.runtime.counting import rows
-from tests.runtime.fake_log import FakeLog
+from tests.runtime.fake_log import FakeAdmin, FakeLog
 
 HOUR = 3_600_000
 NOW = 100 * HOUR
@@ -109,13 +112,18 @@ pipelines:
 """
 
 
+def watching(plan: Plan, log: EmbeddedTransport) -> TopicWatch:
+    topics = prepare_topics(plan, log)
+    return TopicWatch(plan, log, topics, PartitionCounts(topics, log))
+
+
 def test_records_that_running_tasks_would_not_read_end_the_application(tmp_path):
     path = tmp_path / "app.yaml"
     path.write_text(WATCHED)
     plan, log = load(path), EmbeddedTransport(tmp_path / "log")
     with closing(log.admin()) as admin:
         admin.create_topics([NewTopic("logs-a", 1)])
-        watch = TopicWatch(plan, log, prepare_topics(plan, log))
+        watch = watching(plan, log)
         admin.create_topics([NewTopic("log-b", 1)])
         watch.check()
         admin.create_topics([NewTopic("logs-b", 2)])
@@ -123,7 +131,7 @@ def test_records_that_running_tasks_would_not_read_end_the_application(tmp_path)
             InvalidTopologyError, match=r"pattern of .*app.yaml matches new topics: logs-b; restart to read"
         ):
             watch.check()
-        watch = TopicWatch(plan, log, prepare_topics(plan, log))
+        watch = watching(plan, log)
         watch.check()
         admin.delete_topics(["orders"])
         # A topic that is away may come back with other records; until then there are none.
@@ -131,3 +139,41 @@ def test_records_that_running_tasks_would_not_read_end_the_application(tmp_path)
         admin.create_topics([NewTopic("orders", 1)])
         with pytest.raises(InvalidTopologyError, match=r"were deleted and created again .*: orders; .*reset-offsets"):
             watch.check()
+
+
+def test_topics_that_are_only_written_are_counted_anew(tmp_path, monkeypatch):
+    path = tmp_path / "app.yaml"
+    path.write_text(WATCHED)
+    plan, log = load(path), EmbeddedTransport(tmp_path / "log")
+    with closing(log.admin()) as admin:
+        admin.create_topics([NewTopic("logs-a", 1)])
+        topics = prepare_topics(plan, log)
+        counts = PartitionCounts(topics, log)
+        watch = TopicWatch(plan, log, topics, counts)
+        # A route may name a topic that is created later.
+        assert counts("routed") == 1
+        monkeypatch.setattr("streamkit.runtime.local.internal_topics.monotonic", lambda: monotonic() + 60)
+        admin.create_topics([NewTopic("routed", 3)])
+        assert counts("routed") == 3
+        admin.delete_topics(["out"])
+        admin.create_topics([NewTopic("out", 4)])
+        assert counts("out") == 1
+        watch.check()
+        assert counts("out") == 4
+
+
+def test_records_wait_for_the_number_of_partitions_while_no_broker_answers(monkeypatch):
+    log = FakeLog({})
+    counts = PartitionCounts(TopicsOnLog({}, {}), log)
+
+    def refuse(*_: object) -> None:
+        raise UnreachableError("no broker")
+
+    with monkeypatch.context() as away:
+        away.setattr(FakeAdmin, "topics", refuse)
+        # No handler drops a record because of it: its task processes it again.
+        with pytest.raises(TaskCorruptedError, match="no broker") as raised:
+            counts("routed")
+        assert isinstance(raised.value, FATAL)
+    log.partitions["routed"] = 2
+    assert counts("routed") == 2

@@ -259,7 +259,7 @@ class Application(InstanceMetadataReader):
             if lossy
             else None
         )
-        topic_watch = TopicWatch(plan, self.transport, topics)
+        topic_watch = TopicWatch(plan, self.transport, topics, shared.partitions)
         self._upkeep = Upkeep(topic_watch, watch, StateCleaner(shared), shared.cycles)
         if has_global:
             name = f"{config.client_id or plan.application}-GlobalStreamThread"

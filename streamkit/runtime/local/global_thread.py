@@ -160,14 +160,14 @@ class GlobalThread:
         inputs = tuple(
             TopicPartition(topic, partition)
             for topic in sub.source_topics
-            for partition in range(shared.topics.count(topic))
+            for partition in range(shared.topics.partitions[topic])
         )
         spec = TaskSpec("global", 0, sub, shared.program(sub), inputs)
         environment = TaskEnvironment(
             shared.plan,
             clock=shared.clock,
             open_store=self._stores.open,
-            partitions=shared.topics.count,
+            partitions=shared.partitions,
             handlers=shared.settings.handlers.of_globals(),
         )
         return Task(spec, environment)

@@ -6,15 +6,27 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from threading import Lock
 from time import monotonic
 
-from streamkit.errors import InvalidTopologyError, RetriableTransportError, TopicError, TransportError, UnreachableError
+from streamkit.errors import (
+    InvalidTopologyError,
+    ProcessingError,
+    RetriableTransportError,
+    TaskCorruptedError,
+    TopicError,
+    TransportError,
+    UnreachableError,
+)
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import lay_out, source_topics, task_inputs, tasks_of
 from streamkit.record import TaskId, TopicPartition
 from streamkit.transport.log_interface import Admin, NewTopic, Transport
 
 log = logging.getLogger(__name__)
+
+_CREATED_SECONDS = 5.0
+"""How long a broker may take to create a topic that it is asked for, as librdkafka waits for one (topic.metadata.propagation.max.ms)."""
 
 
 def prepare_topics(plan: Plan, transport: Transport) -> TopicsOnLog:
@@ -111,6 +123,51 @@ def changelogs_of(plan: Plan, topics: TopicsOnLog) -> dict[TaskId, list[TopicPar
     }
 
 
+class PartitionCounts:
+    """Returns how many partitions a topic has; any thread may call it (KafkaProducer.partitionsFor).
+
+    A topic that the application only writes may be created later, by a broker as soon as it is asked for it, and may gain partitions.
+    `TopicWatch` sets the present counts; a topic that it does not know yet is looked up.
+    """
+
+    def __init__(self, topics: TopicsOnLog, transport: Transport):
+        self._counts = dict(topics.partitions)
+        self._transport = transport
+        self._lock = Lock()
+        self._again: dict[str, float] = {}
+        """When a topic that did not exist may be looked up again, by the monotonic clock."""
+
+    def __call__(self, topic: str) -> int:
+        """Return a topic's number of partitions, 1 if it does not exist: the log refuses its records.
+
+        Raises TaskCorruptedError if brokers do not answer, so that the tasks process the record again; ProcessingError if they refuse.
+        """
+        return self._counts.get(topic) or self._look_up(topic)
+
+    def update(self, counts: Mapping[str, int]) -> None:
+        """Set the present counts of topics."""
+        self._counts.update(counts)
+
+    def _look_up(self, topic: str) -> int:
+        with self._lock:
+            again = self._again.get(topic)
+            if again is not None and monotonic() < again:
+                return 1
+            try:
+                with closing(self._transport.admin()) as admin:
+                    # A broker may need a moment to create it. If it did not then, records need not wait for it again.
+                    count = admin.partitions_of(topic, _CREATED_SECONDS if again is None else 0)
+            except (RetriableTransportError, UnreachableError) as error:
+                raise TaskCorruptedError(str(error), on_disk=False) from error
+            except TransportError as error:
+                raise ProcessingError(str(error)) from error
+            if count is None:
+                self._again[topic] = monotonic() + _CREATED_SECONDS
+                return 1
+            self._counts[topic] = count
+            return count
+
+
 class TopicWatch:
     """Detects, every metadata.max.age.ms, records that the tasks of a running application would not read.
 
@@ -118,10 +175,12 @@ class TopicWatch:
     were deleted and created again, before the positions of the tasks.
     """
 
-    def __init__(self, plan: Plan, transport: Transport, topics: TopicsOnLog):
+    def __init__(self, plan: Plan, transport: Transport, topics: TopicsOnLog, counts: PartitionCounts):
+        """`counts`: get the numbers of partitions that the other topics have by then."""
         self._plan = plan
         self._transport = transport
         self._topics = topics
+        self._counts = counts
         self._every = plan.config.metadata_max_age_ms / 1000
         self._next = monotonic() + self._every
 
@@ -138,12 +197,13 @@ class TopicWatch:
         patterns = any(getattr(node, "pattern", None) for sub in subs for node in sub.nodes.values())
         try:
             with closing(self._transport.admin()) as admin:
-                found = admin.topics(None if patterns else known)
+                found = admin.topics()
                 ids = admin.topic_ids(sorted(known & found.keys()))
         except TransportError as error:
             log.info("%s; the inputs are checked again later", error)
             return
         counts = {name: info.partitions for name, info in found.items()}
+        self._counts.update({name: count for name, count in counts.items() if name not in known})
         self._check_counts({name: count for name, count in counts.items() if name in known})
         again = sorted(name for name, was in self._topics.input_ids.items() if ids.get(name, was) != was)
         if again:
@@ -187,10 +247,6 @@ class TopicsOnLog:
     """The ids of the changelogs (Admin.topic_ids)."""
     input_ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the inputs."""
-
-    def count(self, topic: str) -> int:
-        """Return a topic's partition count, 1 for an unknown (routed) topic."""
-        return self.partitions.get(topic, 1)
 
     def tasks(self) -> list[TaskId]:
         """Return all tasks: each sub-topology has as many as its largest source topic has partitions (PartitionGrouper)."""

@@ -21,7 +21,7 @@ from streamkit.record import TaskId
 from streamkit.runtime.execution.collecting import CycleCollector
 from streamkit.runtime.execution.handlers import Handlers
 from streamkit.runtime.execution.queues import Idling
-from streamkit.runtime.local.internal_topics import TopicsOnLog
+from streamkit.runtime.local.internal_topics import PartitionCounts, TopicsOnLog
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
 from streamkit.state.definitions import Store
 from streamkit.state.directory import StateDirectory, check_engines
@@ -159,9 +159,12 @@ class Shared:
     programs: dict[int, Program] = field(default_factory=dict)
     cycles: CycleCollector = field(init=False)
     """Frees tasks and producers that threads have closed."""
+    partitions: PartitionCounts = field(init=False)
+    """Returns the number of partitions of a topic on the log."""
 
     def __post_init__(self) -> None:
         self.cycles = CycleCollector(self.elapsed)
+        self.partitions = PartitionCounts(self.topics, self.transport)
 
     def program(self, sub_topology: SubTopology) -> Program:
         """Return the program of a sub-topology, compiled once per process."""

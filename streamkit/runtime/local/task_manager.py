@@ -260,7 +260,7 @@ class TaskManager:
             plan,
             clock=shared.clock,
             open_store=self.stores.open,
-            partitions=shared.topics.count,
+            partitions=shared.partitions,
             handlers=self._settings.handlers,
             idling=self._settings.idling,
             emit_intervals=self._settings.emit_intervals,

@@ -42,6 +42,8 @@ Result = TypeVar("Result")
 _REBALANCING = (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING)
 _REQUEST_SECONDS = 1.0
 _PAUSE_SECONDS = 0.2
+_ABSENT = {"UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE"}
+"""The errors of a topic that a broker may be creating."""
 
 
 class KafkaAdmin(Admin):
@@ -67,6 +69,18 @@ class KafkaAdmin(Admin):
         wanted = known if names is None else [name for name in names if name in known]
         # A topic that is being deleted or that elects its leaders is listed with an error.
         return {name: TopicInfo(name, len(known[name].partitions)) for name in wanted if known[name].error is None}
+
+    def partitions_of(self, topic: str, seconds: float = 0) -> int | None:
+        deadline = monotonic() + seconds
+        while True:
+            with self._translated(f"topic {topic} could not be looked up"):
+                # Unlike a request for all topics, one that names the topic makes the broker create it.
+                found = self._client.list_topics(topic, self._timeout).topics[topic]
+            if found.error is None:
+                return len(found.partitions)
+            if found.error.name() not in _ABSENT or monotonic() > deadline:
+                return None
+            sleep(_PAUSE_SECONDS)
 
     def _list(self) -> ClusterMetadata:
         """Request all topics; between attempts check whether brokers refuse the connection."""

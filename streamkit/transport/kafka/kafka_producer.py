@@ -112,6 +112,8 @@ class KafkaProducer(Producer):
         self._failed_rows: list[OutputTuple] = []
         self._sending: tuple[OutputTuple, ...] = ()
         """The rows that the extension's thread is sending."""
+        self._looked_up: set[str] = set()
+        """The topics whose partitions were looked up since the last call of `send` began."""
         reports = {"delivery.report.only.error": True, "on_delivery": self._on_error, "error_cb": self._on_client_error}
         settings: dict[str, object] = {**for_librdkafka(config), **reports}
         if self._transactional:
@@ -124,6 +126,7 @@ class KafkaProducer(Producer):
     def send(self, rows: Sequence[OutputTuple]) -> None:
         if not rows and not self._sending:
             return
+        self._looked_up.clear()
         if self._link is None:
             self._produce(rows)
         else:
@@ -151,7 +154,7 @@ class KafkaProducer(Producer):
         while code:
             if code == KafkaError._QUEUE_FULL:
                 self._run_callbacks(self._client.poll, _FULL_QUEUE_WAIT)
-            else:
+            elif not self._learns_partition(rows[place][0], code):
                 text = _unwritable_name(rows[place][4]) or f"Unable to produce message: {KafkaError(code).str()}"
                 self._note_failure(rows[place], KafkaError(code, text))
                 place += 1
@@ -184,7 +187,23 @@ class KafkaProducer(Producer):
             except BufferError:
                 self._send_when_free((topic, key, value, timestamp, headers, partition))
             except KafkaException as error:
-                self._note_failure((topic, key, value, timestamp, headers, partition), kafka_error(error), error)
+                refused = topic, key, value, timestamp, headers, partition
+                if self._learns_partition(topic, kafka_error(error).code()):
+                    self._send_when_free(refused)
+                else:
+                    self._note_failure(refused, kafka_error(error), error)
+
+    def _learns_partition(self, topic: str, code: int) -> bool:
+        """Look up a topic if librdkafka refuses a row for a partition that it does not know; return whether it was looked up.
+
+        The partition may be newer than what librdkafka knows, for which Java's producer waits. Each call of `send` looks a topic up once.
+        """
+        if code != KafkaError._UNKNOWN_PARTITION or topic in self._looked_up:
+            return False
+        self._looked_up.add(topic)
+        with suppress(KafkaException):
+            self._client.list_topics(topic, self._timeout)
+        return True
 
     def _send_when_free(self, row: OutputTuple) -> None:
         topic, key, value, timestamp, headers, partition = row
