@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from time import time
@@ -75,10 +75,14 @@ class DropWarnings:
         self._logged: dict[tuple[str, str], int] = {}
         """The time (ms, monotonic) of the last line, by task and reason."""
 
-    def add(self, task: str, count: DroppedCount, dropped: int) -> None:
-        """Note records of a task that were dropped since the last call."""
-        before, _ = self._waiting.get((task, count.reason), (0, ""))
-        self._waiting[task, count.reason] = before + dropped, count.message
+    def note(self, task: str, counts: Iterable[DroppedCount], noted: dict[str, int]) -> None:
+        """Note the records of a task that were dropped since the last call. `noted`: its numbers by reason, as of that call and then of this one."""
+        for count in counts:
+            dropped = count.dropped - noted.get(count.reason, 0)
+            if dropped:
+                noted[count.reason] = count.dropped
+                before, _ = self._waiting.get((task, count.reason), (0, ""))
+                self._waiting[task, count.reason] = before + dropped, count.message
 
     def write(self, now: int) -> None:
         """Log the lines that are due at a time (ms, monotonic)."""

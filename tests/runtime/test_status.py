@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from streamkit.errors import StateError
+from streamkit.metrics import DropReason
+from streamkit.plan import load
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.gate import Gate
 from tests.broker.support import until
@@ -143,3 +145,37 @@ def test_a_query_ends_although_the_owner_of_the_store_admits_none():
     gate.release()
     with gate.entered(0.01):
         pass
+
+
+GLOBAL = """streamkit: 1
+application: app
+config: {state.dir: "${DIR}", deserialization.exception.handler: continue}
+topics:
+  rates: {key: string, value: long, partitions: 1}
+  words: {key: string, value: string, partitions: 1}
+  out: {partitions: 1}
+pipelines:
+  rates: {global_table: rates, store: {name: rates}}
+  words: {stream: words, to: out}
+"""
+
+
+def test_records_that_global_stores_drop_are_counted_and_logged(tmp_path, caplog):
+    path = tmp_path / "topology.yaml"
+    path.write_text(GLOBAL)
+    log = FakeLog({"rates": 1, "words": 1, "out": 1})
+    application = Application(load(path, env={"DIR": str(tmp_path / "state")}), log)
+    application.start()
+    try:
+        log.append([("rates", None, bytes(8), 1, None, 0), ("rates", b"a", b"short", 2, None, 0)])
+        drops = until(lambda: len(found := application.status(lag=False).drops) == 2 and found, "two reasons")
+    finally:
+        application.stop()
+    assert [(drop.task, drop.dropped, drop.message) for drop in drops if drop.reason == DropReason.NULL] == [
+        ("global", 1, "topic rates, partition 0, offset 0")
+    ]
+    lines = [record.getMessage() for record in caplog.records if "task global" in record.getMessage()]
+    assert lines == [
+        "task global: dropped 1 record in the last minute (topic rates, no key or no value)",
+        "task global: dropped 1 record in the last minute (topic rates does not decode)",
+    ]

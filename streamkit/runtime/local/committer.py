@@ -398,11 +398,7 @@ class Committer:
         if dropped:
             local_task.dropped += dropped
             self._shared.metrics.add("dropped-records-total", dropped, task.task_id)
-            for count in task.drops.view():
-                new = count.dropped - local_task.drops_noted.get(count.reason, 0)
-                if new:
-                    local_task.drops_noted[count.reason] = count.dropped
-                    self._warnings.add(task.task_id, count, new)
+            self._warnings.note(task.task_id, task.drops.view(), local_task.drops_noted)
             self._warnings.write(self._shared.elapsed())
 
     def _group_metadata(self) -> bytes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from streamkit.errors import RetriableTransportError, TaskCorruptedError, UnreachableError
+from streamkit.metrics import DroppedCount, DropWarnings
 from streamkit.plan.model import SubTopology
 from streamkit.record import TopicPartition
 from streamkit.runtime.execution.store_opening import DirectoryStores, ReprocessedTopic, reprocesses
@@ -41,6 +43,10 @@ class GlobalThread:
         self._next: dict[TopicPartition, int] = {}
         self._consumer: Consumer | None = None
         self._last_commit = shared.clock()
+        self.drops: tuple[DroppedCount, ...] = ()
+        """The records that the tasks have dropped, by reason."""
+        self._drops_noted: dict[str, int] = {}
+        self._warnings = DropWarnings(log)
         self.gate = Gate()
         """Locked whenever the thread may use its stores."""
 
@@ -105,6 +111,7 @@ class GlobalThread:
             self._commit()
             self._close_tasks()
             self._shared.directory.release("global")
+            self._warnings.close(self._shared.elapsed())
         finally:
             self.gate.release()
         if self._consumer is not None:
@@ -154,6 +161,7 @@ class GlobalThread:
         self._consumer.assign(self._next)
         for task in self._tasks:
             task.start({})
+        self._note_drops()
 
     def _open_task(self, sub: SubTopology) -> Task:
         shared = self._shared
@@ -197,10 +205,22 @@ class GlobalThread:
             partition = TopicPartition(batch.topic, batch.partition)
             self._owners[partition].update(batch)
             self._next[partition] = batch.offsets[-1] + 1
+        if batches:
+            self._note_drops()
+        self._warnings.write(self._shared.elapsed())
         now = self._shared.clock()
         if now - self._last_commit > settings.commit_interval_ms or self._exceeds_limit():
             self._commit()
             self._last_commit = now
+
+    def _note_drops(self) -> None:
+        counts: dict[str, DroppedCount] = {}
+        for task in self._tasks:
+            for count in task.drops.view():
+                others = counts.get(count.reason)
+                counts[count.reason] = replace(count, dropped=count.dropped + (others.dropped if others else 0))
+        self.drops = tuple(counts.values())
+        self._warnings.note("global", self.drops, self._drops_noted)
 
     def _exceeds_limit(self) -> bool:
         limit = self._shared.uncommitted_bytes
@@ -226,3 +246,4 @@ class GlobalThread:
             task.close()
         self._tasks = []
         self._owners, self._followed = {}, {}
+        self._drops_noted.clear()

@@ -70,7 +70,11 @@ class StatusReader:
         threads = list(application.threads)
         views = [(thread, thread.counters.view) for thread in threads]
         local_tasks = [(thread.name, task) for thread in threads for task in thread.tasks()]
-        followed = {} if application.global_thread is None else application.global_thread.followed()
+        global_thread = application.global_thread
+        followed = {} if global_thread is None else global_thread.followed()
+        drops = [drop for thread, view in views for drop in _drops(thread.name, view)]
+        if global_thread is not None:
+            drops += [DropStatus(global_thread.name, "global", **asdict(drop)) for drop in global_thread.drops]
         inputs = [tp for _, view in views for task in view.tasks for tp in task.consumed]
         inputs += [changelog.partition for _, task in local_tasks for changelog in task.changelogs]
         inputs += [tp for _, places in followed.values() for tp in places]
@@ -108,7 +112,7 @@ class StatusReader:
             self._topics(statuses),
             inputs_of(application.topics, statuses, group),
             GroupStatus(None) if group is None else GroupStatus(group.members, group.rebalancing),
-            tuple(drop for thread, view in views for drop in _drops(thread.name, view)),
+            tuple(drops),
         )
 
     def sample(self) -> None:

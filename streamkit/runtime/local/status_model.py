@@ -161,7 +161,7 @@ class DropStatus:
 
     thread: str
     task: str | None
-    """None for records that the log rejected, which are counted per thread."""
+    """None for records that the log rejected, which are counted per thread; `global` for those of all global stores."""
     reason: str
     dropped: int
     dead_letters: int
