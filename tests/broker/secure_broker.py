@@ -7,6 +7,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -68,6 +69,15 @@ class SecureBroker(Broker):
         ]
         admin = AdminClient({"bootstrap.servers": self.address})
         for answer in admin.create_acls(bindings).values():
+            answer.result(LIMIT_S)
+
+    def deny_writes(self, user: str, topic: str, denied: bool) -> None:
+        """Forbid a user to write to a topic, or no longer."""
+        place = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*")
+        rule = (*place, AclOperation.WRITE, AclPermissionType.DENY)
+        admin = AdminClient({"bootstrap.servers": self.address})
+        answers = admin.create_acls([AclBinding(*rule)]) if denied else admin.delete_acls([AclBindingFilter(*rule)])
+        for answer in answers.values():
             answer.result(LIMIT_S)
 
 

@@ -187,3 +187,21 @@ def test_the_closest_look_at_the_log_shows_no_secret(secure: SecureBroker, app: 
     done = by_set("run", app, settings, "--until-idle", "--log-level", "debug")
     assert done.code == 0
     assert "dave" in done.err
+
+
+def test_no_handler_drops_records_that_acls_forbid_to_write(secure: SecureBroker, tmp_path: Path) -> None:
+    log = Log(secure.address)
+    app = application(tmp_path, log, "unwritten", UPPER)
+    secure.allow("dave", app.application)
+    for name in ("words", "loud"):
+        log.create(app.topic(name), 1)
+    log.write([(app.topic("words"), None, b"hello", 1_700_000_000_000, None, 0)])
+    settings = over_sasl(secure, "PLAIN", sasl_username="dave", sasl_password=PASSWORDS["dave"])
+    settings["production.exception.handler"] = "continue"
+    secure.deny_writes("dave", app.topic("loud"), True)
+    done = by_set("run", app, settings, "--until-idle")
+    assert_one_clear_line(done, 1, app.topic("loud"), "uthoriz", "no handler drops records for this reason")
+    secure.deny_writes("dave", app.topic("loud"), False)
+    assert by_set("run", app, settings, "--until-idle").code == 0
+    assert [raw.value for raw in log.read(app.topic("loud"))] == [b"HELLO"]
+    log.close()

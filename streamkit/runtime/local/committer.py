@@ -418,8 +418,8 @@ class Committer:
         """Handle rows that the log rejected: write dead letters if their topic is set, then apply the production handler.
 
         If a retry may succeed, the tasks restart from their last commit (RETRY in Java's handler), and so they do if a producer
-        has failed permanently. No handler drops rows of changelogs: stores would differ from what restores them. `sent`: the rows
-        that may be lost if the error does not name its rows.
+        has failed permanently. No handler drops rows of changelogs, as stores would differ from what restores them, nor rows that are
+        not to blame. `sent`: the rows that may be lost if the error does not name its rows.
         """
         handlers = self._settings.handlers
         final: ProductionError | None = None
@@ -432,14 +432,16 @@ class Committer:
                 # The abort of the transaction would include the dead letters.
                 raise error
             logged = self._changelogs.intersection(map(_topic_of, rows))
-            goes_on = handlers.production == CONTINUE and not logged and not error.lost_producer
-            if logged and handlers.production == CONTINUE:
-                error = ProductionError(f"{error}; no handler drops records of a changelog", error.rows)
+            kept = "of a changelog" if logged else "" if error.droppable else "for this reason"
+            goes_on = handlers.production == CONTINUE and not kept and not error.lost_producer
+            # After a restart, records that are valid are written again.
+            refused = error.rows if error.droppable and not error.retriable else ()
+            if kept and handlers.production == CONTINUE:
+                error = ProductionError(f"{error}; no handler drops records {kept}", error.rows)
             if not goes_on:
                 final = final or error
             topic = handlers.dead_letter_topic
-            # After a restart, records whose rejection was transient are written again.
-            failed = [] if error.retriable else [row for row in error.rows if row[0] != topic]
+            failed = [row for row in refused if row[0] != topic]
             letters = [] if topic is None else dead_letters_of_rows(topic, error, failed, self._shared.clock())
             if goes_on:
                 for row in rows:

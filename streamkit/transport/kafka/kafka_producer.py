@@ -22,7 +22,7 @@ from streamkit.errors import (
     UnreachableError,
 )
 from streamkit.record import Headers, OutputTuple, TopicPartition
-from streamkit.transport.kafka.kafka_errors import LOST_SEQUENCE, UNKNOWN, call, kafka_error, translate
+from streamkit.transport.kafka.kafka_errors import UNKNOWN, call, kafka_error, translate
 from streamkit.transport.kafka.native_client import create_producer
 from streamkit.transport.kafka.oauth import for_librdkafka
 from streamkit.transport.log_interface import CommittedOffset, Producer
@@ -44,19 +44,26 @@ librdkafka may wait indefinitely for the former coordinator, while a new produce
 """
 _LOG_LEVEL = 6
 """The level of librdkafka's lines about lost connections."""
-# The errors after which Java's default production handler retries. It also waits for a missing topic, without a limit.
+# Errors after which another attempt may write the record, besides those of every call: as after these, Java's default production
+# handler retries. It also waits for a missing topic, without a limit.
 _RETRIABLE = {
     "_MSG_TIMED_OUT",
     # The error of every call except the abort of a transaction that has failed.
     "_STATE",
-    "KAFKA_STORAGE_ERROR",
-    "NETWORK_EXCEPTION",
     "NOT_ENOUGH_REPLICAS",
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    "NOT_LEADER_FOR_PARTITION",
-    "REQUEST_TIMED_OUT",
-    *LOST_SEQUENCE,
 }
+_FATAL = {
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "SASL_AUTHENTICATION_FAILED",
+    "SECURITY_DISABLED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "UNKNOWN",
+    "_AUTHENTICATION",
+}
+"""The errors for which no handler drops the record, as nothing is wrong with it (RecordCollectorImpl.isFatalException)."""
 
 
 _SHRINK = 8
@@ -423,8 +430,7 @@ class KafkaProducer(Producer):
     def _note_failure(self, row: OutputTuple, error: KafkaError, cause: Exception | None = None) -> None:
         self._failed_rows.append(row)
         failure = self._production_error(row[0], error, cause)
-        # No handler may drop rows that another attempt may write.
-        if self._failure is None or (_is_retriable(failure) and not _is_retriable(self._failure)):
+        if self._failure is None or _weight(failure) > _weight(self._failure):
             self._failure = failure
 
     def _note_undelivered_row(self, row: OutputTuple, error: KafkaError) -> None:
@@ -465,7 +471,9 @@ class KafkaProducer(Producer):
         failure = kind(f"{what} could not be written: {error.str()}{hint}")
         if isinstance(failure, ProductionError):
             failure.lost_producer = error.code() == KafkaError._FATAL
-            failure.retriable = failure.lost_producer or error.name() in _RETRIABLE
+            transient = isinstance(translate(error, what, self._address), RetriableTransportError | UnreachableError)
+            failure.retriable = failure.lost_producer or transient or error.name() in _RETRIABLE
+            failure.droppable = error.name() not in _FATAL
         # The next call raises it; `raise … from` would set the cause only there.
         failure.__cause__ = cause or KafkaException(error)
         return failure
@@ -484,8 +492,11 @@ class KafkaProducer(Producer):
             raise TransportError("this producer has no transactional id")
 
 
-def _is_retriable(failure: StreamkitError) -> bool:
-    return isinstance(failure, ProductionError) and failure.retriable
+def _weight(failure: StreamkitError) -> int:
+    """Return how much a failure decides about all rows that failed: no handler may drop rows that another attempt may write."""
+    if not isinstance(failure, ProductionError):
+        return 1
+    return 2 if failure.retriable else int(not failure.droppable)
 
 
 def _unwritable_name(headers: Headers | None) -> str | None:
