@@ -1,4 +1,4 @@
-"""What differs between two answers to one case: describe text, records of each topic, stores' rows, changelogs."""
+"""What differs between two answers to one case: describe text, records of each topic, stores' rows, dropped records, changelogs."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Answer:
     stores: dict[str, list] = field(default_factory=dict)
     keys: dict[str, int | None] = field(default_factory=dict)
     """How many rows a store has: Java says it of stores in memory, as the metric num-keys, streamkit of all without windows."""
+    dropped: int | None = 0
+    """How many records were dropped (dropped-records-total); None where Java's processor of a store does not count them."""
     changelogs: list[list] = field(default_factory=list)
     """[topic, key in hex, value in hex, timestamp, headers] of what stores logged.
 
@@ -67,6 +69,8 @@ def differences(java: Answer, ours: Answer) -> list[str]:
             )
         return found
     found += record_differences(java.records, ours.records) + store_differences(java.stores, ours.stores)
+    if ours.dropped not in (None, java.dropped):
+        found.append(f"dropped records: java {java.dropped}, streamkit {ours.dropped}")
     return found + key_differences(java.keys, ours.keys) + changelog_differences(java, ours)
 
 

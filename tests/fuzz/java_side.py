@@ -64,4 +64,5 @@ def answer(folder: Path) -> Answer:
         result.changelogs = [json.loads(line) for line in lines]
     result.stores = json.loads((folder / "stores.json").read_text(encoding="utf-8"))
     result.keys = json.loads((folder / "keys.json").read_text(encoding="utf-8"))
+    result.dropped = json.loads((folder / "dropped.json").read_text(encoding="utf-8"))
     return result

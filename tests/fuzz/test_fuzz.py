@@ -117,6 +117,7 @@ def test_differences_are_found_in_every_part_of_an_answer():
         Answer("text", [], {"s": [["a", 1]]}),
         Answer("text", [record], {"s": []}),
         Answer("text", [record], {"s": [["a", 1]]}, {"s": 2}),
+        Answer("text", [record], {"s": [["a", 1]]}, {"s": 1}, 1),
         Answer(stage="build", error="no"),
         Answer("text", stage="run", error="no"),
     ):

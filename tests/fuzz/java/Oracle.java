@@ -83,7 +83,7 @@ public final class Oracle {
 
     private void run() {
         try {
-            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "keys.json", "changelogs.jsonl", "layout.json")) {
+            for (String old : List.of("error.txt", "describe.txt", "expected.jsonl", "stores.json", "keys.json", "dropped.json", "changelogs.jsonl", "layout.json")) {
                 Files.deleteIfExists(folder.resolve(old));
             }
             Path state = Files.createTempDirectory("fuzz-oracle");
@@ -132,6 +132,7 @@ public final class Oracle {
                 }
                 Files.writeString(folder.resolve("stores.json"), storesText(driver));
                 Files.writeString(folder.resolve("keys.json"), Data.text(keys(driver)) + "\n");
+                Files.writeString(folder.resolve("dropped.json"), dropped(driver) + "\n");
             } finally {
                 Here.end();
                 Files.writeString(folder.resolve("changelogs.jsonl"), changelogs(driver));
@@ -139,6 +140,14 @@ public final class Oracle {
                 Files.writeString(folder.resolve("expected.jsonl"), expected.isEmpty() ? "" : String.join("\n", expected) + "\n");
             }
         }
+    }
+
+    /** How many records were dropped, by all tasks. */
+    private static long dropped(TopologyTestDriver driver) {
+        return Math.round(driver.metrics().entrySet().stream()
+            .filter(metric -> metric.getKey().name().equals("dropped-records-total"))
+            .mapToDouble(metric -> ((Number) metric.getValue().metricValue()).doubleValue())
+            .sum());
     }
 
     private static Properties config(Model model, Path state) {
