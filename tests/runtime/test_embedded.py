@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import pytest
 
-from streamkit.errors import DamagedLogError, TransportError
+from streamkit.errors import DamagedLogError, ProductionError, TransportError
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
@@ -62,6 +63,26 @@ def test_large_records_are_stored_and_read_a_few_at_a_time(log):
         read += [value[0] for batch in batches for value in batch.values]
     consumer.close()
     assert read == list(range(12))
+
+
+def test_a_topic_that_is_deleted_while_rows_wait_for_the_log_takes_no_others_with_it(log, monkeypatch):
+    producer = log.producer()
+    group = producer._group
+
+    def late(rows):
+        grouped = group(rows)
+        # The partitions are counted, and the log is not locked yet.
+        with closing(log.admin()) as admin:
+            admin.delete_topics(["in"])
+        return grouped
+
+    monkeypatch.setattr(producer, "_group", late)
+    with pytest.raises(ProductionError, match="topic in could not be written: the topic does not exist") as raised:
+        producer.send([("in", None, b"1", 1, None, 0), ("out", None, b"2", 2, None, 0)])
+    producer.close()
+    # A handler that continues drops these rows.
+    assert [row[0] for row in raised.value.rows] == ["in"]
+    assert written(log) == 1
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

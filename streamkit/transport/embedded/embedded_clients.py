@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from secrets import randbits
 from time import monotonic
+from typing import TypeAlias
 
-from streamkit.errors import FencedError, TopicError, TransportError
+from streamkit.errors import FencedError, ProductionError, TopicError, TransportError
 from streamkit.record import OutputTuple, RecordBatch, TopicPartition
 from streamkit.transport.embedded.database import Database, Execute, every, one
 from streamkit.transport.embedded.embedded_groups import check_generation, described, members, remove
@@ -177,6 +178,8 @@ class EmbeddedConsumer(Consumer):
 
 # The producer of the embedded log: one write transaction for each call, or one at the commit of a transaction.
 
+_Groups: TypeAlias = dict[TopicPartition, list[OutputTuple]]
+
 
 class EmbeddedProducer(Producer):
     """Writes the rows of each send at once; rows of a transaction stay in memory until it commits."""
@@ -197,17 +200,25 @@ class EmbeddedProducer(Producer):
             raise TransportError("a transactional producer sends between begin and commit only")
         groups, unknown = self._group(rows)
         if self._open is None:
-            self._write(groups)
+            unknown = self._write(groups, unknown, rows)
         else:
             for place, more in groups.items():
                 self._open.setdefault(place, []).extend(more)
         if unknown:
             raise missing(unknown[0][0], unknown[0][5], unknown)
 
-    def _write(self, groups: dict[TopicPartition, list[OutputTuple]]) -> None:
+    def _write(self, groups: _Groups, unknown: list[OutputTuple], rows: Sequence[OutputTuple]) -> list[OutputTuple]:
+        """Write grouped rows, and return those whose topic or partition does not exist by then."""
         # An error of the log, such as a full disk, stays a TransportError: no handler may drop records because of it.
-        with self._database.write() as execute:
-            append(execute, groups)
+        while True:
+            try:
+                with self._database.write() as execute:
+                    append(execute, groups)
+                return unknown
+            except ProductionError:
+                # A topic was deleted while this waited for the lock. Nothing is written, and the other rows must be.
+                self._version = -1
+                groups, unknown = self._group(rows)
 
     def flush(self) -> None:
         pass
@@ -253,7 +264,7 @@ class EmbeddedProducer(Producer):
     def close(self) -> None:
         self._database.close()
 
-    def _group(self, rows: Sequence[OutputTuple]) -> tuple[dict[TopicPartition, list[OutputTuple]], list[OutputTuple]]:
+    def _group(self, rows: Sequence[OutputTuple]) -> tuple[_Groups, list[OutputTuple]]:
         # Other connections create topics, and their writes change the version.
         version = self._database.version()
         if version != self._version:
