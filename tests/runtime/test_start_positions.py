@@ -177,3 +177,33 @@ def test_records_wait_for_the_number_of_partitions_while_no_broker_answers(monke
         assert isinstance(raised.value, FATAL)
     log.partitions["routed"] = 2
     assert counts("routed") == 2
+
+
+GLOBAL = """streamkit: 1
+application: app
+config: {metadata.max.age.ms: 0}
+defaults: {key: string, value: string}
+topics: {words: {partitions: 1}, names: {}, out: {partitions: 1}}
+pipelines:
+  names: {global_table: names, store: {name: names}}
+  words: {stream: words, to: out}
+"""
+
+
+def test_records_that_global_stores_would_not_read_end_the_application(tmp_path):
+    path = tmp_path / "app.yaml"
+    path.write_text(GLOBAL)
+    plan, log = load(path), EmbeddedTransport(tmp_path / "log")
+    with closing(log.admin()) as admin:
+        for count, message in (
+            (1, r"created again while the application read them: names; .*: the next start reads them"),
+            (2, r"the number of partitions has changed: names from 1 to 2; restart to read them all"),
+        ):
+            admin.delete_topics(["names"])
+            admin.create_topics([NewTopic("names", 1)])
+            watch = watching(plan, log)
+            watch.check()
+            admin.delete_topics(["names"])
+            admin.create_topics([NewTopic("names", count)])
+            with pytest.raises(InvalidTopologyError, match=message):
+                watch.check()

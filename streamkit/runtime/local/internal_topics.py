@@ -76,11 +76,16 @@ def prepare(
     layout = lay_out(plan, existing)
     _create_internal(admin, existing, (*layout.repartitions, *layout.changelogs))
     changelogs = {plan.changelog_name(name) for name in plan.stores}
-    inputs = {topic for topics in layout.sources.values() for topic in topics}
+    inputs = {topic for topics in layout.sources.values() for topic in topics} | _global_topics(plan)
     found = {**ids, **admin.topic_ids([name for name in existing if name in changelogs | inputs and name not in ids])}
     _warn_of_unwritten(plan, existing)
     own, read = ({name: found[name] for name in names if name in found} for names in (changelogs, inputs))
     return TopicsOnLog(existing, layout.sources, own, read)
+
+
+def _global_topics(plan: Plan) -> set[str]:
+    """Return the topics of global stores, which every instance reads completely."""
+    return {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
 
 
 def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
@@ -193,23 +198,30 @@ class TopicWatch:
             return
         self._next = monotonic() + self._every
         known = {topic for inputs in self._topics.inputs.values() for topic in inputs}
+        shared = _global_topics(self._plan)
+        read = known | shared
         subs = [sub for sub in self._plan.sub_topologies if sub.id in self._topics.inputs]
         patterns = any(getattr(node, "pattern", None) for sub in subs for node in sub.nodes.values())
         try:
             with closing(self._transport.admin()) as admin:
                 found = admin.topics()
-                ids = admin.topic_ids(sorted(known & found.keys()))
+                ids = admin.topic_ids(sorted(read & found.keys()))
         except TransportError as error:
             log.info("%s; the inputs are checked again later", error)
             return
         counts = {name: info.partitions for name, info in found.items()}
-        self._counts.update({name: count for name, count in counts.items() if name not in known})
-        self._check_counts({name: count for name, count in counts.items() if name in known})
+        self._counts.update({name: count for name, count in counts.items() if name not in read})
+        self._check_counts({name: count for name, count in counts.items() if name in read})
         again = sorted(name for name, was in self._topics.input_ids.items() if ids.get(name, was) != was)
         if again:
+            remedy = (
+                "the next start reads them"
+                if shared.issuperset(again)
+                else "to read them, set the offsets with `streamkit reset-offsets` before the next start"
+            )
             raise InvalidTopologyError(
                 f"topics were deleted and created again while the application read them: {', '.join(again)}; their first records may "
-                "not have been read: to read them, set the offsets with `streamkit reset-offsets` before the next start"
+                f"not have been read: {remedy}"
             )
         new = {topic for sub in subs for topic in source_topics(self._plan, sub, counts)} - known if patterns else ()
         if new:
@@ -246,7 +258,7 @@ class TopicsOnLog:
     ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the changelogs (Admin.topic_ids)."""
     input_ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids of the inputs."""
+    """The ids of the inputs, and of the topics of global stores."""
 
     def tasks(self) -> list[TaskId]:
         """Return all tasks: each sub-topology has as many as its largest source topic has partitions (PartitionGrouper)."""
