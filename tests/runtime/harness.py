@@ -56,6 +56,9 @@ class ListStore:
     def note_position(self, partition, position):
         self.noted[partition] = position
 
+    def uncommitted_bytes(self):
+        return sum(map(len, self.pending))
+
     def forget(self):
         pass
 

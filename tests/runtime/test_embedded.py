@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from streamkit.errors import DamagedLogError, ProductionError, TransportError
+from streamkit.plan import load
 from streamkit.record import TopicPartition
 from streamkit.runtime.local.client import Application
 from streamkit.transport.embedded import EmbeddedTransport
@@ -78,7 +79,7 @@ def test_a_topic_that_is_deleted_while_rows_wait_for_the_log_takes_no_others_wit
 
     monkeypatch.setattr(producer, "_group", late)
     with pytest.raises(ProductionError, match="topic in could not be written: the topic does not exist") as raised:
-        producer.send([("in", None, b"1", 1, None, 0), ("out", None, b"2", 2, None, 0)])
+        producer.send([("in", None, b"1", 1, None, None), ("out", None, b"2", 2, None, 0)])
     producer.close()
     # A handler that continues drops these rows.
     assert [row[0] for row in raised.value.rows] == ["in"]
@@ -189,3 +190,62 @@ def test_a_changed_record_ends_the_application_with_its_place(log, tmp_path, gua
         DamagedLogError, match=rf"{FILE} is damaged: records of in \[2\] from offset 10 on were changed"
     ):
         Application(plan, log).run(until_idle=True, stop=threading.Event())
+
+
+CLOSING = """streamkit: 1
+application: app
+config: {{bootstrap.servers: embedded, state.dir: {folder}, processing.guarantee: {guarantee}}}
+topics:
+  in: {{key: string, value: string}}
+  out: {{key: string, value: string}}
+stores:
+  seen: {{type: key_value, value: string, key: string}}
+pipelines:
+  main:
+    stream: in
+    steps: [process: {{call: "batching:Batch", stores: [seen]}}]
+    to: out
+"""
+BATCH = """
+class Batch:
+    def init(self, context):
+        self.context, self.waiting = context, []
+    def process(self, record):
+        self.waiting.append(record)
+    def close(self):
+        seen = self.context.store("seen")
+        for record in self.waiting:
+            if seen.put_if_absent(record.value, "") is None:
+                self.context.forward(record)
+"""
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_a_processor_forwards_and_stores_when_it_is_closed_is_written(log, tmp_path, guarantee):
+    (tmp_path / "batching.py").write_text(BATCH)
+    path = tmp_path / "topology.yaml"
+    path.write_text(CLOSING.format(folder=tmp_path / "state", guarantee=guarantee))
+    for total in (30, 60, 60):
+        fill(log, total)
+        Application(load(path, env={}), log).run(until_idle=True, stop=threading.Event())
+        assert written(log) == total
+
+
+def test_a_task_that_moves_takes_what_its_processor_forwards_with_it(log, tmp_path):
+    (tmp_path / "batching.py").write_text(BATCH)
+    path = tmp_path / "topology.yaml"
+    path.write_text(CLOSING.format(folder=tmp_path / "state", guarantee="at_least_once"))
+    fill(log, 30)
+    application = Application(load(path, env={}), log)
+
+    def read() -> int:
+        return sum(task.processed for task in application.status(lag=False).tasks)
+
+    application.start()
+    try:
+        until(lambda: application._maintain() or read() == 30, "all are processed")
+        application.add_thread()
+        until(lambda: application._maintain() or written(log), "tasks have moved to the new thread")
+    finally:
+        application.stop()
+    assert written(log) == 30

@@ -232,6 +232,8 @@ class Task(ProgramServices):
     def __init__(self, spec: TaskSpec, environment: TaskEnvironment):
         super().__init__(spec, environment)
         self.commit_needed = False
+        self.closing = False
+        """Whether the processors are closed."""
         self._consumed: dict[TopicPartition, int] = {}
         self._added: dict[TopicPartition, int] = {}
         self._touched: set[TopicPartition] = set()
@@ -264,11 +266,21 @@ class Task(ProgramServices):
         # What processors wrote in `init` is in a transaction, which ends with a commit.
         self.commit_needed = self.commit_needed or bool(self.output)
 
-    def reset(self) -> None:
-        """Close processors and return to the state before `start`, keeping the stores; everything has been committed."""
+    def close_processors(self) -> None:
+        """Close the processors after a commit. What they forward and write meanwhile is for another one: no record would cause it again."""
+        if self.closing:
+            return
+        self.closing = True
         self._stream_punctuators.clear()
         self._wall_punctuators.clear()
+        self.leave_record()
         self._bound.close()
+        self.flush_stores()
+        self.commit_needed = self.commit_needed or bool(self.output) or self.uncommitted_bytes() > 0
+
+    def reset(self) -> None:
+        """Close processors and return to the state before `start`, keeping the stores; everything has been committed."""
+        self._close_bound()
         self._expiry.reset()
         for store in self.stores.values():
             store.forget()
@@ -280,12 +292,17 @@ class Task(ProgramServices):
         """Close processors and stores; uncommitted changes are lost. A failing close does not hide an earlier error."""
         if self._tracing is not None:
             self._tracing.end()
-        self._stream_punctuators.clear()
-        self._wall_punctuators.clear()
         try:
-            self._bound.close()
+            self._close_bound()
         finally:
             self.close_stores()
+
+    def _close_bound(self) -> None:
+        self._stream_punctuators.clear()
+        self._wall_punctuators.clear()
+        if not self.closing:
+            self.closing = True
+            self._bound.close()
 
     def close_stores(self) -> None:
         """Close all stores, even if one fails."""
@@ -496,6 +513,7 @@ class Task(ProgramServices):
     # -- Inside ----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
+        self.closing = False
         self._consumed, self._touched, self._committed_metadata = {}, set(), {}
         self._added = dict.fromkeys(self.spec.inputs, 0)
         self._bound = self.spec.program.bind(self)

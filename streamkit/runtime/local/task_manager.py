@@ -72,17 +72,24 @@ class TaskManager:
         be written; such a task is closed.
         """
         wanted = {**dict.fromkeys(standby, False), **dict.fromkeys(active, True)}
-        leaving = [task for task in self.running.values() if not wanted.get(task.id)]
+        # A task whose processors were closed by an attempt that failed can't stay as it is.
+        leaving = [task for task in self.running.values() if not wanted.get(task.id) or task.task.closing]
         if leaving:
             # Before a task is closed, so that a commit that fails with a transient error can be retried.
-            self.commit()
-            if self._committer.postponed:
-                raise RetriableTransportError("the group is about to change again")
+            self._commit_now()
+            for task in leaving:
+                task.task.close_processors()
+            self._commit_now()
         self._wanted = wanted
         self._let_go(leaving)
         wrong = [task.id for task in self.updater.tasks() if wanted.get(task.id) is not task.active]
         self._let_go(self.updater.take(wrong))
         self.create_missing()
+
+    def _commit_now(self) -> None:
+        self.commit()
+        if self._committer.postponed:
+            raise RetriableTransportError("the group is about to change again")
 
     def create_missing(self) -> None:
         """Create missing assigned tasks, unless another thread of the process still owns them."""
@@ -195,6 +202,9 @@ class TaskManager:
         """
         try:
             if clean:
+                self._commit_last(wait)
+                for task in self.running.values():
+                    task.task.close_processors()
                 self._commit_last(wait)
                 for task in self.running.values():
                     task.checkpoint(enforce=True)
