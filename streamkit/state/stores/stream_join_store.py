@@ -48,7 +48,10 @@ class JoinWindowStore(NumberedStore):
             interval=definition.segment_interval,
             by_key=JoinRows,
         )
-        self._put, self._rows_between = self._segments.put, self._segments.join_rows.fetch
+        # As in Java, rows in memory have expired as soon as they are written if the window has no length.
+        keeps = definition.persistent or definition.retention
+        self._put = self._segments.put if keeps else self._expired
+        self._rows_between = self._segments.join_rows.fetch
         self._encode = definition.value_serde.encode
         self._decode = definition.value_serde.decode
 
@@ -81,6 +84,9 @@ class JoinWindowStore(NumberedStore):
             self._dropped(DropReason.EXPIRED)
         self._log(key + suffix, data, timestamp, headers)
         return kept
+
+    def _expired(self, time: int, key: bytes, suffix: bytes, data: bytes | None) -> bool:
+        return self._segments.touch(time)
 
     def between(self, key: bytes, low: int, high: int) -> Sequence[JoinRow]:
         """Return (timestamp, sequence number, value bytes) of a key's records from low to high, both included, in this order."""
