@@ -205,6 +205,16 @@ class Records:
             for test in self.tests
         )
 
+    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
+        """Return whether the records of each key are in one task, because Spark has moved them before it joined them."""
+        source = self.source
+        return (
+            isinstance(source, Pairs)
+            and source.are_together(opened)
+            and self.key.sql == source.names["key"].sql
+            and all(join.is_small(opened(join.table.topic)) for join in self.joins)
+        )
+
     def order_columns(self, rows: DataFrame) -> list[Column]:
         """Return what orders the records. rows: of `frame`."""
         from pyspark.sql import functions as sf
@@ -276,6 +286,7 @@ def _leaves(term: Term, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 _BUCKET, _MADE = "bucket", "order"
+_HASH = "hash"
 
 
 @dataclass(frozen=True)
@@ -383,12 +394,17 @@ class Pairs:
         low, high = (
             f"(greatest(0L, `left time` {sign}L) DIV {width}L)" for sign in (f"- {self.before}", f"+ {self.after}")
         )
-        if not (can_be_sent(left) or can_be_sent(right)):
-            # With the records of a key in one task, its pairs are in one task, too.
+        are_together = self.are_together(opened)
+        if are_together:
             left, right = left.repartition(sf.col("left key")), right.repartition(sf.col("right key"))
         left = left.withColumn(f"left {_BUCKET}", sf.expr(f"explode(sequence({low}, {high}))"))
         right = right.withColumn(f"right {_BUCKET}", sf.expr(f"`right time` DIV {width}L"))
         same = f"`left key` = `right key` AND `left {_BUCKET}` = `right {_BUCKET}`"
+        if are_together:
+            # Spark sorts both sides, and compares eight bytes first: keys often begin with the same text.
+            left = left.withColumn(f"left {_HASH}", sf.xxhash64("left key", f"left {_BUCKET}"))
+            right = right.withColumn(f"right {_HASH}", sf.xxhash64("right key", f"right {_BUCKET}"))
+            same = f"`left {_HASH}` = `right {_HASH}` AND {same}"
         within = f"`right time` BETWEEN `left time` - {self.before}L AND `left time` + {self.after}L"
         pairs = left.join(right, sf.expr(f"{same} AND {within}"))
         is_later = "`left time` >= `right time`" if self._is_left_later else "`left time` > `right time`"
@@ -407,6 +423,10 @@ class Pairs:
         order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)] if has_order else []
         time = sf.greatest("left time", "right time").alias(TIME)
         return pairs.select(*(sf.col(ticked(name)) for name in names), time, *order)
+
+    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
+        """Return whether Spark moves the records of each key to one task, where it finds their pairs: none of both topics is small."""
+        return not any(can_be_sent(opened(source.topic).source) for source in self.sources)
 
     @property
     def is_one(self) -> bool:
@@ -746,11 +766,18 @@ class Query:
         parts = [query._with_order(opened, place) for place, query in zip(places, queries, strict=True)]
         selected = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
         order = [ticked(name) for name in selected.columns if name.startswith(_ORDERED)]
+        # Spark leaves out a column that nothing reads: it moves no key and no time twice.
+        key = _name_in_all(queries, lambda records: records.key.sql) or _KEY_OF_RECORD
+        time = _name_in_all(queries, lambda records: _instant(ticked(TIME)))
+        if time is not None and (self.others or isinstance(records.source, Pairs)):
+            order[0] = ticked(time)
         is_keyed = any(query._records.key.kind != NOTHING for query in queries)
-        if is_keyed and isinstance(records.source, Pairs) and not self.others:
-            by_key = _in_order_of_keys(selected, order)
+        if is_keyed and not self.others and records.are_together(opened):
+            by_key = selected.sortWithinPartitions(*order)
+        elif is_keyed and isinstance(records.source, Pairs) and not self.others:
+            by_key = _in_order_of_keys(selected, key, order)
         elif is_keyed:
-            by_key = selected.repartition(_KEY_OF_RECORD).sortWithinPartitions(*order)
+            by_key = selected.repartition(ticked(key)).sortWithinPartitions(*order)
         else:
             by_key = selected.orderBy(*order)
         return by_key.select(*(ticked(name) for name, _ in self.columns))
@@ -788,14 +815,28 @@ class Query:
         return rows.select(*columns, sf.expr(records.key.sql).alias(_KEY_OF_RECORD), *placed)
 
 
-def _in_order_of_keys(rows: DataFrame, order: Sequence[str]) -> DataFrame:
+def _in_order_of_keys(rows: DataFrame, key: str, order: Sequence[str]) -> DataFrame:
     """Return records, those of a key in one task, by their order. Spark moves them only if their keys are spread over tasks."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
-    place = sf.row_number().over(Window.partitionBy(_KEY_OF_RECORD).orderBy(*order))
+    place = sf.row_number().over(Window.partitionBy(ticked(key)).orderBy(*order))
     # A condition that always holds: Spark leaves out a column that nothing reads.
     return rows.withColumn(PLACE, place).where(f"{ticked(PLACE)} > 0")
+
+
+def _name_in_all(queries: Sequence[Query], sql_of: Callable[[Records], str]) -> str | None:
+    """Return the column of an output that holds, in all of its queries, what SQL of their records says; None if there is none."""
+    rows = [(dict(query.columns), sql_of(query._records)) for query in queries]
+    for name, _ in queries[0].columns:
+        if all(columns[name] == sql for columns, sql in rows):
+            return name
+    return None
+
+
+def _instant(time: str) -> str:
+    """Return SQL of a time in milliseconds as a column of times has it."""
+    return f"timestamp_micros({time} * 1000L)"
 
 
 def _place(order: Sequence[Column]) -> Column:
@@ -993,14 +1034,14 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
 def _cell(rows: Groups | Records, column: OutputColumn) -> tuple[str, tuple[Guard, ...]]:
     """Return SQL of a column, and what must hold for it."""
     if column.part == "timestamp":
-        return f"timestamp_micros({rows.time.sql} * 1000L)", ()
+        return _instant(rows.time.sql), ()
     if column.part == "headers":
         return f"CAST(NULL AS {column.shape.ddl})", ()
     if column.part == "deleted":
         return rows.value.is_null, ()
     whole = rows.key if column.part == "key" else rows.value
     if whole.kind == WINDOWED and column.field in ("start", "end"):
-        return f"timestamp_micros({whole.fields[column.field].sql} * 1000L)", ()
+        return _instant(whole.fields[column.field].sql), ()
     term = whole.fields["key"] if whole.kind == WINDOWED else whole
     return _shaped(term if column.field is None else _field(term, column.field, column), column.shape, column)
 
