@@ -221,9 +221,25 @@ def paired(spark: Any, folder: Path, window: str, rows: dict[str, list[dict[str,
 
     Without rows of users, only the pairs themselves.
     """
-    path = folder / "topology.yaml"
     whole, part = STREAMS.replace("WINDOW", window), STREAMS.replace("WINDOW", window).partition("  users: {table")[0]
-    path.write_text(whole if "users" in rows else part, encoding="utf-8")
+    kinds = {
+        "pairs": ",value=n bigint,item string,other bigint,both array<string>",
+        "named": ",value=n bigint,item string",
+    }
+    kinds |= {"selves": ",value=array<bigint>", "counted": "", "per-window": "", "all": ",value=string"}
+    kinds = kinds if "users" in rows else {"pairs": kinds["pairs"]}
+    return written(spark, folder, whole if "users" in rows else part, rows, kinds)
+
+
+def written(
+    spark: Any, folder: Path, text: str, rows: dict[str, list[dict[str, Any]]], kinds: dict[str, str]
+) -> list[str]:
+    """Run a topology over rows, and compare what it wrote with `try`; return what the job reports.
+
+    kinds: the topics that it writes, with the types of their columns.
+    """
+    path = folder / "topology.yaml"
+    path.write_text(text, encoding="utf-8")
     plan = load(path)
     records, places = [], []
     for topic, found in rows.items():
@@ -233,12 +249,6 @@ def paired(spark: Any, folder: Path, window: str, rows: dict[str, list[dict[str,
             records.append({"topic": topic, "key": row["k"], "value": value, "timestamp": row["at"]})
         pyarrow.parquet.write_table(pa.Table.from_pylist(found), folder / f"{topic}.parquet", row_group_size=13)
         places.append(f"{topic}={folder}/{topic}.parquet,key=k,value=v,timestamp=at")
-    kinds = {
-        "pairs": ",value=n bigint,item string,other bigint,both array<string>",
-        "named": ",value=n bigint,item string",
-    }
-    kinds |= {"selves": ",value=array<bigint>", "counted": "", "per-window": "", "all": ",value=string"}
-    kinds = kinds if "users" in rows else {"pairs": kinds["pairs"]}
     targets = outputs_of(plan, [f"{topic}={folder}/{topic}-out.parquet{types}" for topic, types in kinds.items()])
     lines: list[str] = []
     submit(plan, JobOptions(inputs_of(plan, places), targets, overwrite=True), spark, lines.append)
@@ -273,7 +283,7 @@ def test_pairs_of_streams_and_merged_streams_are_what_try_gives(spark: Any, tmp_
     window = draw.choice(
         ("within: 5ms, grace: 1ms", "before: 0ms, after: 7ms, grace: 2ms", "before: 9ms, after: -2ms, grace: 5ms")
     )
-    with changed_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": draw.choice(("10MB", "-1"))}):
+    with changed_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": ("-1", "10MB")[seed % 2]}):
         lines = paired(spark, tmp_path, window, streams(draw))
     assert not [line for line in lines if "not sql" in line or "after all" in line], lines
 
@@ -296,6 +306,78 @@ def test_pairs_that_depend_on_a_partition_are_left_to_python(
     assert [
         line for line in lines if line.startswith("all stages run in Python after all") and line.endswith(reason)
     ], lines
+
+
+ALONE = """\
+streamkit: 1
+application: alone
+topics:
+  orders: {value: json}
+  returns: {value: json}
+  left: {value: json}
+  outer: {value: json}
+  counted: {key: string, value: long}
+pipelines:
+  orders: {stream: orders, steps: [{filter: value is None or value.n < 3}]}
+  returns: {stream: returns}
+  left:
+    from: orders
+    steps:
+      - left_join: {with: returns, WINDOW, value: "{'n': left.n, 'other': None if right is None else right.item}"}
+      - filter: value.n != 1
+    to: left
+  both:
+    from: returns
+    steps:
+      - outer_join:
+          with: orders
+          WHEN
+          value: "{'left': None if left is None else left.n, 'right': None if right is None else right.n}"
+  outer: {from: both, to: outer}
+  counted: {from: both, steps: [{group_by_key: {value_serde: json}}, count, to_stream], to: counted}
+"""
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_records_without_a_partner_are_emitted_where_try_emits_them(spark: Any, tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    windows = [(2, 2, 1), (0, 7, 2), (4, -2, 5), (-3, 8, 4), (6, 0, 1), (1, 9, 0), (30, 2, 0)]
+    texts = [
+        f"before: {before}ms, after: {after}ms, grace: {grace}ms" for before, after, grace in draw.choices(windows, k=2)
+    ]
+    text = ALONE.replace("WINDOW", texts[0]).replace("WHEN", texts[1].replace(", ", "\n          "))
+    rows = streams(draw)
+    del rows["users"]
+    for found in rows.values():
+        for row in found:
+            row["k"] = draw.choice(TEXTS)
+    kinds = {"left": ",value=n bigint,other string", "outer": ",value=left bigint,right bigint", "counted": ""}
+    with changed_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": ("10MB", "-1")[seed % 2]}):
+        lines = written(spark, tmp_path, text, rows, kinds)
+    assert not [line for line in lines if "not sql" in line or "after all" in line], lines
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("{value: json}", "{value: json, partitions: 2}"),
+        ("steps: [{filter", "steps: [{select_key: value.item}, {filter"),
+    ],
+)
+def test_emissions_that_several_tasks_determine_are_left_to_python(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "topology.yaml"
+    text = ALONE.replace("WINDOW", "within: 5ms").replace("WHEN", "within: 5ms")
+    path.write_text(text.replace(old, new, 3), encoding="utf-8")
+    plan = load(path)
+    value = pa.struct({"n": pa.int64(), "item": pa.string()})
+    schema = pa.schema({"key": pa.string(), "value": value, "timestamp": pa.int64()})
+    for topic in ("orders", "returns"):
+        pyarrow.parquet.write_table(schema.empty_table(), tmp_path / f"{topic}.parquet")
+    places = inputs_of(plan, [f"{topic}={tmp_path}/{topic}.parquet" for topic in ("orders", "returns")])
+    outputs = [f"left={tmp_path}/left.parquet,value=n bigint", f"outer={tmp_path}/outer.parquet,value=left bigint"]
+    options = JobOptions(places, outputs_of(plan, [*outputs, f"counted={tmp_path}/counted.parquet"]))
+    prepared = prepare(plan, options, declared_counts(plan, places), columns=known_columns(places), creates=False)
+    assert any("several tasks have records" in choice.reason for choice in prepared.job.engines.values())
 
 
 CALCULATED = """\

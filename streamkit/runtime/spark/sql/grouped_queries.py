@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.expressions.calls import CallableRef
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
-from streamkit.runtime.spark.rows.files import OpenedInput, file_by_file
+from streamkit.runtime.spark.rows.files import FILES, OpenedInput, file_by_file
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, TIME, SqlSource, name_of
-from streamkit.runtime.spark.sql.table_joins import TableJoin, can_be_sent
+from streamkit.runtime.spark.sql.table_joins import EMITTED_BY, TableJoin, Waiting, can_be_sent
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
@@ -210,6 +210,7 @@ class Records:
         source = self.source
         return (
             isinstance(source, Pairs)
+            and source.is_inner
             and source.are_together(opened)
             and self.key.sql == source.names["key"].sql
             and all(join.is_small(opened(join.table.topic)) for join in self.joins)
@@ -291,11 +292,13 @@ _HASH = "hash"
 
 @dataclass(frozen=True)
 class Pairs:
-    """The records of two streams with the same key whose times are within a window, pair by pair, in the order of a task.
+    """What a join of two streams emits, in the order of a task: pairs of records with the same key whose times are within a window.
 
     The rows of both topics must be in the order of their times, so that no record is late: a task then takes them by time, topic and
     place, and joins each with all of the other topic before. before, after: how much earlier and later than the left record
     the right one may be; retention: how long a task keeps a record; all in ms.
+    kind: inner, left, or outer. With left and outer ones, records without a partner are emitted too, if all records are in one
+    partition.
     """
 
     left: Records
@@ -304,21 +307,27 @@ class Pairs:
     after: int
     retention: int
     shown: str
+    kind: str = "inner"
     time: Term = field(default_factory=lambda: Term(INTEGER, ticked(TIME)))
 
     @classmethod
-    def of(cls, left: Records, right: Records, times: tuple[int, int, int], shown: str) -> Pairs:
-        """Return the pairs of records that have a key and a value. times: before, after, and the grace. Raises UntranslatableError."""
+    def of(cls, left: Records, right: Records, times: tuple[int, int, int], shown: str, kind: str) -> Pairs:
+        """Return what the join emits. times: before, after, and the grace. Raises UntranslatableError."""
         before, after, grace = times
-        one, other = (
-            reduce(Records.kept_where, (f"(NOT {part.is_null})" for part in (side.key, side.value)), side)
-            for side in (left, right)
-        )
+        sides = []
+        for side, is_emitted in ((left, kind != "inner"), (right, kind == "outer")):
+            has_key = f"(NOT {side.key.is_null})"
+            valued = side.kept_where(f"(NOT {side.value.is_null})")
+            guard = Guard(has_key, f"{shown}: a record without a key has no partner")
+            sides.append(valued.required(guard) if is_emitted else valued.kept_where(has_key))
         topics = [source.topic for side in (left, right) for source in side.sources]
         refusals = {
             "it joins pairs of other streams": len(topics) > 2,
             "both streams come from the same topic by different steps": len(set(topics)) < len(topics)
             and left != right,
+            "it joins a stream with itself": kind != "inner" and len(set(topics)) < len(topics),
+            "a topic has an order of its own": kind != "inner"
+            and any(source.order != FILES for source in left.sources + right.sources),
             "a step before it sets the timestamps": any(side.time != side.source.time for side in (left, right)),
             "its window has no time": before + after < 0,
             f"a key is {left.key.kind}, the other {right.key.kind}": left.key.kind != right.key.kind
@@ -331,11 +340,17 @@ class Pairs:
             if holds:
                 raise UntranslatableError(f"{shown}: {refusal}")
         lowest = min(before, after)
+        one, other = sides
         if lowest < 0:
             # Negative times of windows end at 0.
-            guard = f"{shown}: a time is too near to 1970"
-            one, other = (side.required(Guard(f"({side.time.sql} >= {-lowest}L)", guard)) for side in (one, other))
-        return cls(one, other, before, after, before + after + grace, shown)
+            early = f"{shown}: a time is too near to 1970"
+            one, other = (side.required(Guard(f"({side.time.sql} >= {-lowest}L)", early)) for side in (one, other))
+        return cls(one, other, before, after, before + after + grace, shown, kind)
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it emits pairs only, in the order of their times."""
+        return self.kind == "inner"
 
     @property
     def topic(self) -> str:
@@ -352,8 +367,8 @@ class Pairs:
         """The parts that the expression of the join may use."""
         return {
             "key": replace(_renamed(self.left.key, ("left key",)), nullable=False),
-            "left": replace(_renamed(self.left.value, ("left",)), nullable=False),
-            "right": replace(_renamed(self.right.value, ("right",)), nullable=False),
+            "left": replace(_renamed(self.left.value, ("left",)), nullable=self.kind == "outer"),
+            "right": replace(_renamed(self.right.value, ("right",)), nullable=self.kind != "inner"),
         }
 
     def columns_in(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
@@ -374,21 +389,23 @@ class Pairs:
         return []
 
     def order_columns(self, rows: DataFrame) -> list[Column]:
-        """Return what orders the pairs. rows: of `rows`."""
+        """Return what orders the records. rows: of `rows`."""
         from pyspark.sql import functions as sf
 
-        return [sf.col(TIME), *(sf.col(name) for name in rows.columns if name.startswith(_MADE))]
+        made = [sf.col(name) for name in rows.columns if name.startswith(_MADE)]
+        return [sf.col(TIME), *made] if self.is_inner else made
 
     def rows(
         self, opened: Callable[[str], OpenedInput], columns: Sequence[tuple[str, ...]], has_order: bool = False
     ) -> DataFrame:
         """Return the pairs, as `SqlSource.rows`. Raises InexactError if rows of a topic are not in the order of their times."""
+        from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
         for source in self.sources:
             refuse_late(source, opened(source.topic), IN_ORDER)
         names = [name for (name,) in columns]
-        has_order = has_order or self.is_one
+        has_order = has_order or self.is_one or not self.is_inner
         width = self.before + self.after + 1
         left, right = (self._side(side, opened, names, has_order) for side in ("left", "right"))
         low, high = (
@@ -397,6 +414,7 @@ class Pairs:
         are_together = self.are_together(opened)
         if are_together:
             left, right = left.repartition(sf.col("left key")), right.repartition(sf.col("right key"))
+        sides = {"left": left, "right": right}
         left = left.withColumn(f"left {_BUCKET}", sf.expr(f"explode(sequence({low}, {high}))"))
         right = right.withColumn(f"right {_BUCKET}", sf.expr(f"`right time` DIV {width}L"))
         same = f"`left key` = `right key` AND `left {_BUCKET}` = `right {_BUCKET}`"
@@ -410,19 +428,75 @@ class Pairs:
         is_later = "`left time` >= `right time`" if self._is_left_later else "`left time` > `right time`"
         is_later = "`left order` > `right order`" if self.is_one else is_later
         pairs = pairs.where(chosen_rows(self._exact(is_later)))
-        # Pairs are made by the later record, one by one in the order of the others.
-        first, left_order, right_order = sf.expr(is_later), sf.col("left order"), sf.col("right order")
-        made: tuple[Column, ...] = (
-            first if self._is_left_later else ~first,
-            sf.when(first, left_order),
-            right_order,
-            left_order,
-        )
-        if self.is_one:
-            made = (sf.greatest(left_order, right_order), ~first, sf.least(left_order, right_order))
-        order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)] if has_order else []
         time = sf.greatest("left time", "right time").alias(TIME)
-        return pairs.select(*(sf.col(ticked(name)) for name in names), time, *order)
+        made = self._made(is_later) if has_order else ()
+        order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)]
+        pairs = pairs.select(*(sf.col(ticked(name)) for name in names), time, *order)
+        return reduce(DataFrame.unionByName, self._alone(sides, names, are_together), pairs)
+
+    def _made(self, is_later: str) -> tuple[Column, ...]:
+        """Return what orders pairs: the later record makes them, one by one in the order of the others. is_later: SQL of the left one."""
+        from pyspark.sql import functions as sf
+
+        first, left_order, right_order = sf.expr(is_later), sf.col("left order"), sf.col("right order")
+        if self.is_one:
+            return (sf.greatest(left_order, right_order), ~first, sf.least(left_order, right_order))
+        is_last = first if self._is_left_later else ~first
+        if self.is_inner:
+            return (is_last, sf.when(first, left_order), right_order, left_order)
+        later, earlier = (
+            sf.when(first, one).otherwise(other)
+            for one, other in ((left_order, right_order), (right_order, left_order))
+        )
+        # A record emits those without a partner before its pairs.
+        emits_alone = (sf.lit(True), sf.lit(0).cast("bigint"), sf.lit(False))
+        return (sf.greatest("left time", "right time"), is_last, later, *emits_alone, earlier)
+
+    def _alone(self, sides: Mapping[str, DataFrame], names: Sequence[str], are_together: bool) -> Iterator[DataFrame]:
+        """Yield the records of each side that are emitted without a partner, with the columns of pairs."""
+        from pyspark.sql import functions as sf
+
+        if self.is_inner:
+            return
+        emitted = self._emitted(sides)
+        if are_together:
+            emitted = emitted.repartition(sf.col("key"))
+        by = [sf.col(EMITTED_BY + name) for name in (TIME, "is_last", "place")]
+        made = [*by, sf.lit(False), *(sf.col(name) for name in (TIME, "is_left", "place"))]
+        order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)]
+        for side, other in (("left", "right"), ("right", "left"))[: 2 if self.kind == "outer" else 1]:
+            mine = emitted.where(f"is_left = {str(side == 'left').lower()}")
+            rows = sides[side].join(mine, sf.expr(f"`{side} key` = key AND `{side} order` = place"))
+            absent = {field.name: sf.lit(None).cast(field.dataType) for field in sides[other].schema}
+            cells = (
+                absent
+                | {name: sf.col(ticked(name)) for name in sides[side].columns}
+                | {"left key": sf.col(f"{side} key")}
+            )
+            yield rows.select(*(cells[name].alias(name) for name in names), sf.col(f"{side} time").alias(TIME), *order)
+
+    def _emitted(self, sides: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the records that have no partner, with those at which they are emitted. One task looks at all records for that."""
+        from pyspark.sql import functions as sf
+        from pyspark.sql.types import StructField, StructType
+
+        left, right = (
+            rows.select(
+                sf.col(f"{side} key").alias("key"),
+                sf.col(f"{side} time").alias(TIME),
+                sf.lit((side == "left") == self._is_left_later).alias("is_last"),
+                sf.col(f"{side} order").alias("place"),
+                sf.lit(side == "left").alias("is_left"),
+            )
+            for side, rows in sides.items()
+        )
+        if any(rows.schema["place"].dataType.typeName() != "long" for rows in (left, right)):
+            raise InexactError(f"{self.shown}: Spark has no number for the place of each row of its topics")
+        records = left.union(right).repartition(1).sortWithinPartitions(TIME, "is_last", "place")
+        fields = records.schema.fields
+        by = [StructField(EMITTED_BY + field.name, field.dataType) for field in fields if field.name != "key"]
+        waiting = Waiting(self.before, self.after, self.retention - self.before - self.after, self.kind == "outer")
+        return records.mapInArrow(partial(waiting.emissions, self.shown), StructType([*fields, *by]))
 
     def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
         """Return whether Spark moves the records of each key to one task, where it finds their pairs: none of both topics is small."""
@@ -769,7 +843,8 @@ class Query:
         # Spark leaves out a column that nothing reads: it moves no key and no time twice.
         key = _name_in_all(queries, lambda records: records.key.sql) or _KEY_OF_RECORD
         time = _name_in_all(queries, lambda records: _instant(ticked(TIME)))
-        if time is not None and (self.others or isinstance(records.source, Pairs)):
+        is_by_time = isinstance(records.source, Pairs) and records.source.is_inner
+        if time is not None and (self.others or is_by_time):
             order[0] = ticked(time)
         is_keyed = any(query._records.key.kind != NOTHING for query in queries)
         if is_keyed and not self.others and records.are_together(opened):
@@ -1013,6 +1088,11 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
     """
     if isinstance(rows, Records) and rows.key.kind in (NUMBER, *NESTED):
         raise UntranslatableError(f"the key of the stream {layout.topic} is {rows.key.kind}")
+    source = rows.source if isinstance(rows, Records) else None
+    if isinstance(source, Pairs) and not source.is_inner and rows.key.sql != source.names["key"].sql:
+        raise UntranslatableError(
+            f"the keys of the stream {layout.topic} are not those of its join, which has emitted records without a partner"
+        )
     for part, term in (("key", rows.key), ("value", rows.value)):
         names = {column.field for column in layout.columns if column.part == part}
         if term.kind == OBJECT and None not in names and not names.issuperset(term.fields):

@@ -379,9 +379,12 @@ class _Walk:
     def _join_streams(self, node: ProcessorNode, join: StreamStreamJoin, rows: _Rows) -> None:
         """Follow the pairs of two streams once the records of both have arrived."""
         shown = where(self._plan, node)
-        if join.kind != "inner":
+        is_spread = self._tasks > 1 or any(
+            isinstance(other, SourceNode) and other.internal for other in self._sub.nodes.values()
+        )
+        if join.kind != "inner" and is_spread:
             raise UntranslatableError(
-                f"{shown}: all records of a partition determine when a record without a partner is emitted"
+                f"{shown}: when a record without a partner is emitted depends on the order in which several tasks have records"
             )
         if counts(self._sub, Config.expression_max_bytes.default, Config.expression_max_steps.default):
             raise UntranslatableError(f"{shown}: a record's pairs may make it too large for Python")
@@ -394,9 +397,12 @@ class _Walk:
             self._sides[name] for name in ((node.name, join.peer) if join.is_left else (join.peer, node.name))
         )
         times = (join.before, join.after) if join.is_left else (join.after, join.before)
-        pairs = Pairs.of(left, right, (*times, join.grace), shown)
+        pairs = Pairs.of(left, right, (*times, join.grace), shown, join.kind)
         value = translate(join.value, pairs.names, self._footprint)
-        records = Records(pairs, pairs.names["key"], value.without_guards(), pairs.time, value.guards)
+        # Steps that depend on the order of records see only the order of each key.
+        records = Records(
+            pairs, pairs.names["key"], value.without_guards(), pairs.time, value.guards, is_mixed=not pairs.is_inner
+        )
         # The step after both sides has each of them as a parent.
         for name in node.children:
             self._follow(name, ())
@@ -795,7 +801,7 @@ class _Walk:
         """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
         source = records.source
         windows = processor.windows if isinstance(processor, WindowAggregate) else IN_ORDER
-        is_in_order = isinstance(source, Pairs) or source.may_be_in_order
+        is_in_order = source.is_inner if isinstance(source, Pairs) else source.may_be_in_order
         reasons = {
             _SEVERAL_TASKS: processor.on_close and self._tasks > 1,
             "sliding windows that close have no form in SQL": processor.on_close

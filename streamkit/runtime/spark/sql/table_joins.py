@@ -1,9 +1,11 @@
-"""Joins of queries: the row that a table has for the key of each record, of a table that is complete before the first record."""
+"""Joins of queries: the row that a table has for the key of each record, and the records of streams that have no partner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError
@@ -12,8 +14,12 @@ from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
 from streamkit.runtime.spark.sql.terms import OBJECT, Guard, Keep, Term, chosen_rows
+from streamkit.runtime.spark.workers.worker import mark_errors
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
 _ROW = "row"
@@ -96,4 +102,163 @@ def can_be_sent(rows: DataFrame) -> bool:
     return int(size) <= most
 
 
-__all__ = ["TableJoin", "can_be_sent"]
+# Records without a partner.
+
+_NEVER = (1 << 63) - 1
+_MOST_RECORDS = 1 << 24
+"""The records of two streams of which one task has a few numbers each in memory."""
+EMITTED_BY = "emitted by "
+"""The beginning of the names of the columns of the record at which another one is emitted."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """When a task emits records of two streams that have no partner, if it gets all records in the order of their times.
+
+    before, after: how much earlier and later than the left record the right one may be; grace: of the join; all in ms. is_outer:
+    whether it emits records of the right stream, too.
+    """
+
+    before: int
+    after: int
+    grace: int
+    is_outer: bool
+
+    @mark_errors
+    def emissions(self, shown: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records that have no partner, with the columns of the record at which each is emitted.
+
+        shown: the step, for messages; batches: all records in the order of the task, with columns key, timestamp, is_left and others.
+        Raises InexactError for more than _MOST_RECORDS.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        found = list(batches)
+        if not found:
+            return
+        rows = pa.Table.from_batches(found)
+        if rows.num_rows > _MOST_RECORDS:
+            raise InexactError(f"{shown}: it joins more than {_MOST_RECORDS:,} records")
+        chunks = rows["key"].dictionary_encode().unify_dictionaries().chunks
+        codes = np.concatenate([chunk.indices.to_numpy() for chunk in chunks]).astype(np.int64)
+        emitted, by = self.places(rows[TIME].to_numpy(), rows["is_left"].to_numpy(), codes)
+        those, others = rows.take(pa.array(emitted, pa.int64())), rows.take(pa.array(by, pa.int64()))
+        names = [name for name in rows.column_names if name != "key"]
+        columns = {name: those[name] for name in rows.column_names} | {
+            EMITTED_BY + name: others[name] for name in names
+        }
+        yield from pa.table(columns).to_batches()
+
+    def places(
+        self, times: NDArray[np.int64], are_left: NDArray[np.bool_], keys: NDArray[np.int64]
+    ) -> tuple[list[int], list[int]]:
+        """Return the places of the records that have no partner, and of those at which they are emitted.
+
+        keys: a number for each key.
+        """
+        import numpy as np
+
+        left, right = np.flatnonzero(are_left), np.flatnonzero(~are_left)
+        partners = np.full(len(times), -1, np.int64)
+        partners[left] = _first_partners(times, keys, (left, right), (self.before, self.after))
+        if self.is_outer:
+            partners[right] = _first_partners(times, keys, (right, left), (self.after, self.before))
+        search = _Search(self, times.tolist(), partners.tolist())
+        search.run(are_left.tolist())
+        return search.emitted, search.by
+
+
+def _first_partners(
+    times: NDArray[np.int64],
+    keys: NDArray[np.int64],
+    sides: tuple[NDArray[np.int64], NDArray[np.int64]],
+    window: tuple[int, int],
+) -> NDArray[np.int64]:
+    """Return the place of the first record of the other side within the window of each record of one side, or _NEVER.
+
+    times: in their order; keys: a number for each key; sides: the places of both; window: how much earlier and later, in ms.
+    """
+    import numpy as np
+
+    (own, others), (before, after) = sides, window
+    moments, ranks = np.unique(times, return_inverse=True)
+    width = len(moments) + 1
+    others = others[np.argsort(keys[others], kind="stable")]
+    ordered = keys[others] * width + ranks[others]
+    first = keys[own] * width + np.searchsorted(moments, times[own] - before)
+    end = keys[own] * width + np.searchsorted(moments, times[own] + after, "right")
+    at = np.searchsorted(ordered, first)
+    padded = np.append(ordered, _NEVER)
+    return np.where(padded[at] < end, np.append(others, _NEVER)[at], _NEVER)
+
+
+class _Search:
+    """Follows the records of a task, and searches for waiting ones as Kafka Streams does (KStreamKStreamJoin).
+
+    A search starts only after the window of the record that the search before has looked at last. partners: the place of the first
+    partner of each record, lower than its own if it never waits.
+    """
+
+    def __init__(self, waiting: Waiting, times: list[int], partners: list[int]):
+        self._times = times
+        self._partners = partners
+        self._grace = waiting.grace
+        self._lookahead = {True: waiting.after, False: waiting.before}
+        self._queues = {True: deque[int](), False: deque[int]()}
+        self._looked_at = _NEVER
+        self.emitted: list[int] = []
+        self.by: list[int] = []
+
+    def run(self, are_left: list[bool]) -> None:
+        """Find all emissions. are_left: whether each record is of the left side."""
+        for place, (time, is_left, partner) in enumerate(zip(self._times, are_left, self._partners, strict=True)):
+            lookahead = self._lookahead[is_left]
+            if not time <= self._looked_at + lookahead + self._grace <= _NEVER:
+                self._looked_at = self._searched(place, time)
+            if partner < place:
+                continue
+            if lookahead < 0:
+                self._emit(place, place)
+            else:
+                self._queues[is_left].append(place)
+                self._looked_at = min(self._looked_at, time)
+
+    def _emit(self, place: int, by: int) -> None:
+        self.emitted.append(place)
+        self.by.append(by)
+
+    def _searched(self, place: int, time: int) -> int:
+        """Emit the records whose windows have closed; return the time of the last record that the search looks at."""
+        times, partners, last = self._times, self._partners, -1
+        for is_left, queue in self._queues.items():
+            closed = time - self._lookahead[is_left] - self._grace
+            while queue and (partners[queue[0]] < place or times[queue[0]] < closed):
+                first = queue.popleft()
+                if partners[first] >= place:
+                    self._emit(first, place)
+                    last = max(last, times[first])
+            while queue and partners[queue[-1]] < place:
+                queue.pop()
+        left, right = self._queues[True], self._queues[False]
+        if left and right:
+            return self._after_both(place, left, right)
+        last = max([last, *(times[queue[-1]] for queue in (left, right) if queue)])
+        return _NEVER if last < 0 else last
+
+    def _after_both(self, place: int, left: deque[int], right: deque[int]) -> int:
+        """Return the time of the record after the first ones of both sides whose windows are open: there the search ends."""
+        times, partners = self._times, self._partners
+        # At one time, the records of the right side come first.
+        is_left_last = times[left[0]] >= times[right[0]]
+        last, other = (left, right) if is_left_last else (right, left)
+        end = times[last[0]]
+        begin = end + 1 if is_left_last else end
+        following = [
+            next((times[at] for at in islice(last, 1, None) if partners[at] >= place), _NEVER),
+            next((times[at] for at in other if partners[at] >= place and times[at] >= begin), _NEVER),
+        ]
+        return end if min(following) == _NEVER else min(following)
+
+
+__all__ = ["EMITTED_BY", "TableJoin", "Waiting", "can_be_sent"]
