@@ -164,3 +164,29 @@ def test_a_producer_without_transactions_that_has_failed_for_good_is_lost() -> N
         made.send([("counts", b"k", b"v", 7, None, 0)])
     assert caught.value.retriable
     assert caught.value.lost_producer
+
+
+SIZE, RIGHT, CONNECTION = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._TRANSPORT
+
+
+@pytest.mark.parametrize(
+    ("codes", "retriable", "droppable"),
+    [
+        ([SIZE], False, True),
+        ([RIGHT], False, False),
+        ([SIZE, RIGHT], False, False),
+        ([CONNECTION], True, True),
+        ([SIZE, CONNECTION, RIGHT], True, True),
+    ],
+)
+def test_no_handler_drops_rows_because_of_the_worst_of_several_failures(
+    codes: list[int], retriable: bool, droppable: bool
+) -> None:
+    made, _ = producer()
+    made._transactional = False
+    for code in codes:
+        made._note_failure(("counts", b"k", b"v", 7, None, 0), KafkaError(code))
+    with pytest.raises(ProductionError) as caught:
+        made.flush()
+    assert (caught.value.retriable, caught.value.droppable) == (retriable, droppable)
+    assert len(caught.value.rows) == len(codes)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from threading import Lock
 from time import monotonic
 
 from streamkit.errors import (
@@ -138,14 +137,12 @@ class PartitionCounts:
     def __init__(self, topics: TopicsOnLog, transport: Transport):
         self._counts = dict(topics.partitions)
         self._transport = transport
-        self._lock = Lock()
-        self._again: dict[str, float] = {}
-        """When a topic that did not exist may be looked up again, by the monotonic clock."""
 
     def __call__(self, topic: str) -> int:
-        """Return a topic's number of partitions, 1 if it does not exist: the log refuses its records.
+        """Return a topic's number of partitions.
 
-        Raises TaskCorruptedError if brokers do not answer, so that the tasks process the record again; ProcessingError if they refuse.
+        Raises TaskCorruptedError if brokers do not answer, so that the tasks process the record again; ProcessingError if they refuse,
+        or if the topic does not exist. No handler may drop the record then.
         """
         return self._counts.get(topic) or self._look_up(topic)
 
@@ -154,23 +151,18 @@ class PartitionCounts:
         self._counts.update(counts)
 
     def _look_up(self, topic: str) -> int:
-        with self._lock:
-            again = self._again.get(topic)
-            if again is not None and monotonic() < again:
-                return 1
-            try:
-                with closing(self._transport.admin()) as admin:
-                    # A broker may need a moment to create it. If it did not then, records need not wait for it again.
-                    count = admin.partitions_of(topic, _CREATED_SECONDS if again is None else 0)
-            except (RetriableTransportError, UnreachableError) as error:
-                raise TaskCorruptedError(str(error), on_disk=False) from error
-            except TransportError as error:
-                raise ProcessingError(str(error)) from error
-            if count is None:
-                self._again[topic] = monotonic() + _CREATED_SECONDS
-                return 1
-            self._counts[topic] = count
-            return count
+        try:
+            with closing(self._transport.admin()) as admin:
+                count = admin.partitions_of(topic, _CREATED_SECONDS)
+        except (RetriableTransportError, UnreachableError) as error:
+            raise TaskCorruptedError(str(error), on_disk=False) from error
+        except TransportError as error:
+            raise ProcessingError(str(error)) from error
+        if count is None:
+            what = "it does not exist; create the topic, or give it `partitions` in the file"
+            raise ProcessingError(f"a record for topic {topic} could not be written: {what}")
+        self._counts[topic] = count
+        return count
 
 
 class TopicWatch:
