@@ -730,6 +730,20 @@ def test_folders_by_days_and_the_order_of_rows(spark: Any, tmp_path: Path) -> No
         assert found == sorted(found)
 
 
+def test_rows_of_many_folders_keep_their_order(spark: Any, tmp_path: Path) -> None:
+    """Spark sorts the rows of a task by its folders if these are many, and this sort, on a disk, mixes the rows of a folder."""
+    settings, name = spark.sparkContext._jsc.sc().conf(), "spark.shuffle.spill.numElementsForceSpillThreshold"
+    settings.set(name, "100")
+    try:
+        rows = [{"row": {"n": n, "kind": str(n % 40)}} for n in range(4_000)]
+        written(spark, tmp_path, rows, "rows={},format=parquet,value=n int,kind string,partition_by=value_kind")
+    finally:
+        settings.remove(name)
+    files = [*(tmp_path / "out").glob("*/*.parquet")]
+    found = [pq.ParquetFile(file).read(["value_n"])["value_n"].to_pylist() for file in files]
+    assert sorted(found) == [[*range(kind, 4_000, 40)] for kind in range(40)]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -143,7 +143,7 @@ class Job:
         self.layout: Layout = lay_out(plan, counts)
         self.stages = make_stages(plan, self.layout)
         self._table_topics = table_topics(plan) if options.emit != UPDATES else frozenset()
-        final = () if options.write_state or kept is not None else final_stores(plan, self._final_topics())
+        final = () if options.write_state or kept is not None else final_stores(plan, self.final_topics())
         self.plan = batch_plan(plan, options.write_state, final)
         self.partitions = {**counts, **self.layout.partitions}
         self._changelogs = tuple(topic.name for topic in self.layout.changelogs) if options.write_state else ()
@@ -186,7 +186,7 @@ class Job:
         places = {topic: place for topic, place in self.options.outputs.items() if place and topic not in refusals}
         layouts = {topic: layout_of(self.plan, topic, place) for topic, place in places.items()}
         columns = {topic: known for topic, known in self._columns.items() if topic not in self._written}
-        outputs = Outputs(layouts, refusals, self._final_topics())
+        outputs = Outputs(layouts, refusals, self.final_topics())
         return choose_engines(self.plan, self.stages, columns, outputs, self.partitions)
 
     def _only_python(self) -> str | None:
@@ -251,7 +251,7 @@ class Job:
         """Return whether a stage runs key by key: it writes final records only, whose order has no meaning."""
         kept = self._kept(stage, self._output_names())
         topics = stage.outputs if kept is None else kept.intersection(stage.outputs)
-        return bool(topics) and self._final_topics().issuperset(topics) and self._can_split(stage)
+        return bool(topics) and self.final_topics().issuperset(topics) and self._can_split(stage)
 
     def is_final(self, topic: str) -> bool:
         """Return whether the job writes only the final record of each key of a topic."""
@@ -379,7 +379,7 @@ class Job:
         """Return which records of a stage's output are kept."""
         kept = self._kept(stage, self._output_names())
         # What a route chooses in another stage is no change of the table.
-        final = self._final_topics().intersection(stage.outputs) | self._final_changelogs
+        final = self.final_topics().intersection(stage.outputs) | self._final_changelogs
         return OutputSpec(self.partitions, kept, final, self._forbidden(stage))
 
     def _work(self, stage: Stage, tables: GlobalTables | None) -> StageWork:
@@ -491,7 +491,7 @@ class Job:
         """Return the topics that stages and global tables read."""
         return {topic for stage in self.stages for topic in stage.inputs} | set(self._global_topics())
 
-    def _final_topics(self) -> frozenset[str]:
+    def final_topics(self) -> frozenset[str]:
         """Return the topics that get only the final record of each key: topics of tables that no stage reads."""
         read = {topic for other in self.stages for topic in other.inputs}
         return frozenset(topic for topic in self._table_topics if topic not in read)

@@ -1025,9 +1025,18 @@ def _short(line: bytes) -> str:
 
 
 def write_files(
-    frame: DataFrame, place: Place, plan: bytes, overwrite: bool, layout: OutputLayout | None = None
+    frame: DataFrame,
+    place: Place,
+    plan: bytes,
+    overwrite: bool,
+    layout: OutputLayout | None = None,
+    *,
+    is_ordered: bool = True,
 ) -> None:
-    """Write rows as files of records, which Spark commits together. `layout`: their columns; None for the columns of the log."""
+    """Write rows as files of records, which Spark commits together.
+
+    layout: their columns; None for the columns of the log; is_ordered: whether the order of the rows of a key has a meaning.
+    """
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
         with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
@@ -1041,7 +1050,7 @@ def write_files(
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
     options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
     shown = f"--output {place.path if layout is None else layout.place}"
-    writer = arranged(rows, place, shown).options(**options).format(place.format)
+    writer = arranged(rows, place, shown, is_ordered=is_ordered).options(**options).format(place.format)
     with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
         writer.mode(mode).save(path)
 

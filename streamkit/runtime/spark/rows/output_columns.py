@@ -30,7 +30,7 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.runtime.spark.job_options import BUCKET, TIMES, Place, Transform
-from streamkit.runtime.spark.rows.input_columns import in_utc
+from streamkit.runtime.spark.rows.input_columns import HIDDEN, in_utc
 from streamkit.runtime.spark.stage_plan import table_topics
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import load, mark_errors
@@ -597,6 +597,7 @@ _AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}
 """The number of characters that follow the year, the month or the day in a date."""
 _NULL_FOLDERS = ("", "__HIVE_DEFAULT_PARTITION__")
 """The texts that are null as names of folders."""
+_NUMBER = f"{HIDDEN}number"
 _NESTED = ("struct<", "array<", "map<", "binary")
 
 
@@ -648,8 +649,13 @@ def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame
     return rows
 
 
-def arranged(rows: DataFrame, place: Place, shown: str) -> DataFrameWriter:
-    """Return a writer that writes rows in the folders and the order of an output. shown: the output in messages."""
+def arranged(rows: DataFrame, place: Place, shown: str, *, is_ordered: bool) -> DataFrameWriter:
+    """Return a writer that writes rows in the folders and the order of an output.
+
+    shown: the output in messages; is_ordered: whether the rows of a task have an order, which those in each folder keep.
+    """
+    from pyspark.sql import functions as sf
+
     layout = place.layout
     folders = [(_folder(transform), transform) for transform in layout.partition_by]
     rows = with_folders(rows, [name for name, transform in folders if not transform.kind], shown)
@@ -658,6 +664,10 @@ def arranged(rows: DataFrame, place: Place, shown: str) -> DataFrameWriter:
             rows = rows.withColumn(name, _time(transform, rows.schema[transform.column].dataType.simpleString()))
     if layout.sort_by:
         rows = rows.sortWithinPartitions(*(ticked(name) for name in (*(name for name, _ in folders), *layout.sort_by)))
+    elif folders and is_ordered:
+        # If a task has many folders, Spark itself sorts its rows by them, and mixes those of a folder once the sort needs a disk.
+        numbered = rows.withColumn(_NUMBER, sf.monotonically_increasing_id())
+        rows = numbered.sortWithinPartitions(*(ticked(name) for name, _ in folders), _NUMBER).drop(_NUMBER)
     writer = rows.write
     return writer.partitionBy(*(name for name, _ in folders)) if folders else writer
 

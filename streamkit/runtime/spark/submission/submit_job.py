@@ -456,7 +456,8 @@ def write_outputs(
                     _write_rows(spark, job.plan.application, targets[topic], rows, report)
             elif place is not None:
                 replaces = options.overwrite or is_second or _is_leftover(place)
-                write_files(frame, place, job.pickled, replaces, layouts.get(topic))
+                is_ordered = topic not in job.final_topics()
+                write_files(frame, place, job.pickled, replaces, layouts.get(topic), is_ordered=is_ordered)
                 final = options.outputs.get(topic) or place
                 report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
             else:
