@@ -56,7 +56,7 @@ def columns(records: list[dict[str, Any]]) -> InputColumns:
     """The columns of a table of records."""
     fields = [types.StructField(part, type_of(record.get(part) for record in records)) for part in ("key", "value")]
     schema = types.StructType([*fields, types.StructField("timestamp", types.LongType())])
-    return InputColumns(schema, False, FILES)
+    return InputColumns(schema, False, FILES, numbered=1)
 
 
 def job_of(plan: Plan, records: list[dict[str, Any]]) -> Job:
@@ -76,7 +76,7 @@ def kind_of(reason: str) -> str:
     plain = re.sub(r"^/\S+:\d+: ", "", reason)
     plain = re.sub(r"pipeline \S+, step (\w+): .*", r"step \1", plain)
     plain = re.sub(
-        r"stage \d+, which \w+ \S+, runs in Python",
+        r"stage \d+, which \w+ \S+, runs in Python.*",
         "another stage, with which it shares records, runs in Python",
         plain,
     )

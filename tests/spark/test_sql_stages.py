@@ -611,7 +611,7 @@ LOWEST = 'aggregate: {{initial: "{}", add: "min(aggregate, value.small)", value_
 def test_what_a_query_may_do_otherwise_is_pythons(tmp_path: Path, steps: list[str], reason: str, more: str) -> None:
     job = Job(tmp_path, {"out": steps}, [order(random.Random(0)) for _ in range(9)], more)
     engines = job.engines()
-    assert engines[0].startswith("engine python")
+    assert any(each.startswith("engine python") for each in engines)
     assert any(reason in each for each in engines), engines
 
 
@@ -1086,3 +1086,133 @@ def test_queries_fail_where_try_fails(spark: Any, tmp_path: Path, seed: int) -> 
         exact += 1
         assert found == job.expected("out"), steps
     assert exact > 4
+
+
+SENT = """\
+streamkit: 1
+application: sent
+topics:
+  orders: {value: json, partitions: 2}
+  lines: {value: json}
+  timed: {value: json}
+  kept: {value: json}
+  windows: {key: {windowed: string, size: 7ms}, value: json}
+  listed: {value: json}
+  paired: {value: json}
+  latest: {value: json}
+pipelines:
+  moved:
+    stream: orders
+    steps:
+      - filter: value.small >= 0
+      - select_key: "f'{value.item}'"
+      - repartition: {name: moved, partitions: 2}
+  latest:
+    stream: orders
+    steps:
+      - group_by: value.item
+      - aggregate: {initial: "[]", add: "(aggregate + [value.price])[-9:]", value_serde: json}
+      - to_stream
+    to: latest
+  flat:
+    stream: lines
+    steps:
+      - flat_map_values: "[value.small, len(key), 7]"
+      - repartition: {name: flat, partitions: 2}
+  timed:
+    stream: timed
+  turned:
+    from: timed
+    steps:
+      - map: {key: value.small, value: "{'item': value.item, 'price': value.price, 'at': [timestamp], 'user': key}"}
+      - set_timestamp: timestamp + key if 0 < key < 9 else timestamp
+      - repartition: {name: turned, key_serde: long}
+  paired:
+    from: timed
+    steps:
+      - join: {with: timed, within: 2ms, grace: 1ms, value: "{'one': left.small, 'other': right.small, 'user': key}"}
+      - select_key: "'odd' if value.one % 2 == 1 else 'even'"
+      - deduplicate: {by: value.other, within: 3ms}
+    to: paired
+  kept:
+    from: moved
+    steps: [{deduplicate: {by: value.small, within: 5ms}}]
+    to: kept
+  windows:
+    from: moved
+    steps:
+      - map_values: value.small
+      - merge: flat
+      - group_by_key
+      - window: {tumbling: 7ms, grace: 2ms}
+      - aggregate: {initial: "[]", add: "aggregate + [value]", value_serde: json}
+      - to_stream
+    to: windows
+  listed:
+    from: turned
+    steps:
+      - group_by_key
+      - aggregate: {initial: "[]", add: "(aggregate + [value.item, value.price])[-9:]", value_serde: json}
+      - to_stream: {key: str(key)}
+    to: listed
+"""
+
+SENT_TOPICS = ("kept", "windows", "listed", "paired", "latest")
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_stages_in_python_read_what_queries_send(spark: Any, tmp_path: Path, seed: int) -> None:
+    """Which records are late and which are duplicates depends on their order, and on their partitions."""
+    draw = random.Random(seed)
+    path, lines = tmp_path / "topology.yaml", list[str]()
+    path.write_text(SENT)
+    plan, places = load(path), list[str]()
+    for topic, read in (("orders", READ), ("lines", READ), ("timed", f"{READ},order=at")):
+        (tmp_path / topic).mkdir()
+        for number in range(2):
+            write_table(tmp_path / topic / f"part {number}.parquet", [order(draw) for _ in range(draw.randrange(90))])
+        places.append(f"{topic}={tmp_path}/{topic},{read}")
+    found: dict[str, list[list[dict[str, Any]]]] = {}
+    for engine in ("auto", "python"):
+        outputs = [f"{topic}={tmp_path}/{engine}-{topic},format=parquet" for topic in SENT_TOPICS]
+        options = JobOptions(inputs_of(plan, places), outputs_of(plan, outputs), engine=engine)
+        submit(plan, options, spark, lines.append)
+        for topic in SENT_TOPICS:
+            files = sorted((tmp_path / f"{engine}-{topic}").glob("part-*"))
+            rows = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+            assert rows
+            found.setdefault(topic, []).append(rows)
+    engines = [line for line in lines if line.startswith("stage ")]
+    assert [", not sql" in line for line in engines].count(False) == 3, engines
+    assert not [line for line in lines if "after all" in line], lines
+    for topic, (with_queries, in_python) in found.items():
+        assert with_queries == in_python, topic
+
+
+KEYLESS = """\
+streamkit: 1
+application: keyless
+topics:
+  orders: {value: json, partitions: 2}
+  kept: {value: json}
+pipelines:
+  kept:
+    stream: orders
+    steps:
+      - select_key: "f'{value.item}'"
+      - deduplicate: {by: value.small, within: 5ms}
+    to: kept
+"""
+
+
+def test_records_whose_places_choose_their_tasks_are_left_to_python(spark: Any, tmp_path: Path) -> None:
+    path, lines = tmp_path / "topology.yaml", list[str]()
+    path.write_text(KEYLESS)
+    plan = load(path)
+    rows = [order(random.Random(at)) | {"user": None if at == 3 else "a"} for at in range(9)]
+    # The input does not name its key, so that a record may have none.
+    table = pa.Table.from_pylist(rows, COLUMNS).rename_columns(["key", *COLUMNS.names[1:-1], "timestamp"])
+    pyarrow.parquet.write_table(table, tmp_path / "orders.parquet")
+    inputs = inputs_of(plan, [f"orders={tmp_path}/orders.parquet,value=item,small"])
+    submit(plan, JobOptions(inputs, outputs_of(plan, [f"kept={tmp_path}/kept.parquet"])), spark, lines.append)
+    assert "all stages run in Python after all: a record of orders has no key" in lines

@@ -156,6 +156,8 @@ class Job:
         self._written = dict.fromkeys(topic for stage in self.stages for topic in stage.outputs)
         self.engines = self._engines()
         """The engine of each stage, by its number."""
+        self._sent = {topic: sent for choice in self.engines.values() for topic, sent in choice.sent.items()}
+        """The records that queries send to stages in Python, by topic."""
 
     @property
     def pickled(self) -> bytes:
@@ -235,7 +237,7 @@ class Job:
     def pieces(self, stage: Stage) -> int:
         """Return how many Spark tasks a partition of a stage is cut into, by key; 1 if it can't be cut."""
         pieces = -(-self.options.parallelism // max(1, stage.tasks))
-        return 1 if pieces < 2 or not self._can_split(stage) else pieces
+        return 1 if pieces < 2 or not self._can_split(stage) or self._reads_tasks(stage) else pieces
 
     def _can_split(self, stage: Stage) -> bool:
         subs = self._subs(stage)
@@ -273,13 +275,17 @@ class Job:
         # Spark Connect has no accumulators.
         self._drops = None if context is None else Drops.of(context)
         rows = _Rows({topic: [] for topic in names})
-        in_python = any(choice.engine != SQL for choice in self.engines.values())
+        in_python = {number for number, choice in self.engines.items() if choice.engine != SQL}
         global_tables = self._global_tables(spark, inputs) if in_python else None
         for stage in self.stages:
             choice = self.engines[stage.number]
             if choice.engine == SQL:
                 for topic, query in choice.queries.items():
                     rows.written[topic].append(query.frame(inputs.opened))
+                for topic, sent in choice.sent.items():
+                    readers = [other for other in self.stages if topic in other.inputs and other.number in in_python]
+                    frame = sent.frame(inputs.opened, self._pickled)
+                    rows.read.setdefault(topic, []).append(frame.persist() if len(readers) > 1 else frame)
                 continue
             work = self._work(stage, global_tables)
             before = None if self._kept_state is None else inputs.state(self._stores(stage))
@@ -396,6 +402,7 @@ class Job:
             by_key=by_key,
             kept=self._kept_state,
             drops=self._drops,
+            from_tasks=self._from_tasks(),
         )
 
     def _writes_json(self, stage: Stage) -> bool:
@@ -425,15 +432,16 @@ class Job:
         before: DataFrame | None,
     ) -> DataFrame:
         """Return the output of a stage over the rows of its topics, after the rows of its stores from `before`."""
-        outside = any(map(self._from_outside, stage.inputs))
-        merges = self._merges(stage)
+        # What queries send has no order of the times in its task either.
+        outside = any(self._from_outside(topic) or topic in self._sent for topic in stage.inputs)
+        merges = self._merges(stage) or self._reads_tasks(stage)
         frames = [
             arrow_rows.with_all_columns(frame, topic) if merges or before is not None else frame
             for topic in stage.inputs
             for frame in rows.get(topic, ())
         ]
         frame = _union(frames if before is None else [before, *frames], spark)
-        if work.by_key:
+        if work.by_key and not merges:
             frame = with_place(frame)
         frame = repartition(frame, 1 if stage.cyclic else max(1, stage.tasks), self.pieces(stage))
         with named(spark, self._input_name(stage, rows, before is not None)):
@@ -443,7 +451,11 @@ class Job:
                 # Rows without an order come first, in their own order: those that the job wrote have one.
                 frame = frame.sortWithinPartitions("partition", "topic", "order", "source", "offset")
                 frame = frame.mapInArrow(partial(order_rows, work), arrow_rows.DDL)
-            first = ("order", "topic", "partition") if stage.cyclic else ("partition", "order", "topic")
+            first: tuple[str, ...] = (
+                ("order", "topic", "partition") if stage.cyclic else ("partition", "order", "topic")
+            )
+            if work.by_key:
+                frame, first = with_place(frame), (arrow_rows.PLACE, "order")
             frame = frame.sortWithinPartitions(*first, "source", "offset")
         else:
             order = [
@@ -479,6 +491,14 @@ class Job:
         """Return whether a stage merges rows by their times: of several topics, or of a topic that is written and an input."""
         mixed = any(self._from_outside(topic) and topic in self._written for topic in stage.inputs)
         return stage.cyclic or len(stage.inputs) != 1 or mixed
+
+    def _reads_tasks(self, stage: Stage) -> bool:
+        """Return whether a stage reads what queries make as several tasks would: the times in each of them order it."""
+        return not self._from_tasks().isdisjoint(stage.inputs)
+
+    def _from_tasks(self) -> frozenset[str]:
+        """Return the topics whose records queries make as several tasks would."""
+        return frozenset(topic for topic, sent in self._sent.items() if sent.sender.tasks > 1)
 
     def _kept(self, stage: Stage, names: tuple[str, ...]) -> frozenset[str] | None:
         if REST in names:

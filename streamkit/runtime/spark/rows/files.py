@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import orjson
 
 from streamkit import durations
-from streamkit.errors import SerdeError, TransportError, UsageError
+from streamkit.errors import InexactError, SerdeError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
@@ -75,7 +75,7 @@ from streamkit.runtime.spark.spark_session import (
 from streamkit.runtime.spark.stage_plan import matching
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of, partitions_of
-from streamkit.runtime.spark.workers.worker import load, mark_errors
+from streamkit.runtime.spark.workers.worker import load, mark_errors, source_id
 from streamkit.serdes.formats.json_text import from_text
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
@@ -218,6 +218,24 @@ class FileReading:
     """Whether the topic has a timestamp expression."""
     of_lines: bool = True
     """Whether the rows are lines of text."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The stage of a query that writes a topic between stages, for the rows of stages in Python that read it.
+
+    sub: its sub-topology; tasks: those that write the topic in a live run, one for each partition of the topic `source`.
+    """
+
+    sub: int
+    tasks: int
+    source: str
+    topic: str
+    partitions: int
+
+
+WRITER = "writer"
+"""The column of the key of the record of the topic `Sender.source` that a row comes from, if several tasks write the topic."""
 
 
 def open_files(
@@ -792,6 +810,58 @@ def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.Re
             partitions = np.where(np.asarray(pc.is_valid(keys)), partitions, offsets % count)
         arrays = [partitions.astype(np.int32), keys, values, batch.column("timestamp"), sources, offsets]
         yield pa.RecordBatch.from_arrays([pa.array(array) for array in arrays], names=list(_PLACED))
+
+
+def sent_rows(frame: DataFrame, sender: Sender, plan: bytes, files: Sequence[str]) -> DataFrame:
+    """Return the records of a query as rows of the topic that its stage writes.
+
+    frame: the columns `key` and `value`, as bytes or as what the topic's serdes encode, `timestamp`, `source` and `offset`, by which
+    a task has the rows in their order, FILE if the places of files come before these, and WRITER. files: those of the query's input.
+    """
+    ranks = {name: rank << _BLOCK_BITS for rank, name in enumerate(sorted(map(same_path, files)), 1)}
+    return frame.mapInArrow(partial(send_columns, sender, plan, ranks), _PLACED_DDL)
+
+
+@mark_errors
+def send_columns(
+    sender: Sender, plan: bytes, ranks: Mapping[str, int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield records of a query with their bytes and partitions. Raises InexactError for what a serde refuses."""
+    import numpy as np
+    import pyarrow as pa
+
+    form = RecordJson(load(plan).plan)
+    serdes = dict(zip(("key", "value"), form.reading(sender.topic), strict=True))
+    serdes[WRITER] = form.reading(sender.source)[0]
+    for batch in batches:
+        if not len(batch):
+            continue
+        names = set(batch.schema.names)
+        try:
+            parts = {name: _bytes_of(batch.column(name), serdes[name], name) for name in serdes if name in names}
+        except SerdeError as error:
+            raise InexactError(f"topic {sender.topic}: {error}") from error
+        sources, offsets = (batch.column(name).to_numpy() for name in ("source", "offset"))
+        if FILE in names:
+            file = batch.column(FILE).dictionary_encode()
+            starts = [ranks[same_path(name)] for name in file.dictionary.to_pylist()]
+            sources = sources + np.array(starts, dtype=np.int64)[file.indices.to_numpy()]
+        if WRITER in names:
+            offsets = sources if FILE in names else offsets
+            sources = source_id(sender.sub, 0) + partitions_of(parts[WRITER], sender.tasks)
+        partitions = partitions_of(parts["key"], sender.partitions).astype(np.int32)
+        columns = [partitions, parts["key"], parts["value"], batch.column("timestamp"), sources, offsets]
+        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(_PLACED))
+
+
+def _bytes_of(column: pa.Array, serde: Serde, what: str) -> pa.Array:
+    """Return a column as bytes; what are no bytes yet, the serde encodes. Raises SerdeError."""
+    import pyarrow as pa
+
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column.cast(pa.binary())
+    encode = _encoder(serde, what)
+    return pa.array([None if data is None else encode(data) for data in arrow_rows.plain_of(column)], pa.binary())
 
 
 def _check_bytes(topic: str, part: str, column: pa.Array) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from streamkit.errors import UntranslatableError
@@ -66,20 +66,22 @@ Path = tuple[str, ...]
 class InputColumns:
     """What is known of an input before it is read. schema: of its rows; has_key: whether it names a key; order: of its rows.
 
-    is_by_time: whether their timestamps order them.
+    is_by_time: whether their timestamps order them; numbered: how many files it has if Spark numbers the rows of each, as those of Parquet.
     """
 
     schema: StructType
     has_key: bool
     order: str
     is_by_time: bool = False
+    numbered: int = 0
 
     @classmethod
     def of(cls, opened: OpenedInput) -> InputColumns:
         """Return what is known of an opened input."""
         place = opened.place
         is_by_time = opened.by is not None and place.order in (None, place.columns.timestamp or TIME)
-        return cls(opened.frame.schema, place.columns.key is not None, opened.order, is_by_time)
+        numbered = len(opened.frame.inputFiles()) if INDEX in opened.frame.columns else 0
+        return cls(opened.frame.schema, place.columns.key is not None, opened.order, is_by_time, numbered)
 
 
 class SqlSource:
@@ -185,6 +187,16 @@ class SqlSource:
     def order(self) -> str:
         """FILES, NUMBERS or TIMES_OF_ROWS."""
         return self._columns.order
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether each row has a number in its file."""
+        return self._columns.numbered > 0
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether one number of each row, `ORDER`, orders all rows."""
+        return 0 < self._columns.numbered <= _MOST_RANKED
 
     @property
     def is_by_time(self) -> bool:
@@ -336,7 +348,8 @@ def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
         rows = from_arrow_schema(pa.unify_schemas([read_schema(file) for file in files]))
     except (pa.ArrowException, PySparkException, OSError):
         return None
-    return _chosen(place, rows)
+    chosen = _chosen(place, rows)
+    return None if chosen is None else replace(chosen, numbered=len(files))
 
 
 def _chosen(place: Place, rows: StructType) -> InputColumns | None:

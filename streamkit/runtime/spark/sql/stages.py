@@ -43,7 +43,9 @@ from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
 from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
 from streamkit.runtime.records import RecordJson
+from streamkit.runtime.spark.fields_read import fields_read
 from streamkit.runtime.spark.job_options import PYTHON
+from streamkit.runtime.spark.rows.files import Sender
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
 from streamkit.runtime.spark.sql.expressions import (
@@ -69,10 +71,12 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     Pairs,
     Query,
     Records,
+    Sent,
     TablePair,
     grouped,
     merged,
     query_of,
+    sent_of,
 )
 from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource
 from streamkit.runtime.spark.sql.table_joins import TableJoin
@@ -116,6 +120,10 @@ class Choice:
     reason: str = ""
     queries: Mapping[str, Query] = field(default_factory=dict)
     """The queries of the outputs that a stage of SQL writes, by topic."""
+    sent: Mapping[str, Sent] = field(default_factory=dict)
+    """The records that a stage of SQL writes to topics between stages, by topic: those that stages in Python read."""
+    unsent: Mapping[str, str] = field(default_factory=dict)
+    """Why a stage in Python can't read them, by topic."""
 
 
 @dataclass(frozen=True)
@@ -149,19 +157,28 @@ def choose_engines(
     while changed:
         changed = False
         for stage in stages:
-            reason = None if choices[stage.number].engine == PYTHON else _other_in_python(stage, stages, choices)
-            if reason is not None:
+            choice = choices[stage.number]
+            read = _read_in_python(stage, stages, choices)
+            unsent = next((topic for topic in read if topic in choice.unsent), None)
+            if unsent is not None:
+                reason = f"stage {read[unsent]}, which reads {unsent}, runs in Python, and {choice.unsent[unsent]}"
                 choices[stage.number], changed = Choice(PYTHON, reason), True
+    for stage in stages:
+        choice, read = choices[stage.number], _read_in_python(stage, stages, choices)
+        sent = {topic: choice.sent[topic] for topic in choice.sent if topic in read}
+        choices[stage.number] = replace(choice, sent=sent, unsent={})
     return choices
 
 
-def _other_in_python(stage: Stage, stages: Sequence[Stage], choices: Mapping[int, Choice]) -> str | None:
-    """Return the stage in Python that reads the output of a stage, if there is one: it reads records as they are on the log."""
-    for other in stages:
-        topics = set(stage.outputs).intersection(other.inputs)
-        if other is not stage and topics and choices[other.number].engine == PYTHON:
-            return f"stage {other.number}, which reads {min(topics)}, runs in Python"
-    return None
+def _read_in_python(stage: Stage, stages: Sequence[Stage], choices: Mapping[int, Choice]) -> dict[str, int]:
+    """Return the topics of a stage that other stages read in Python, with one of these each."""
+    return {
+        topic: other.number
+        for other in reversed(stages)
+        if other is not stage and choices[other.number].engine == PYTHON
+        for topic in stage.outputs
+        if topic in other.inputs
+    }
 
 
 class _Compiler:
@@ -181,6 +198,8 @@ class _Compiler:
         self._form = RecordJson(plan)
         self._between: dict[str, tuple[Records, ...]] = {}
         """The records of topics between stages."""
+        self._most_tasks: dict[str, int] = {}
+        """The most tasks of a stage through which these records come, by topic."""
         self._writers: dict[str, int] = {}
         """The stages in Python that write topics, by topic."""
         self._unknown = {topic for topic, columns in inputs.items() if columns is None}
@@ -197,7 +216,7 @@ class _Compiler:
             self._unknown.update(stage.outputs)
             return Choice(UNKNOWN, f"it depends on the types of the columns of {unknown[0]}, which only Spark knows")
         try:
-            return Choice(SQL, queries=self._compiled(stage))
+            return self._compiled(stage)
         except UntranslatableError as reason:
             self._writers |= dict.fromkeys(stage.outputs, stage.number)
             return Choice(PYTHON, str(reason))
@@ -208,7 +227,7 @@ class _Compiler:
     def _subs(self, stage: Stage) -> list[SubTopology]:
         return [sub for sub in self._plan.sub_topologies if sub.id in stage.subs]
 
-    def _compiled(self, stage: Stage) -> dict[str, Query]:
+    def _compiled(self, stage: Stage) -> Choice:
         if stage.cyclic:
             raise UntranslatableError("it reads what it writes itself")
         (sub,) = self._subs(stage)
@@ -226,7 +245,36 @@ class _Compiler:
                 f"{streams[0]} is a stream from several tasks, and its records are ordered by their times"
             )
         self._between |= walk.between
-        return {name: self._query(name, rows) for name, rows in walk.written.items()}
+        before = [self._most_tasks[topic] for topic in stage.inputs if topic in self._most_tasks]
+        self._most_tasks |= dict.fromkeys(walk.between, max(stage.tasks, *before, 1))
+        queries = {name: self._query(name, rows) for name, rows in walk.written.items()}
+        sent, unsent = dict[str, Sent](), dict[str, str]()
+        for topic, records in walk.between.items():
+            try:
+                sent[topic] = self._sent(stage, topic, records)
+            except UntranslatableError as reason:
+                unsent[topic] = str(reason)
+        return Choice(SQL, queries=queries, sent=sent, unsent=unsent)
+
+    def _sent(self, stage: Stage, topic: str, rows: tuple[Records, ...]) -> Sent:
+        """Return the records of a topic between stages for stages in Python. Raises UntranslatableError."""
+        (records, *others), (sub,) = rows, stage.subs
+        sources = [source.topic for source in records.sources]
+        tasks = max(self._partitions[source] for source in sources)
+        is_first = self._between.keys().isdisjoint(stage.inputs)
+        refusals = {
+            f"{topic} has the records of several steps, or of several topics": bool(others),
+            f"{topic} has the pairs of several tasks": len(sources) > 1 and tasks > 1,
+            f"{topic} has the records of a join without a partner": isinstance(records.source, Pairs)
+            and not records.source.is_inner,
+            f"tasks that write {topic} take the records of several others by their times": not is_first
+            and self._most_tasks[topic] > 1,
+        }
+        for refusal, holds in refusals.items():
+            if holds:
+                raise UntranslatableError(refusal)
+        sender = Sender(sub, tasks, sources[0], topic, self._partitions[topic])
+        return sent_of(records, sender, self._form.reading(topic), fields_read(self._plan, topic))
 
     def _spread(self, sources: Sequence[SourceNode], tasks: int) -> str | None:
         """Return why records of one key, in several topics, may be in different tasks; None if they are in the same one."""

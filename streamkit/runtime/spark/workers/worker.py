@@ -7,7 +7,7 @@ import json
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from itertools import chain, pairwise
@@ -88,6 +88,8 @@ class StageWork:
     """The state from which the tasks continue, if the job keeps its state; else None."""
     drops: Drops | None = None
     """Takes the counts of dropped records; None if nothing reports them."""
+    from_tasks: frozenset[str] = frozenset()
+    """The topics of rows without an order that several tasks write, by whose numbers the rows are sorted."""
 
     def new_stores(self, plan: Plan) -> SpillingStores:
         """Return the object that opens the stores of a task."""
@@ -542,23 +544,29 @@ def order_rows(work: StageWork, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     try:
         for batch in batches:
             for partition, part in by_partition(batch):
-                for rows in chain.from_iterable(map(_with_order_last, by_topic(part))):
+                for rows in chain.from_iterable(_runs(rows, work.from_tasks) for rows in by_topic(part)):
                     if rows.column(arrow_rows.ORDER).null_count == 0:
                         yield rows
                         continue
-                    place = rows.column(arrow_rows.TOPIC)[0].as_py(), partition
+                    topic, source = (rows.column(index)[0].as_py() for index in (arrow_rows.TOPIC, arrow_rows.SOURCE))
+                    place = topic, partition, source if topic in work.from_tasks else 0
                     if place != last:
-                        highest, last = before.get(place, -1), place
+                        highest, last = before.get((topic, partition), -1), place
                     ordered, highest = _ordered(rows, times.of(rows, partition), highest)
                     yield ordered
     finally:
         times.close()
 
 
-def _with_order_last(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield external rows, which have no order yet, before rows that the job wrote, which have one."""
+def _runs(rows: pa.RecordBatch, from_tasks: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """Yield external rows, which have no order yet, before rows that the job wrote, which have one; those of each task by themselves."""
+    import numpy as np
+
     outside = rows.column(arrow_rows.ORDER).null_count
-    return (part for part in (rows.slice(0, outside), rows.slice(outside)) if len(part))
+    cuts = {0, outside, len(rows)}
+    if rows.column(arrow_rows.TOPIC)[0].as_py() in from_tasks:
+        cuts.update((np.flatnonzero(np.diff(rows.column(arrow_rows.SOURCE).to_numpy())) + 1).tolist())
+    return (rows.slice(start, stop - start) for start, stop in pairwise(sorted(cuts)))
 
 
 class _Times:
