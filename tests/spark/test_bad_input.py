@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from streamkit.errors import (
 )
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
-from streamkit.runtime.spark.spark_session import hadoop_version
+from streamkit.runtime.spark.spark_session import hadoop_version, name_files_as_python
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
@@ -182,6 +183,14 @@ def test_an_old_java(tmp_path: Path) -> None:
         JAVA_HOME=str(tmp_path),
     )
     assert_one_clear_line(done, 1, "Java 17 or newer", "Java 11")
+
+
+def test_names_of_files_in_the_locale_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java would pass over files whose names are not ASCII."""
+    monkeypatch.setenv("LC_ALL", "C")
+    name_files_as_python()
+    told = subprocess.run(["java", "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True)
+    assert "sun.jnu.encoding = UTF-8" in told.stderr
 
 
 def test_a_place_is_a_topic_a_path_and_a_format() -> None:

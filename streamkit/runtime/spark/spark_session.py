@@ -106,6 +106,7 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     if not remote:
         _check_java()
     _check_master(master)
+    name_files_as_python()
     from pyspark.sql import SparkSession
 
     if is_local(master or ""):
@@ -136,6 +137,15 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
             # Otherwise Spark would run the first python3 on the path, which may not have streamkit.
             context.pythonExec = sys.executable
     return spark
+
+
+def name_files_as_python() -> None:
+    """Let a JVM that is started from here take names of files as UTF-8, as Python does in the locale C (PEP 540).
+
+    In ASCII it would pass over files with other names, and write `?` into names of folders.
+    """
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def is_local(master: str) -> bool:
