@@ -92,6 +92,10 @@ class Draw:
                     f"{self._random.choice(('min', 'max'))}({self.number(depth - 1)}, {self.number(depth - 1)})",
                     f"({self.number(depth - 1)} {self._random.choice(('and', 'or'))} {self.number(depth - 1)})",
                     "merge(value, {'a': value.b})['a']",
+                    f"{{'n': {self.number(depth - 1)}, 't': {self.text(0)}}}['n']",
+                    f"[{self.text(0)}, {self.number(depth - 1)}][1]",
+                    f"len(str({self._random.choice((self.number, self.truth))(depth - 1)}))",
+                    f"(value.inner.x if value.inner is not None else {self.number(0)})",
                 )
             )
         return f"({self.number(depth - 1)} {self._random.choice('+-*')} {self.number(depth - 1)})"
@@ -132,6 +136,9 @@ class Draw:
                     f"str({self._random.choice((self.text, self.number, self.truth))(depth - 1)})",
                     f"({self.text(depth - 1)} {self._random.choice(('and', 'or'))} {self.text(depth - 1)})",
                     f"max({self.text(depth - 1)}, {self.text(depth - 1)})",
+                    f"min({self.text(depth - 1)}, {self.text(depth - 1)})",
+                    f"({self.text(depth - 1)} if {self.truth(depth - 1)} else {self.text(depth - 1)})",
+                    f"{{'n': value.a, 't': {self.text(depth - 1)}}}['t']",
                 )
             )
         return f'f"{{{self._random.choice(leaves[:4])}}}:{{{self._random.choice(("value.a", "value.inner.x"))}}}"'
@@ -152,6 +159,12 @@ class Draw:
             (
                 f"(value.price {draw.choice(('<', '<=', '>', '>=', '==', '!='))} {draw.choice(('0', '1.5', '-0.0', '7', '9007199254740993', 'value.price'))})",
                 "(value.price is not None and not value.price)",
+                f"({self.real(depth - 1)} {draw.choice(('<', '>=', '==', '!='))} {self.real(0)})",
+                f"(value.price {draw.choice(('in', 'not in'))} (0.0, 1.5, None))",
+                f"({one} in {{{', '.join(repr(draw.choice(self._same(part))) for _ in range(2))}}})",
+                f"bool({part(0)})",
+                f"(value.inner is None or {one} == value.inner.{'x' if part == self.number else 'y'})",
+                f"({one} == {other} != {part(0)})",
                 f"({one} {draw.choice(('<', '<=', '>', '>=', '==', '!='))} {other})",
                 f"({one} {draw.choice(('is', 'is not'))} None)",
                 f"({one} is not None and {one} {draw.choice(('<', '>='))} {other})",
@@ -173,7 +186,7 @@ class Draw:
                 f"({one} + {other})",
                 f"({one} / 2)",
                 f"bool({one})",
-                f"{one}.title()",
+                f"{self.text(depth - 1)}.title()",
                 f"({one} or {other})",
             )
         )
