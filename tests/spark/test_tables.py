@@ -292,6 +292,13 @@ def test_files_of_several_topics_in_runs(spark: Any, tmp_path: Path) -> None:
         assert len(read_lines(out / f"run={number:06}")) == 2 - number
 
 
+def test_a_condition_that_is_true_for_negative_zeros(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [-0.0, 5.0, -0.0], "n": [1, 2, 3]}), tmp_path / "in.parquet")
+    for condition in ("p = 0", "p in (0.0, 7)"):
+        found = copied(spark, f"{tmp_path}/in.parquet,value=n,timestamp=0,where={condition}", tmp_path)
+        assert [record["value"] for record in found] == [1, 3]
+
+
 def test_topics_as_bytes(spark: Any, tmp_path: Path) -> None:
     """Not all writers of Parquet say that their bytes are text."""
     rows = {"topic": [b"orders", b"out"], "value": ["1", "2"], "timestamp": [5, 6]}

@@ -126,6 +126,9 @@ _OPTIONS = {
     # Hadoop's avro.mapred.ignore.inputs.without.extension would leave out files without the suffix.
     AVRO: {"ignoreExtension": "true"},
 }
+_ZERO = re.compile(r"(?<![0-9])0(?![0-9]*[1-9])")
+_WITHOUT_LOOKUPS = {f"parquet.filter.{kind}.enabled": "false" for kind in ("dictionary", "bloom")}
+"""Options for conditions that name a zero: Parquet does not find 0.0 among values of which -0.0 is one, and leaves out its rows."""
 _OF_PARQUET = frozenset(("file_path", "file_modification_time", "row_index"))
 """The hidden columns of files that are read here."""
 _OF_TABLES = {**_OF_ROWS, "columnPruning": "false"}
@@ -379,6 +382,8 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
 def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameReader:
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
+    if place.format == PARQUET and _ZERO.search(place.columns.where or ""):
+        own |= _WITHOUT_LOOKUPS
     return reader.options(**(IN_UTC | own | COMPLETE if place.format in _OF_FILES else own))
 
 
