@@ -280,7 +280,7 @@ def test_what_is_translated_has_pythons_values(spark: Any, seed: int) -> None:
     compared = Comparison()
     for _ in range(EXPRESSIONS):
         compared.add(draw.expression(), source)
-    opened = OpenedInput(Place("orders", PARQUET, columns=Columns()), frame, FILES, frame, 0)
+    opened = OpenedInput(Place("orders", PARQUET, columns=Columns()), lambda: frame, FILES, frame, 0)
     columns = source.frame(opened, source.all_columns())
     texts = list(compared.columns)
     # A failure may not come from a part that Python does not evaluate.

@@ -116,7 +116,8 @@ def with_all_fields(files: FileSystem, opened: OpenedInput, inputs: Mapping[str,
         return opened
     columns = inputs[place_of(files, opened.place)].columns
     is_sorted = opened.place.format == JSON_LINES
-    return replace(opened, frame=with_known_fields(opened.frame, columns, is_sorted=is_sorted))
+    rows = with_known_fields(opened.frame, columns, is_sorted=is_sorted)
+    return replace(opened, rows=lambda: rows)
 
 
 def place_of(files: FileSystem, place: Place) -> str:

@@ -16,7 +16,7 @@ from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.spark_session import classic_context
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaObject, JVMView
+    from py4j.java_gateway import JavaClass, JavaObject, JVMView
     from pyspark.sql import SparkSession
 
 _MAGIC_BYTES = 4
@@ -48,6 +48,7 @@ class FileSystem:
         assert context._jvm is not None
         assert context._gateway is not None
         self._jvm: JVMView = context._jvm
+        self._paths = class_of(self._jvm, "org.apache.hadoop.fs.Path")
         self._gateway = context._gateway
         self._conf = context._jsc.hadoopConfiguration()
 
@@ -96,7 +97,8 @@ class FileSystem:
 
     def states(self, uris: list[str]) -> dict[str, FileState]:
         """Return the states of files, given as URIs, by name. Each directory is listed once."""
-        paths = [self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(uri)) for uri in uris]
+        uri_of = class_of(self._jvm, "java.net.URI")
+        paths = [self._paths(uri_of(uri)) for uri in uris]
         folders = {path.getParent().toString(): path.getParent() for path in paths}
         wanted = {same_path(uri) for uri in uris}
         states = {}
@@ -113,7 +115,7 @@ class FileSystem:
 
         stream = self._of(path).open(self._path(path))
         try:
-            text: str = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            text: str = class_of(self._jvm, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8")
             return text
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() == "ChecksumException":
@@ -162,9 +164,10 @@ class FileSystem:
 
     def rename(self, source: str, target: str) -> bool:
         """Rename a file or a directory, and create the parents of the target; return False if the target exists."""
-        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._path(source).toUri(), self._conf)
+        contexts = class_of(self._jvm, "org.apache.hadoop.fs.FileContext")
+        context = contexts.getFileContext(self._path(source).toUri(), self._conf)
         # FileSystem.rename moves a directory into a target that exists, and replaces a local file.
-        none = self._gateway.new_array(getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename"), 0)
+        none = self._gateway.new_array(class_of(self._jvm, "org.apache.hadoop.fs.Options$Rename"), 0)
         if self.exists(target):
             return False
         self._of(target).mkdirs(self._path(target).getParent())
@@ -204,7 +207,7 @@ class FileSystem:
         """Return the path of a hidden directory beside another one; None for the root of a file system."""
         target = self._qualified(path)
         name = f"_{target.getName()}-{token}"
-        return None if target.isRoot() else self._jvm.org.apache.hadoop.fs.Path(target.getParent(), name).toString()
+        return None if target.isRoot() else self._paths(target.getParent(), name).toString()
 
     def written_beside(self, path: str) -> list[str]:
         """Return the paths of the directories beside another one whose names are those of `beside`."""
@@ -220,7 +223,7 @@ class FileSystem:
         return same_path(self._qualified(path).toUri().toString()).rstrip("/")
 
     def _path(self, path: str) -> JavaObject:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+        return self._paths(path)
 
     def _of(self, path: str) -> JavaObject:
         return self._path(path).getFileSystem(self._conf)
@@ -241,6 +244,11 @@ def escaped(name: str) -> str:
     '/a/b\\\\[1\\\\].parquet'
     """
     return _GLOB.sub(r"\\\1", name)
+
+
+def class_of(jvm: JVMView, name: str) -> JavaClass:
+    """Return a class of Java by its whole name. Package by package, as `jvm.org.apache`, Java would look for each in all archives."""
+    return getattr(jvm, name)
 
 
 def _state(status: JavaObject) -> FileState:

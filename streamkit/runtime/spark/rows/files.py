@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, NoReturn
 
 import orjson
@@ -32,7 +32,7 @@ from streamkit.runtime.spark.job_options import (
     TABLE,
     Place,
 )
-from streamkit.runtime.spark.rows.file_system import TOKEN, FileSystem, join
+from streamkit.runtime.spark.rows.file_system import TOKEN, FileSystem, class_of, join
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
     encoded_part,
@@ -193,7 +193,8 @@ class OpenedInput:
     """The rows of an input with their positions. A row has a line of text, or the columns of a record's parts."""
 
     place: Place
-    frame: DataFrame
+    rows: Callable[[], DataFrame]
+    """Makes `frame`: a job whose steps all run as queries needs no positions."""
     order: str
     """FILES, OFFSETS, NUMBERS or TIMES_OF_ROWS."""
     source: DataFrame
@@ -204,6 +205,25 @@ class OpenedInput:
     """The column that orders its rows; None if their place in files or an offset does."""
     files: tuple[str, ...] = ()
     """The URIs of the files of its source, before any of them was chosen; none of a table."""
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The parts of its records with their positions, or its lines."""
+        return self.rows()
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether Spark numbers the rows of each of its files."""
+        is_parquet = _is_plain_parquet(self.source, self.place)
+        return (is_parquet and order_of(self.place, self.source.columns) is None) or INDEX in self.frame.columns
+
+    @cached_property
+    def parts(self) -> DataFrame:
+        """The parts of its records for a query, which compares keys with null by itself; with positions only if a column orders rows."""
+        order = order_of(self.place, self.source.columns)
+        if order is not None:
+            return placed_parts(self)
+        return select_parts(filtered(self.source, self.place), self.place, None, may_be_null=True)
 
 
 @dataclass(frozen=True)
@@ -297,22 +317,30 @@ def of_file(opened: OpenedInput, name: str) -> OpenedInput:
 def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
     if place.has_lines:
         frame = source.select("value", *position_columns("_metadata.file_block_start"))
-        return OpenedInput(place, frame, FILES, source, number)
+        return OpenedInput(place, lambda: frame, FILES, source, number)
+    order = order_of(place, source.columns)
+    if order is None and not _has_offset(source, place) and _is_plain_parquet(source, place):
+        opened = OpenedInput(place, lambda: _parts_of(source, place, number)[0], FILES, source, number)
+        _ = opened.parts  # raises for columns that it does not have
+        return opened
+    frame, by, kind = _parts_of(source, place, number)
+    return OpenedInput(place, lambda: frame, kind, source, number, by)
+
+
+def _parts_of(source: DataFrame, place: Place, number: int) -> tuple[DataFrame, RowOrder | None, str]:
+    """Return the parts of records with their positions, and the rest as of `_positioned`."""
     frame, by, kind = _positioned(source, place, number)
-    return OpenedInput(place, select_parts(frame, place, order_of(place, source.columns)), kind, source, number, by)
+    return select_parts(frame, place, order_of(place, source.columns)), by, kind
 
 
-def for_query(opened: OpenedInput, has_positions: bool) -> DataFrame:
-    """Return the parts of an input's records for a query, which compares keys with null by itself.
+def placed_parts(opened: OpenedInput) -> DataFrame:
+    """Return the parts of an input's records for a query, with their positions.
 
-    has_positions: whether it needs the hidden columns of positions. Spark computes all that it knows of a file for each row if a
-    query passes over some of them.
+    Only for a query that needs those: Spark computes all that it knows of a file for each row if a query passes over some of them.
     """
     source, place = opened.source, opened.place
-    order = order_of(place, source.columns)
-    has_positions = has_positions or order is not None
-    frame = _positioned(source, place, opened.number)[0] if has_positions else filtered(source, place)
-    return select_parts(frame, place, order, may_be_null=True)
+    frame = _positioned(source, place, opened.number)[0]
+    return select_parts(frame, place, order_of(place, source.columns), may_be_null=True)
 
 
 def _positioned(source: DataFrame, place: Place, number: int) -> tuple[DataFrame, RowOrder | None, str]:
@@ -320,7 +348,7 @@ def _positioned(source: DataFrame, place: Place, number: int) -> tuple[DataFrame
     # Filters first, because Spark does not push conditions down through columns that count rows.
     frame, order = filtered(source, place), order_of(place, source.columns)
     if order is None:
-        kind = OFFSETS if place.columns.offset is not None or "offset" in frame.columns else FILES
+        kind = OFFSETS if _has_offset(frame, place) else FILES
         return _with_positions(frame, place, number), None, kind
     frame, by = _ordered(frame, place, order, "timestamp" if place.order is None else "order", number)
     return frame, by, TIMES_OF_ROWS if by.is_time else NUMBERS
@@ -577,11 +605,20 @@ def _column(name: str) -> Column:
     return sf.col(name)
 
 
+def _has_offset(frame: DataFrame, place: Place) -> bool:
+    return place.columns.offset is not None or "offset" in frame.columns
+
+
+def _is_plain_parquet(frame: DataFrame, place: Place) -> bool:
+    """Return whether Spark has its own hidden columns for the rows of Parquet files."""
+    return place.format == PARQUET and "_metadata" not in map(str.lower, frame.columns)
+
+
 def _hidden_columns(frame: DataFrame, place: Place) -> frozenset[str]:
     """Return the names of Spark's hidden columns for the file of a row; empty if rows have no file."""
     from pyspark.errors import AnalysisException
 
-    if place.format == PARQUET and "_metadata" not in map(str.lower, frame.columns):
+    if _is_plain_parquet(frame, place):
         return _OF_PARQUET  # Spark takes milliseconds to tell
     try:
         with without_error_log():
@@ -1202,7 +1239,7 @@ def _write_text(frame: DataFrame, path: str, mode: str) -> None:
         return
     frame.write.mode(mode).option(_MARKED, "false").text(path)
     assert context._jvm is not None
-    java = context._jvm.org.apache.hadoop.fs.Path
+    java = class_of(context._jvm, "org.apache.hadoop.fs.Path")
     folder = java(path)
     files = folder.getFileSystem(context._jsc.hadoopConfiguration())
     for status in files.listStatus(folder):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import UntranslatableError
 from streamkit.expressions.types import ANY
 from streamkit.runtime.spark.job_options import EVERY, PARQUET, Parts, Place
-from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput, for_query
+from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput, placed_parts
 from streamkit.runtime.spark.rows.input_columns import (
     HIDDEN,
     WHOLE,
@@ -80,8 +80,8 @@ class InputColumns:
         """Return what is known of an opened input."""
         place = opened.place
         is_by_time = opened.by is not None and place.order in (None, place.columns.timestamp or TIME)
-        numbered = len(opened.frame.inputFiles()) if INDEX in opened.frame.columns else 0
-        return cls(opened.frame.schema, place.columns.key is not None, opened.order, is_by_time, numbered)
+        numbered = len(opened.files or opened.source.inputFiles()) if opened.is_numbered else 0
+        return cls(opened.parts.schema, place.columns.key is not None, opened.order, is_by_time, numbered)
 
 
 class SqlSource:
@@ -162,7 +162,7 @@ class SqlSource:
         ]
         if self._columns.order != FILES:
             guards.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
-        if self._columns.has_key and ("key",) in columns:
+        if self.has_keys and ("key",) in columns:
             guards.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
         for (part, *inner), term in ((path, self.key if path == ("key",) else self.value) for path in columns):
             if not inner:
@@ -182,6 +182,11 @@ class SqlSource:
                     Guard(f"({column} IS NULL OR {fits})", f"{name_of(path)} of {self.topic} is NaN or infinite")
                 )
         return guards
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the input names a key, which a guard requires in each row whose key is read."""
+        return self._columns.has_key
 
     @property
     def order(self) -> str:
@@ -232,15 +237,16 @@ class SqlSource:
 
         paths: the columns; has_order: whether those of `order_columns` are needed.
         """
-        frame, place = for_query(opened, has_order), opened.place
-        # The types of all columns must fit, those that no step reads too.
-        for part, serde in self._serdes.items():
-            if part in frame.columns:
-                plain_part(frame, place, part, serde)
         from pyspark.sql import functions as sf
 
+        # The types of all columns must fit, those that no step reads too.
+        place = opened.place
+        for part, serde in self._serdes.items():
+            if part in opened.parts.columns:
+                plain_part(opened.parts, place, part, serde)
         columns = []
         made = self._made_time
+        frame = placed_parts(opened) if has_order else opened.parts
         for path in paths if made is None else dict.fromkeys((*paths, *self.columns_in(()))):
             column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
             plain = _PLAIN_TYPES.get(self._kind_of(path) or "")

@@ -122,7 +122,7 @@ def _times_in_files(source: SqlSource, opened: OpenedInput) -> Iterator[NDArray[
     is_near = classic_context(opened.source.sparkSession) is not None and all(path.startswith("/") for path in paths)
     if not is_near or len(paths) > _MOST_FILES:
         return None
-    kind = opened.frame.schema[TIME].dataType.simpleString()
+    kind = opened.parts.schema[TIME].dataType.simpleString()
     files, rows = [], 0
     for path in paths:
         file = ParquetFile(path, coerce_int96_timestamp_unit="us")
@@ -153,8 +153,10 @@ def _milliseconds(times: pa.Array) -> NDArray[np.int64]:
         times.type == pa.timestamp("us", getattr(times.type, "tz", None)),
     )
     numbers = times.cast(pa.int32()) if is_date else times
-    whole: NDArray[np.int64] = numbers.cast(pa.int64()).fill_null(0).to_numpy()
-    return whole * (_MILLISECONDS_OF_A_DAY if is_date else 1) // (1000 if is_micros else 1)
+    whole = numbers.cast(pa.int64())
+    whole = whole.fill_null(0) if whole.null_count else whole
+    array: NDArray[np.int64] = whole.to_numpy()
+    return array * _MILLISECONDS_OF_A_DAY if is_date else array // 1000 if is_micros else array
 
 
 def _are_in_time(batches: Iterator[NDArray[np.int64]], windows: TimeWindows) -> bool:
@@ -162,8 +164,10 @@ def _are_in_time(batches: Iterator[NDArray[np.int64]], windows: TimeWindows) -> 
 
     highest, behind = -1, windows.size - windows.advance
     for batch in batches:
-        # The query itself refuses other times.
-        times = batch[(batch >= 0) & (batch <= LATEST - windows.size)]
+        times = batch
+        if times.size and (times.min() < 0 or times.max() > LATEST - windows.size):
+            # The query itself refuses other times.
+            times = batch[(batch >= 0) & (batch <= LATEST - windows.size)]
         if not times.size:
             continue
         stream_times = np.maximum(np.maximum.accumulate(times), highest)

@@ -8,7 +8,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from streamkit.expressions.expression import Expression
@@ -159,7 +159,7 @@ def by_files(opened: OpenedInput) -> Iterator[OpenedInput]:
     first, size = 0, 1
     while first < len(names):
         frames = [of_file(opened, name).frame for name in names[first : first + size]]
-        yield replace(opened, frame=reduce(lambda one, other: one.union(other), frames))
+        yield replace(opened, rows=partial(reduce, lambda one, other: one.union(other), frames))
         first, size = first + size, min(2 * size, _MOST_FILES)
 
 
@@ -176,7 +176,8 @@ def first_rows(opened: OpenedInput, limit: int) -> OpenedInput:
     by_file = [sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B"))), BLOCK, ROW]
     offset = [_offset().asc_nulls_last()] if opened.order == OFFSETS else []
     in_order = [*offset, *by_file] if opened.order in (FILES, OFFSETS) else [ROW, BLOCK]
-    return replace(opened, frame=opened.frame.orderBy(*in_order).limit(limit))
+    rows = opened.frame.orderBy(*in_order).limit(limit)
+    return replace(opened, rows=lambda: rows)
 
 
 def _up_to_last(opened: OpenedInput, by: RowOrder, limit: int) -> OpenedInput:
