@@ -70,6 +70,9 @@ if TYPE_CHECKING:
 CHANGELOGS = "changelogs"
 """The name, among outputs, of the rows of changelogs. No output topic has it: changelogs have the application as prefix."""
 
+_FIRST_MAP = "spark.sql.codegen.aggregate.map.twolevel.enabled"
+"""Spark looks for each group in a map of 65,536 first, for which it copies texts. Windows often make more groups."""
+
 STATE = "rows of stores"
 """The name, among outputs, of the rows of stores for the next run. No topic can have this name."""
 
@@ -177,6 +180,12 @@ class Job:
         """Return the same job with all stages in Python."""
         options = replace(self.options, engine=PYTHON)
         return Job(self._source_plan, self.counts, options, self._ends, self._kept_state)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of Spark with which its queries take less time."""
+        queries = (query for choice in self.engines.values() for query in choice.queries.values())
+        return {_FIRST_MAP: "false"} if any(query.has_windows for query in queries) else {}
 
     def _engines(self) -> dict[int, Choice]:
         reason = self._only_python()
@@ -621,9 +630,11 @@ def repartition(frame: DataFrame, tasks: int, pieces: int) -> DataFrame:
 
 
 def try_tasks(job: Job) -> None:
-    """Make a task of each sub-topology with its processors, and close it. Raises ProcessingError, naming the step."""
+    """Make a task of each sub-topology that Python runs, with its processors, and close it. Raises ProcessingError, naming the step."""
     nothing = Inline(pickle.dumps([]))
     for stage in job.stages:
+        if job.engines[stage.number].engine == SQL:
+            continue
         tables = GlobalTables(uuid.uuid4().hex, nothing, job.partitions)
         work = StageWork(job.pickled, stage, job.layout, job.output_spec(stage), tables)
         loaded = load(work.plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -185,6 +185,11 @@ class Records:
         """The condition that a row has a group, and a value for it."""
         return f"(NOT {self.key.is_null} AND NOT {self.value.is_null})"
 
+    def requires(self, part: Term) -> bool:
+        """Return whether a part is the key of the input, and must not be null in any row."""
+        source = self.source
+        return isinstance(source, SqlSource) and source.has_keys and part.sql == source.key.sql
+
     def kept_where(self, condition: str) -> Records:
         """Return the records for which a condition is true."""
         return replace(self, tests=(*self.tests, Keep(condition)))
@@ -201,6 +206,11 @@ class Records:
     def joins(self) -> list[TableJoin]:
         """The joins with tables, in their order."""
         return [test for test in self.tests if isinstance(test, TableJoin)]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no test leaves out a record, or makes several of one."""
+        return all(isinstance(test, Guard) for test in self.tests)
 
     def are_moved(self, opened: Callable[[str], OpenedInput]) -> bool:
         """Return whether Spark may move the records from task to task, so that they lose their order."""
@@ -228,14 +238,21 @@ class Records:
         return [*self.source.order_columns(rows), *places]
 
     def frame(
-        self, opened: Callable[[str], OpenedInput], selected: Sequence[str], has_order: bool = False
+        self,
+        opened: Callable[[str], OpenedInput],
+        selected: Sequence[str],
+        has_order: bool = False,
+        later: Collection[Guard] = (),
     ) -> DataFrame:
-        """Return the records with the columns that texts of SQL name. has_order: whether those of their order are needed."""
+        """Return the records with the columns that texts of SQL name.
+
+        has_order: whether those of their order are needed; later: guards of the source that are checked later.
+        """
         texts = [*(test.sql for test in self.tests), self.key.sql, self.time.sql, *selected]
         columns = self.source.columns_in(texts)
         has_order = has_order or any(isinstance(test, Earlier) for test in self.tests)
         rows = self.source.rows(opened, columns, has_order)
-        tests: list[Guard | Keep] = [*self.source.guards(columns)]
+        tests: list[Guard | Keep] = [guard for guard in self.source.guards(columns) if guard not in later]
         for test in self.tests:
             if isinstance(test, TableJoin):
                 test.refuse_changes(self.sources, opened)
@@ -547,14 +564,14 @@ class Closing:
     delay: int
     """From the end of a window to its close, in ms."""
 
-    def closed(self, rows: DataFrame, windows: Windows) -> DataFrame:
-        """Return the windows that records have closed. rows: windows with their times."""
+    def closed(self, rows: DataFrame, windows: Windows, times: DataFrame) -> DataFrame:
+        """Return the windows that records have closed. rows: windows with their times; times: of all records."""
         from pyspark.sql import functions as sf
 
         length = windows.length
         end = sf.col(TIME) if length is None else sf.col(_START) + length
         is_last = sf.col(_IS_LAST) if length is None else sf.lit(True)
-        highest = rows.agg(sf.max(TIME).alias(_HIGHEST))
+        highest = times.agg(sf.max(TIME).alias(_HIGHEST))
         return rows.crossJoin(sf.broadcast(highest)).where(is_last & (end <= sf.col(_HIGHEST) - self.delay))
 
 
@@ -570,28 +587,50 @@ class Part:
     has_places: bool = False
     """Whether an aggregate depends on the order of records: operands may name their places."""
 
-    def frame(self, opened: Callable[[str], OpenedInput], windows: Windows | None) -> DataFrame:
-        """Return the key, the start of the window if there are windows, the operands, the time and the place of each record."""
-        from pyspark.sql import functions as sf
+    def frame(
+        self, opened: Callable[[str], OpenedInput], windows: Windows | None, later: Collection[Guard] = ()
+    ) -> DataFrame:
+        """Return the key, the start of the window if there are windows, the operands, the time and the place of each record.
 
+        later: as in `Records.frame`.
+        """
         records = self.records
         if records.row:
             return self._moves(opened)
-        rows = records.frame(opened, [*self.operands.values()], self.has_places)
-        places = []
+        rows = records.frame(opened, [*self.operands.values()], self.has_places, later)
         if self.has_places:
             rows = rows.withColumn(PLACE, _place(records.order_columns(rows)))
-            places.append(sf.col(PLACE))
-        starts = []
         if windows is not None and isinstance(records.source, SqlSource):
             limits = windows if isinstance(windows, TimeWindows) else IN_ORDER
             refuse_late(records.source, opened(records.source.topic), limits)
-        if isinstance(windows, TimeWindows):
-            starts.append(sf.expr(window_starts(windows, records.time.sql)).alias(_START))
-        operands = [sf.expr(sql).alias(name) for name, sql in self.operands.items()]
-        return rows.select(
-            sf.expr(records.key.sql).alias(_GROUP), *starts, *operands, sf.expr(records.time.sql).alias(TIME), *places
+        starts = [(_START, window_starts(windows, records.time.sql))] if isinstance(windows, TimeWindows) else []
+        places = [(PLACE, ticked(PLACE))] if self.has_places else []
+        return _selected(
+            rows, [(_GROUP, records.key.sql), *starts, *self.operands.items(), (TIME, records.time.sql), *places]
         )
+
+    def guards_of_groups(self, windows: Windows | None) -> list[Guard]:
+        """Return what holds for the key of each record if it does for its group, of which there are fewer.
+
+        That is nothing if a test may leave out a record, or if something else reads the key, as it may be a wrong one then.
+        """
+        records, key = self.records, self.records.key.sql
+        source, time = records.source, records.time.sql
+        if not isinstance(source, SqlSource) or key != source.key.sql or key != ticked(_GROUP) or source.has_made_times:
+            return []
+        texts = [*(test.sql for test in records.tests), time, *self.operands.values()]
+        is_in_one = windows is None or (isinstance(windows, TimeWindows) and windows.size == windows.advance)
+        if not is_in_one or records.row or not records.is_whole or any(key in text for text in texts):
+            return []
+        return [guard for guard in source.guards(source.columns_in([*texts, key])) if key in guard.sql]
+
+    def times(self, rows: DataFrame, opened: Callable[[str], OpenedInput]) -> DataFrame:
+        """Return the times of the records. rows: of `frame`, which checks each of them by itself."""
+        from pyspark.sql import functions as sf
+
+        source = self.records.source
+        whole = source.rows(opened, ()) if isinstance(source, SqlSource) and self.records.is_whole else rows
+        return whole.select(sf.col(TIME))
 
     def _moves(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the group, the operands and the time of what each change adds, and takes back."""
@@ -797,6 +836,11 @@ class Query:
         return frame
 
     @property
+    def has_windows(self) -> bool:
+        """Whether it aggregates windows, so that there may be many groups."""
+        return isinstance(self.rows, Groups) and self.rows.windows is not None
+
+    @property
     def topic(self) -> str:
         """The topic that it reads, or the first of them."""
         return (self.rows if isinstance(self.rows, Records) else self.rows.parts[0].records).source.topic
@@ -808,9 +852,10 @@ class Query:
         if groups.pair is not None:
             rows = groups.pair.frame(opened, [sql for _, sql in self.columns] + [test.sql for test in groups.tests])
             rows = rows.where(chosen_rows(groups.tests))
-            return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+            return _selected(rows, self.columns)
         windows, closing = groups.windows, groups.closing
-        rows = reduce(DataFrame.unionByName, (part.frame(opened, windows) for part in groups.parts))
+        later = groups.parts[0].guards_of_groups(windows) if len(groups.parts) == 1 else []
+        rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, later) for part in groups.parts))
         if isinstance(windows, SessionWindows | SlidingWindows):
             aggregates = _merged_windows(rows, groups.functions, windows)
         else:
@@ -822,11 +867,14 @@ class Query:
                 for name, function in groups.functions.items()
             ]
             aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
-        if groups.tests:
-            aggregates = aggregates.where(chosen_rows(groups.tests))
+        # With the time in the condition, an aggregate, Spark does not test each record before it is in its group.
+        tests = [*(guard.under(f"{ticked(TIME)} >= 0L") for guard in later), *groups.tests]
+        if tests:
+            aggregates = aggregates.where(chosen_rows(tests))
         if closing is not None and windows is not None:
-            aggregates = closing.closed(aggregates, windows)
-        return aggregates.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+            times = groups.parts[0].times(rows, opened) if len(groups.parts) == 1 else rows
+            aggregates = closing.closed(aggregates, windows, times)
+        return _selected(aggregates, self.columns)
 
     def _last(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the last record of each key."""
@@ -1027,6 +1075,11 @@ def _as_column(term: Term, names: Collection[str] | None, shown: str) -> str:
     return f"if({term.is_null}, NULL, {struct})" if term.nullable else struct
 
 
+def _selected(rows: DataFrame, columns: Iterable[tuple[str, str]]) -> DataFrame:
+    """Return columns by their names and their SQL, which takes PySpark fewer calls than a column made of each."""
+    return rows.selectExpr(*(f"{sql} AS {ticked(name)}" for name, sql in columns))
+
+
 def _in_order_of_keys(rows: DataFrame, key: str, order: Sequence[str]) -> DataFrame:
     """Return records, those of a key in one task, by their order. Spark moves them only if their keys are spread over tasks."""
     from pyspark.sql import Window
@@ -1188,7 +1241,7 @@ def grouped(
         else (records.key, records.value)
     )
     for part in parts:
-        if part.is_null != "false":
+        if part.is_null != "false" and not records.requires(part):
             records = records.kept_where(f"(NOT {part.is_null})")
     key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
     if windows is not None:

@@ -224,7 +224,7 @@ def submit(
             if options.inputs:
                 raise UsageError("--write-state needs the offsets of the log: read all topics from it")
             check_seedable(plan, prepared.address, prepared.job.layout)
-        with changed_settings(spark, every_row(spark)):
+        with changed_settings(spark, every_row(spark) | prepared.job.settings):
             outputs = _written_outputs(spark, prepared, opened, report)
         if options.write_state:
             _write_state(plan, spark, prepared, outputs, report)
@@ -242,6 +242,7 @@ def _written_outputs(
     def in_python(reason: InexactError) -> tuple[Prepared, dict[str, DataFrame]]:
         report(f"all stages run in Python after all: {reason}")
         other = replace(prepared, job=prepared.job.in_python())
+        try_tasks(other.job)
         return other, other.job.build(spark, JobInputs(spark, other, opened))
 
     try:
