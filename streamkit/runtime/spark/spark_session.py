@@ -69,7 +69,12 @@ _REFUSED = {
     ),
 }
 """Values of settings that would change results, with the reason."""
-_ZONE = "spark.sql.session.timeZone"
+_USUAL = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""Settings with other defaults than Spark's. Those that a user has chosen stay.
+
+The first: otherwise Spark SQL in settings, such as `where=ts >= '2026-01-01'`, would depend on the zone of the machine. The second:
+Spark's INT96 has no statistics, costs more to write, and some readers return wrong times after 2262 from it.
+"""
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
@@ -128,9 +133,9 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
         spark.stop()
         raise
     context = classic_context(spark)
-    if _ZONE not in cluster.settings and (context is None or not context.getConf().contains(_ZONE)):
-        # Otherwise Spark SQL in settings, such as `where=ts >= '2026-01-01'`, would depend on the zone of the machine.
-        spark.conf.set(_ZONE, "UTC")
+    for setting, usual in _USUAL.items():
+        if setting not in cluster.settings and (context is None or not context.getConf().contains(setting)):
+            spark.conf.set(setting, usual)
     if context is not None:
         _set_zone_of_jvm(context)
         if is_local(str(context.master)) and "PYSPARK_PYTHON" not in os.environ:
