@@ -730,7 +730,7 @@ def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, mon
 
     plans = []
     write = files.arranged
-    monkeypatch.setattr(files, "arranged", lambda rows, *rest: plans.append(rows) or write(rows, *rest))
+    monkeypatch.setattr(files, "arranged", lambda rows, *rest, **more: plans.append(rows) or write(rows, *rest, **more))
     job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
     job.run(spark)
     text = plans[0]._jdf.queryExecution().executedPlan().toString()
