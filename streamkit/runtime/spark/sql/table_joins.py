@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError
@@ -205,7 +204,9 @@ class _Search:
         self._partners = partners
         self._grace = waiting.grace
         self._lookahead = {True: waiting.after, False: waiting.before}
-        self._queues = {True: deque[int](), False: deque[int]()}
+        self._queues: dict[bool, list[int]] = {True: [], False: []}
+        self._heads = {True: 0, False: 0}
+        """How many of each queue no longer wait."""
         self._looked_at = _NEVER
         self.emitted: list[int] = []
         self.by: list[int] = []
@@ -233,31 +234,39 @@ class _Search:
         times, partners, last = self._times, self._partners, -1
         for is_left, queue in self._queues.items():
             closed = time - self._lookahead[is_left] - self._grace
-            while queue and (partners[queue[0]] < place or times[queue[0]] < closed):
-                first = queue.popleft()
-                if partners[first] >= place:
-                    self._emit(first, place)
-                    last = max(last, times[first])
-            while queue and partners[queue[-1]] < place:
+            head = self._heads[is_left]
+            while head < len(queue) and (partners[queue[head]] < place or times[queue[head]] < closed):
+                if partners[queue[head]] >= place:
+                    self._emit(queue[head], place)
+                    last = max(last, times[queue[head]])
+                head += 1
+            self._heads[is_left] = head
+            while head < len(queue) and partners[queue[-1]] < place:
                 queue.pop()
-        left, right = self._queues[True], self._queues[False]
-        if left and right:
-            return self._after_both(place, left, right)
-        last = max([last, *(times[queue[-1]] for queue in (left, right) if queue)])
+        are_open = [len(queue) > self._heads[is_left] for is_left, queue in self._queues.items()]
+        if all(are_open):
+            return self._after_both(place)
+        last = max(
+            [
+                last,
+                *(times[queue[-1]] for queue, is_open in zip(self._queues.values(), are_open, strict=True) if is_open),
+            ]
+        )
         return _NEVER if last < 0 else last
 
-    def _after_both(self, place: int, left: deque[int], right: deque[int]) -> int:
+    def _after_both(self, place: int) -> int:
         """Return the time of the record after the first ones of both sides whose windows are open: there the search ends."""
         times, partners = self._times, self._partners
+        left, right = (times[queue[self._heads[is_left]]] for is_left, queue in self._queues.items())
         # At one time, the records of the right side come first.
-        is_left_last = times[left[0]] >= times[right[0]]
-        last, other = (left, right) if is_left_last else (right, left)
-        end = times[last[0]]
-        begin = end + 1 if is_left_last else end
-        following = [
-            next((times[at] for at in islice(last, 1, None) if partners[at] >= place), _NEVER),
-            next((times[at] for at in other if partners[at] >= place and times[at] >= begin), _NEVER),
-        ]
+        end, is_left_last = max(left, right), left >= right
+        following = []
+        for is_left, queue in self._queues.items():
+            head = self._heads[is_left]
+            begin = bisect_left(queue, end + is_left_last, head, key=times.__getitem__)
+            begin = head + 1 if is_left == is_left_last else begin
+            waiting = (times[queue[at]] for at in range(begin, len(queue)) if partners[queue[at]] >= place)
+            following.append(next(waiting, _NEVER))
         return end if min(following) == _NEVER else min(following)
 
 
