@@ -69,8 +69,8 @@ MUTATIONS: dict[str, Mutation | tuple[Mutation, ...]] = {
     ),
     "tasks leave without a commit": Mutation(
         _LOCAL + "task_manager",
-        "            self.commit()\n            if self._committer.postponed",
-        "            if self._committer.postponed",
+        "        self.commit()\n        if self._committer.postponed",
+        "        if self._committer.postponed",
     ),
     "damaged tasks go on": Mutation(
         _LOCAL + "task_manager",

@@ -107,8 +107,8 @@ def _create_once(make: Callable[[dict[str, object]], Client], settings: Settings
             # No topology may use this setting (streamkit.config.clients), because it would load native code.
             return make({**settings, _PLUGINS: str(_native.__file__)}), True
         except KafkaException as error:
-            # Its text names the plug-in or the setting; other errors come from the user's settings.
-            if "plugin" not in str(error):
+            # Its text names the plug-in or the setting, unless a long path leaves it no room; other errors come from the user's settings.
+            if not any(word in str(error) for word in ("plugin", "dlopen()")):
                 raise
             _use.end(f"librdkafka refuses it ({error})")
     return make(dict(settings)), False
