@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import errors as kafka_errors
-from kafka.protocol.admin import CreateTopicsRequest
+from kafka.protocol.admin import CreateTopicsRequest, DescribeGroupsRequest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -365,6 +365,15 @@ class RealBroker:
 
     def join(self, member: str, metadata: bytes) -> None:
         self._ask_for(member, self._join(member, metadata))
+
+    def await_member(self, member: str) -> None:
+        """Wait until the group has a member that has sent a join: requests of other members use other connections."""
+
+        def is_there() -> bool:
+            (found,) = self._connection.ask(DescribeGroupsRequest[3](groups=[self._group])).groups
+            return any(each.member_id == member for each in found.members)
+
+        until(is_there, f"the join of {member}")
 
     def sync(self, generation: int, member: str, assignments: dict[str, bytes]) -> None:
         part = SyncGroupRequest.SyncGroupRequestAssignment

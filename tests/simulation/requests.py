@@ -295,6 +295,7 @@ class Comparison:
             code = str(error)
             member.waits = lambda: (code, None)
         else:
+            self._real.await_member(member.real)
             member.waits = lambda: self._joined(member)
 
     def _joined(self, member: Member) -> tuple[str, object] | None:
