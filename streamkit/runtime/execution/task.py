@@ -270,11 +270,8 @@ class Task(ProgramServices):
         """Close the processors after a commit. What they forward and write meanwhile is for another one: no record would cause it again."""
         if self.closing:
             return
-        self.closing = True
-        self._stream_punctuators.clear()
-        self._wall_punctuators.clear()
         self.leave_record()
-        self._bound.close()
+        self._close_bound()
         self.flush_stores()
         self.commit_needed = self.commit_needed or bool(self.output) or self.uncommitted_bytes() > 0
 
