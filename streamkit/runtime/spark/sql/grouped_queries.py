@@ -686,41 +686,14 @@ class TablePair:
         from pyspark.sql import functions as sf
 
         how = {"inner": "inner", "left": "left", "outer": "full"}[self.kind]
-        both = self._latest("left", opened, texts).join(self._latest("right", opened, texts), _GROUP, how)
-        time = self._time(self._is_ordered(opened))
+        left = _last_changes(self.left, "left", opened, texts)
+        both = left.join(_last_changes(self.right, "right", opened, texts), _GROUP, how)
+        time = self._time(_in_order_of_times((self.left, self.right), opened))
         rows = both.where("`left has` OR `right has`" if self.kind == "outer" else "`left has`")
         rows = rows.withColumn(TIME, sf.expr(time)).where(f"{ticked(TIME)} <> {_NO_ROW}L")
         topics = " or ".join(records.source.topic for records in (self.left, self.right))
         known = Guard(f"({ticked(TIME)} <> {_UNKNOWN}L)", f"a row of {topics} is deleted, and changes before decide")
         return rows.where(chosen_rows([known]))
-
-    def _is_ordered(self, opened: Callable[[str], OpenedInput]) -> bool:
-        """Return whether the changes of both tables are known to be in the order of their times."""
-        sources = (*self.left.sources, *self.right.sources)
-        if not all(source.may_be_in_order for source in sources):
-            return False
-        try:
-            for source in sources:
-                refuse_late(source, opened(source.topic), IN_ORDER)
-        except InexactError:
-            return False
-        return True
-
-    def _latest(self, side: str, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
-        """Return the last change of each key of one side, with the numbers of all its changes, and of its deletions."""
-        from pyspark.sql import functions as sf
-
-        records = self.left if side == "left" else self.right
-        cells = {
-            name: sql for name, sql in _leaves(records.value, (side,)) if any(ticked(name) in text for text in texts)
-        }
-        gone = records.value.is_null
-        rows = records.frame(opened, [*cells.values(), gone], True)
-        parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
-        parts += [sf.expr(f"NOT {gone}").alias(f"{side} is"), sf.expr(records.time.sql).alias(f"{side} time")]
-        changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
-        latest = _latest(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
-        return latest.withColumn(f"{side} has", sf.lit(True))
 
     def _time(self, is_ordered: bool) -> str:
         """Return SQL of the time of a row."""
@@ -771,6 +744,156 @@ class TablePair:
         return Groups(parts, self.names["key"], only_if(value, there), {}, pair=self)
 
 
+_FOREIGN, _STATE = "foreign key", "state"
+
+
+@dataclass(frozen=True)
+class ForeignPair:
+    """The rows of a foreign-key join of two tables: what the changes of both tell of the last record of the join for each left key.
+
+    The cycle of tasks processes a change with all messages that it causes before the next change, so that no response is stale.
+    Changes follow each other by time, then by topic. That makes the last record one of these, whichever exists first:
+
+    - the right row exists: the later time of both rows. The last change of the two caused the record, and the other one was not later.
+    - the right row was deleted after the left row got its foreign key: the time of the deletion, even if nothing matched before.
+    - the left row got its foreign key in place of another one (RESPOND_ALWAYS): the time of that change.
+    - the left row lost a foreign key (DELETE_AND_RESPOND): the time of the last such change. The right row was not later.
+    - otherwise, no record.
+
+    A left join responds to each change of a left row: the later time of both rows, or for a deleted left row the time of the first
+    deletion after its last value. kind: inner or left; foreign: the foreign key of a left row, null without one.
+    """
+
+    kind: str
+    left: Records
+    right: Records
+    foreign: Term
+    is_empty_absent: bool
+    """Whether responses do not distinguish an empty right value from none."""
+
+    @property
+    def names(self) -> dict[str, Term]:
+        """The parts that the expression of the join may use."""
+        right = _renamed(self.right.value, ("right",))
+        right = replace(right, sql=f"nullif({right.sql}, '')") if self.is_empty_absent else right
+        return {
+            "key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size),
+            "left": replace(_renamed(self.left.value, ("left",)), nullable=False),
+            "right": replace(right, nullable=self.kind == "left"),
+        }
+
+    def frame(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+        """Return the key and the time of each row, as `TablePair.frame`. Raises InexactError if the order of changes is not known."""
+        from pyspark.sql import functions as sf
+
+        sides = (self.left, self.right)
+        if not _in_order_of_times(sides, opened) and not _are_apart(sides, opened):
+            topics = " and ".join(records.source.topic for records in sides)
+            raise InexactError(f"the changes of {topics} are not in the order of their timestamps")
+        named = [*texts, *([ticked("right")] if self.is_empty_absent else [])]
+        right = _last_changes(self.right, "right", opened, named).withColumnRenamed(_GROUP, "right key")
+        rows = self._left(opened, texts).join(right, sf.expr(f"{ticked(_FOREIGN)} = `right key`"), "left")
+        return rows.withColumn(TIME, sf.expr(self._time())).where(f"{ticked(TIME)} IS NOT NULL")
+
+    def _left(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+        """Return the last change of each left row, with the times of those that changed its foreign key, or deleted it."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sf
+
+        records = self.left
+        cells = _cells_of(records, "left", texts)
+        gone, time = records.value.is_null, sf.expr(records.time.sql)
+        rows = records.frame(opened, [*cells.values(), gone, self.foreign.sql], True)
+        parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
+        parts += [sf.expr(f"NOT {gone}").alias("left is"), sf.expr(self.foreign.sql).alias(_FOREIGN)]
+        state = sf.expr(self.foreign.sql if self.kind == "inner" else f"if({gone}, NULL, true)").alias(_STATE)
+        rows = rows.select(
+            sf.expr(records.key.sql).alias(_GROUP),
+            sf.struct(*parts, time.alias("left time")).alias(_ROW),
+            state,
+            _place(records.order_columns(rows)).alias(PLACE),
+        )
+        before = sf.lag(_STATE).over(Window.partitionBy(_GROUP).orderBy(PLACE))
+        rows = rows.withColumn(_BEFORE, before)
+        moves, ends = f"NOT {_STATE} <=> {_BEFORE}", f"{_STATE} IS NULL AND {_BEFORE} IS NOT NULL"
+        time, place = sf.col(f"{_ROW}.`left time`"), sf.col(PLACE)
+        moved = sf.struct(time.alias("time"), sf.col(_BEFORE).isNotNull().alias("again"))
+        return (
+            rows.groupBy(_GROUP)
+            .agg(
+                sf.max_by(_ROW, place).alias(_ROW),
+                sf.max_by(moved, sf.when(sf.expr(moves), place)).alias("moved"),
+                sf.max_by(time, sf.when(sf.expr(ends), place)).alias("end time"),
+            )
+            .select(_GROUP, f"{_ROW}.*", "moved", "end time")
+        )
+
+    def _time(self) -> str:
+        """Return SQL of the time of a row; null without one."""
+        latest = "greatest(`left time`, `right time`)"
+        if self.kind == "left":
+            return f"if(`left is`, {latest}, `end time`)"
+        one, other = (records.source.topic.encode() for records in (self.left, self.right))
+        is_after = f"`right time` {'>=' if one < other else '>'} moved.time"
+        branches = {
+            "`right is`": latest,
+            f"`right has` AND {is_after}": "`right time`",
+            f"{ticked(_FOREIGN)} IS NOT NULL AND moved.again": "moved.time",
+        }
+        return f"CASE {' '.join(f'WHEN {condition} THEN {time}' for condition, time in branches.items())} ELSE `end time` END"
+
+    def result(self, value: Term) -> Groups:
+        """Return the rows as those of a table, null where a change has deleted one."""
+        has_value = "AND `right` <> ''" if self.is_empty_absent else ""
+        there = "`left is`" if self.kind == "left" else f"coalesce(`right is` {has_value}, false)"
+        parts = (Part(self.left, {}), Part(self.right, {}))
+        return Groups(parts, self.names["key"], only_if(value, there), {}, pair=self)
+
+
+def _cells_of(records: Records, side: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return SQL of the columns of a side's values that texts of SQL name, by their names."""
+    leaves = _leaves(records.value, (side,))
+    return {name: sql for name, sql in leaves if any(ticked(name) in text for text in texts)}
+
+
+def _last_changes(records: Records, side: str, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+    """Return the last change of each key of a table, with the numbers of all its changes, and of its deletions."""
+    from pyspark.sql import functions as sf
+
+    cells = _cells_of(records, side, texts)
+    gone = records.value.is_null
+    rows = records.frame(opened, [*cells.values(), gone], True)
+    parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
+    parts += [sf.expr(f"NOT {gone}").alias(f"{side} is"), sf.expr(records.time.sql).alias(f"{side} time")]
+    changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
+    latest = _latest(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
+    return latest.withColumn(f"{side} has", sf.lit(True))
+
+
+def _in_order_of_times(sides: Sequence[Records], opened: Callable[[str], OpenedInput]) -> bool:
+    """Return whether the changes of tables are known to be in the order of their times."""
+    sources = [source for records in sides for source in records.sources]
+    if not all(source.may_be_in_order for source in sources) or any(
+        records.time != records.source.time for records in sides
+    ):
+        return False
+    try:
+        for source in sources:
+            refuse_late(source, opened(source.topic), IN_ORDER)
+    except InexactError:
+        return False
+    return True
+
+
+def _are_apart(sides: tuple[Records, Records], opened: Callable[[str], OpenedInput]) -> bool:
+    """Return whether all changes of one table are earlier than all of the other, so that they come first."""
+    from pyspark.sql import functions as sf
+
+    ends = [records.source.rows(opened, ()).agg(sf.min(TIME), sf.max(TIME)).collect()[0] for records in sides]
+    (first, last), (other_first, other_last) = ends
+    return first is None or other_first is None or bool(last < other_first or other_last < first)
+
+
 @dataclass(frozen=True)
 class Groups:
     """The rows of a table: an aggregate of the records of each key, in each of its windows, with the time of the latest.
@@ -787,7 +910,7 @@ class Groups:
     closing: Closing | None = None
     """For a table that has only closed windows."""
     time: Term = field(default_factory=lambda: Term("a whole number", ticked(TIME)))
-    pair: TablePair | None = None
+    pair: TablePair | ForeignPair | None = None
     """The join of tables that the rows come from, if they do not come from an aggregate."""
 
     @property

@@ -15,7 +15,7 @@ from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.core.parsed_values import SessionWindows, Windows
-from streamkit.operators.core.value_getters import Getter, MapValuesGetter, StoreGetter
+from streamkit.operators.core.value_getters import DerivedGetter, Getter, MapValuesGetter, StoreGetter
 from streamkit.operators.steps.aggregations.aggregate_node import (
     Aggregation,
     SessionAggregate,
@@ -28,6 +28,13 @@ from streamkit.operators.steps.aggregations.aggregate_node import (
 from streamkit.operators.steps.aggregations.group_by import TableGroupBy
 from streamkit.operators.steps.extensions.assertion import Assert
 from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
+from streamkit.operators.steps.joins.foreign_key_join import (
+    ForeignKeyJoin,
+    ForeignTableJoin,
+    ResponseJoin,
+    SubscriptionJoin,
+    SubscriptionSend,
+)
 from streamkit.operators.steps.joins.stream_stream_join import JoinWindow, StreamStreamJoin
 from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
 from streamkit.operators.steps.joins.table_join import TableJoinMerge, TableTableJoin
@@ -41,7 +48,7 @@ from streamkit.operators.steps.stateless.select_key import SelectKey
 from streamkit.operators.steps.tables.suppress import Suppress
 from streamkit.operators.steps.tables.to_stream import ToStream
 from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
-from streamkit.plan.model import Plan, SinkNode, SourceNode, SubTopology
+from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.fields_read import fields_read
 from streamkit.runtime.spark.job_options import PYTHON
@@ -67,6 +74,7 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     Closing,
     Earlier,
     Exploded,
+    ForeignPair,
     Groups,
     Pairs,
     Query,
@@ -228,14 +236,18 @@ class _Compiler:
         return [sub for sub in self._plan.sub_topologies if sub.id in stage.subs]
 
     def _compiled(self, stage: Stage) -> Choice:
-        if stage.cyclic:
+        first, *others = self._subs(stage)
+        nodes = {name: node for sub in (first, *others) for name, node in sub.nodes.items()}
+        sub = replace(first, nodes=nodes)
+        sources = [node for node in sub.nodes.values() if isinstance(node, SourceNode) and not _of_foreign_key(node)]
+        topics = [topic for node in sources for topic in self._topics(node)]
+        if not set(topics).isdisjoint(stage.outputs):
             raise UntranslatableError("it reads what it writes itself")
-        (sub,) = self._subs(stage)
-        sources = [node for node in sub.nodes.values() if isinstance(node, SourceNode)]
-        walk = _Walk(self._plan, sub, self._source, stage.tasks, self._spread(sources, stage.tasks))
+        # All tasks of a cycle share one task of Spark.
+        tasks = max([1, *(self._partitions[topic] for topic in topics)]) if stage.cyclic else stage.tasks
+        walk = _Walk(self._plan, sub, self._source, tasks, self._spread(sources, tasks))
         for node in sources:
-            topics = map(self._plan.internal_name, node.topics) if node.internal else node.topics
-            walk.from_source(node, tuple(records for topic in topics for records in self._records(topic)))
+            walk.from_source(node, tuple(records for topic in self._topics(node) for records in self._records(topic)))
         missing = walk.left()
         if missing is not None:
             raise UntranslatableError(missing)
@@ -246,7 +258,7 @@ class _Compiler:
             )
         self._between |= walk.between
         before = [self._most_tasks[topic] for topic in stage.inputs if topic in self._most_tasks]
-        self._most_tasks |= dict.fromkeys(walk.between, max(stage.tasks, *before, 1))
+        self._most_tasks |= dict.fromkeys(walk.between, max(tasks, *before, 1))
         queries = {name: self._query(name, rows) for name, rows in walk.written.items()}
         sent, unsent = dict[str, Sent](), dict[str, str]()
         for topic, records in walk.between.items():
@@ -258,11 +270,12 @@ class _Compiler:
 
     def _sent(self, stage: Stage, topic: str, rows: tuple[Records, ...]) -> Sent:
         """Return the records of a topic between stages for stages in Python. Raises UntranslatableError."""
-        (records, *others), (sub,) = rows, stage.subs
+        (records, *others), (sub, *_) = rows, stage.subs
         sources = [source.topic for source in records.sources]
         tasks = max(self._partitions[source] for source in sources)
         is_first = self._between.keys().isdisjoint(stage.inputs)
         refusals = {
+            f"one task of Spark runs all tasks that write {topic}": stage.cyclic,
             f"{topic} has the records of several steps, or of several topics": bool(others),
             f"{topic} has the pairs of several tasks": len(sources) > 1 and tasks > 1,
             f"{topic} has the records of a join without a partner": isinstance(records.source, Pairs)
@@ -275,6 +288,10 @@ class _Compiler:
                 raise UntranslatableError(refusal)
         sender = Sender(sub, tasks, sources[0], topic, self._partitions[topic])
         return sent_of(records, sender, self._form.reading(topic), fields_read(self._plan, topic))
+
+    def _topics(self, node: SourceNode) -> list[str]:
+        """Return the topics of a source by their names on the log."""
+        return list(map(self._plan.internal_name, node.topics)) if node.internal else list(node.topics)
 
     def _spread(self, sources: Sequence[SourceNode], tasks: int) -> str | None:
         """Return why records of one key, in several topics, may be in different tasks; None if they are in the same one."""
@@ -367,6 +384,14 @@ class _Walk:
         """The records of streams that are joined, by the node of their side."""
         self._rules: dict[str, TableTableJoin] = {}
         """The sides of tables that have arrived, by the node that merges them with the others."""
+        self._is_internal = any(
+            isinstance(node, SourceNode) and node.internal and not _of_foreign_key(node) for node in sub.nodes.values()
+        )
+        """Whether the stage reads a repartition topic."""
+        self._needs_values = any(
+            isinstance(processor, SubscriptionJoin) and _maps(processor.foreign) for processor in processors
+        )
+        """Whether a foreign-key join distinguishes a row whose mapped value is null from none."""
         self.between: dict[str, tuple[Records, ...]] = {}
         self.written: dict[str, _Rows] = {}
         self._dropped: list[tuple[ProcessorNode, Records]] = []
@@ -418,6 +443,8 @@ class _Walk:
             self._join_streams(node, node.processor, rows)
         elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableTableJoin):
             self._join_tables(node, node.processor, rows)
+        elif isinstance(node, ProcessorNode) and isinstance(node.processor, SubscriptionSend | ForeignTableJoin):
+            self._join_foreign(node, node.processor, rows)
         elif isinstance(node, ProcessorNode):
             output = self._processed(node, rows)
             if not node.children:
@@ -427,9 +454,7 @@ class _Walk:
     def _join_streams(self, node: ProcessorNode, join: StreamStreamJoin, rows: _Rows) -> None:
         """Follow the pairs of two streams once the records of both have arrived."""
         shown = where(self._plan, node)
-        is_spread = self._tasks > 1 or any(
-            isinstance(other, SourceNode) and other.internal for other in self._sub.nodes.values()
-        )
+        is_spread = self._tasks > 1 or self._is_internal
         if join.kind != "inner" and is_spread:
             raise UntranslatableError(
                 f"{shown}: when a record without a partner is emitted depends on the order in which several tasks have records"
@@ -498,6 +523,70 @@ class _Walk:
         self._seen.add(name)
         self._to_children(merge.children, groups)
 
+    def _join_foreign(self, node: ProcessorNode, side: SubscriptionSend | ForeignTableJoin, rows: _Rows) -> None:
+        """Follow the rows of a foreign-key join once the changes of both tables have arrived."""
+        shown, join, is_left = where(self._plan, node), side.join, isinstance(side, SubscriptionSend)
+        nodes = [
+            other for other in self._sub.nodes.values() if _join_of(other) in (join, join.topic, join.response_topic)
+        ]
+        if isinstance(rows, Groups):
+            raise UntranslatableError(f"{shown}: one of its tables is an aggregate, or a join")
+        reasons = {
+            "it joins more than the changes of two topics": len(rows) != 1,
+            "its table keeps versions": side.versioned_parent,
+            "a step before it sets the timestamps": any(records.time != records.source.time for records in rows),
+            "`partition` chooses the partitions of its topics": any(
+                isinstance(other, SinkNode) and other.partition is not None for other in nodes
+            ),
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{shown}: {reason}")
+        serde = join.value_serde if is_left else join.foreign_value_serde
+        self._sides[f"{join.topic} {is_left}"] = self._checked(node, "value", serde, rows[0])
+        if f"{join.topic} {not is_left}" not in self._sides:
+            return
+        self._seen.update(other.name for other in nodes)
+        for other in nodes:
+            if isinstance(other, ProcessorNode) and isinstance(other.processor, ResponseJoin):
+                groups = self._responses(other, other.processor, nodes)
+                # The table of the result.
+                (name,) = other.children
+                result = self._sub.nodes[name]
+                assert isinstance(result, ProcessorNode)
+                for store in (self._plan.stores[name] for name in result.stores):
+                    if store.type == "versioned" or store.ttl is not None:
+                        raise UntranslatableError(f"{shown}: its table keeps versions, or rows for some time")
+                    groups = self._checked(result, "value", store.value_serde, groups)
+                self._seen.add(name)
+                self._to_children(result.children, groups)
+
+    def _responses(self, node: ProcessorNode, response: ResponseJoin, nodes: Sequence[PlanNode]) -> Groups:
+        """Return the rows of a foreign-key join. nodes: those of the join."""
+        shown, join = where(self._plan, node), response.join
+        left, right = (self._sides[f"{join.topic} {is_left}"] for is_left in (True, False))
+        (send,) = (
+            other.processor
+            for other in nodes
+            if isinstance(other, ProcessorNode) and isinstance(other.processor, SubscriptionSend)
+        )
+        present, names = left.presence()
+        on = translate(send.on, _without_time(names), self._footprint)
+        for guard in (*on.guards, *fits_serde(join.foreign_key_serde.spec, on, f"{shown}: a key has over 32 bits")):
+            left = left.required(guard.under(present))
+        if left.source.topic == right.source.topic:
+            raise UntranslatableError(f"{shown}: both tables come from the same topic")
+        if on.kind != right.key.kind or on.kind not in (TEXT, INTEGER):
+            raise UntranslatableError(f"{shown}: {on.kind} is no key of {right.source.topic}")
+        is_empty_absent = right.value.kind == TEXT and join.foreign_value_serde.spec == "string"
+        kind = "left" if join.left else "inner"
+        pair = ForeignPair(kind, left, right, only_if(on.without_guards(), present), is_empty_absent)
+        value = translate(response.value, pair.names, self._footprint)
+        if value.guards:
+            # Python joins earlier rows of a key too.
+            raise UntranslatableError(value.guards[0].reason)
+        return pair.result(value)
+
     def _check_table(self, node: ProcessorNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
         joins = [other for other in self._sub.nodes.values() if isinstance(other, ProcessorNode) and other is not node]
@@ -512,8 +601,7 @@ class _Walk:
                 self._plan.stores[name].type == "versioned" or self._plan.stores[name].ttl is not None
                 for name in node.stores
             ),
-            "its records come from several tasks, or topics": len(rows) > 1
-            or any(isinstance(other, SourceNode) and other.internal for other in self._sub.nodes.values()),
+            "its records come from several tasks, or topics": len(rows) > 1 or self._is_internal,
         }
         for reason, holds in reasons.items():
             if holds:
@@ -522,14 +610,14 @@ class _Walk:
         if isinstance(processor, TableFilter):
             return (self._filtered(processor, records),)
         if isinstance(processor, TableMapValues):
-            return (self._with_values(processor, records),)
+            return (self._with_values(node, processor, records),)
         is_keyed = records.key.is_null == "false"
         return (records if is_keyed else records.kept_where(f"(NOT {records.key.is_null})").keyed(),)
 
     def _filtered(self, processor: TableFilter, records: Records) -> Records:
         """Return changes whose values are null where the predicate does not hold; rows without a value are not tested."""
         present, names = records.presence()
-        test = translate_condition(processor.predicate, names, self._footprint)
+        test = translate_condition(processor.predicate, _of_changes(processor, names), self._footprint)
         for guard in test.guards:
             records = records.required(guard.under(present))
         condition = f"(NOT {test.sql})" if processor.negate else test.sql
@@ -543,6 +631,7 @@ class _Walk:
     def _regrouped(self, processor: TableGroupBy, records: Records) -> Records:
         """Return changes with their groups, and what those aggregate; a row without one of both is in no group."""
         present, names = records.presence()
+        names = _without_time(names)
         key = translate(processor.key, names, self._footprint)
         value = records.value if processor.value is None else translate(processor.value, names, self._footprint)
         for guard in (*key.guards, *(() if processor.value is None else value.guards)):
@@ -550,11 +639,14 @@ class _Walk:
         key, value = (only_if(term.without_guards(), present) for term in (key, value))
         return replace(records, row=records.key.sql, key=key, value=value)
 
-    def _with_values(self, processor: TableMapValues, records: Records) -> Records:
+    def _with_values(self, node: ProcessorNode, processor: TableMapValues, records: Records) -> Records:
         """Return changes with other values; a deletion stays one."""
         present, names = records.presence()
-        value = translate(processor.value, names, self._footprint)
-        for guard in value.guards:
+        value = translate(processor.value, _of_changes(processor, names), self._footprint)
+        has_value = Guard(
+            f"(NOT {value.is_null})", f"{where(self._plan, node)}: a row that a join looks up has no value"
+        )
+        for guard in (*value.guards, *([has_value] if self._needs_values and value.nullable else [])):
             records = records.required(guard.under(present))
         value = value.without_guards()
         return replace(records, value=only_if(value, present) if records.value.nullable else value)
@@ -923,6 +1015,37 @@ def _passes_values(node: ProcessorNode) -> bool:
     processor = node.processor
     is_key = isinstance(processor, SelectKey) and "value" not in processor.key.names
     return is_key or isinstance(processor, PassThrough)
+
+
+def _of_changes(processor: TableFilter | TableMapValues, names: Mapping[str, Term]) -> Mapping[str, Term]:
+    """Return the names that have the same values when a step computes a row, and later its old value at the next change."""
+    return _without_time(names) if processor.send_old and processor.store is None else names
+
+
+def _without_time(names: Mapping[str, Term]) -> dict[str, Term]:
+    return {name: term for name, term in names.items() if name != "timestamp"}
+
+
+def _of_foreign_key(node: PlanNode) -> bool:
+    """Return whether a node reads or writes the messages of a foreign-key join."""
+    return getattr(node, "value_kind", "") in ("subscription", "response")
+
+
+def _join_of(node: PlanNode) -> object:
+    """Return the foreign-key join of a processor, or the topic of its messages that a source or a sink has."""
+    if isinstance(node, ProcessorNode):
+        join = getattr(node.processor, "join", None)
+        return join if isinstance(join, ForeignKeyJoin) else None
+    if not _of_foreign_key(node):
+        return None
+    return node.topics[0] if isinstance(node, SourceNode) else node.topic
+
+
+def _maps(getter: Getter) -> bool:
+    """Return whether a lookup computes the values of rows."""
+    if not isinstance(getter, DerivedGetter):
+        return False
+    return isinstance(getter, MapValuesGetter) or _maps(getter.parent)
 
 
 def _store_of(node: ProcessorNode) -> str | None:
