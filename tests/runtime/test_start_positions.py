@@ -15,6 +15,7 @@ from streamkit.errors import (
     ProcessingError,
     StreamkitError,
     TaskCorruptedError,
+    TopicError,
     UnreachableError,
 )
 from streamkit.plan import load
@@ -139,10 +140,36 @@ def test_records_that_running_tasks_would_not_read_end_the_application(tmp_path)
         watch = watching(plan, log)
         watch.check()
         admin.delete_topics(["orders"])
-        # A topic that is away may come back with other records; until then there are none.
+        # The metadata of a broker that has just started are incomplete.
         watch.check()
         admin.create_topics([NewTopic("orders", 1)])
         with pytest.raises(InvalidTopologyError, match=r"were deleted and created again .*: orders; .*reset-offsets"):
+            watch.check()
+
+
+def test_topics_that_are_deleted_end_the_application(tmp_path):
+    path = tmp_path / "app.yaml"
+    path.write_text(
+        WATCHED.replace(
+            "stream: orders,",
+            "stream: orders, steps: [group_by_key, {count: sums}, to_stream, {map_values: {value: str(value), value_serde: string}}],",
+        )
+    )
+    plan, log = load(path), EmbeddedTransport(tmp_path / "log")
+    with closing(log.admin()) as admin:
+        admin.create_topics([NewTopic("logs-a", 1)])
+        for name in ("orders", "app-sums-changelog"):
+            watch = watching(plan, log)
+            admin.delete_topics([name])
+            watch.check()
+            with pytest.raises(TopicError, match=rf"were deleted while the application used them: {name};"):
+                watch.check()
+        watch = watching(plan, log)
+        admin.delete_topics(["app-sums-changelog"])
+        admin.create_topics([NewTopic("app-sums-changelog", 1)])
+        with pytest.raises(
+            InvalidTopologyError, match=r"changelogs were deleted and .*: app-sums-changelog; they lack"
+        ):
             watch.check()
 
 

@@ -24,6 +24,8 @@ from streamkit.transport.log_interface import Admin, NewTopic, Transport
 
 log = logging.getLogger(__name__)
 
+_MISSING_SECONDS = 5.0
+"""After how long a topic that is missing is looked for again, as a broker that has just started does not list all topics."""
 _CREATED_SECONDS = 5.0
 """How long a broker may take to create a topic that it is asked for, as librdkafka waits for one (topic.metadata.propagation.max.ms)."""
 
@@ -166,10 +168,10 @@ class PartitionCounts:
 
 
 class TopicWatch:
-    """Detects, every metadata.max.age.ms, records that the tasks of a running application would not read.
+    """Detects, every metadata.max.age.ms, topics that were deleted, and records that the tasks of a running application would not read.
 
-    They are in partitions that are added to inputs, in topics that only now match a pattern, and at the beginning of topics that
-    were deleted and created again, before the positions of the tasks.
+    The records are in partitions that are added to inputs, in topics that only now match a pattern, and at the beginning of topics
+    that were deleted and created again, before the positions of the tasks.
     """
 
     def __init__(self, plan: Plan, transport: Transport, topics: TopicsOnLog, counts: PartitionCounts):
@@ -180,9 +182,11 @@ class TopicWatch:
         self._counts = counts
         self._every = plan.config.metadata_max_age_ms / 1000
         self._next = monotonic() + self._every
+        self._missing: set[str] = set()
+        """The topics that the last check did not find."""
 
     def check(self) -> None:
-        """Raise InvalidTopologyError if the inputs have changed; every thread may call it.
+        """Raise InvalidTopologyError if the inputs or changelogs have changed, TopicError if they are missing; every thread may call it.
 
         State and internal topics have the old number of partitions. Without any of those, the next start creates the new tasks.
         """
@@ -197,14 +201,15 @@ class TopicWatch:
         try:
             with closing(self._transport.admin()) as admin:
                 found = admin.topics()
-                ids = admin.topic_ids(sorted(read & found.keys()))
+                ids = admin.topic_ids(sorted((read | self._topics.ids.keys()) & found.keys()))
         except TransportError as error:
             log.info("%s; the inputs are checked again later", error)
             return
+        self._check_missing({*read, *self._topics.ids} - found.keys())
         counts = {name: info.partitions for name, info in found.items()}
         self._counts.update({name: count for name, count in counts.items() if name not in read})
         self._check_counts({name: count for name, count in counts.items() if name in read})
-        again = sorted(name for name, was in self._topics.input_ids.items() if ids.get(name, was) != was)
+        again = _created_again(self._topics.input_ids, ids)
         if again:
             remedy = (
                 "the next start reads them"
@@ -215,11 +220,30 @@ class TopicWatch:
                 f"topics were deleted and created again while the application read them: {', '.join(again)}; their first records may "
                 f"not have been read: {remedy}"
             )
+        changelogs = _created_again(self._topics.ids, ids)
+        if changelogs:
+            raise InvalidTopologyError(
+                f"changelogs were deleted and created again while the application wrote them: {', '.join(changelogs)}; they lack the "
+                "earlier rows of their stores, which the next start restores from them: to process the input again, use `streamkit "
+                "reset-offsets` before it"
+            )
         new = {topic for sub in subs for topic in source_topics(self._plan, sub, counts)} - known if patterns else ()
         if new:
             raise InvalidTopologyError(
                 f"a pattern of {self._plan.file} matches new topics: {', '.join(sorted(new))}; restart to read them"
             )
+
+    def _check_missing(self, missing: set[str]) -> None:
+        """Raise TopicError if two checks in succession did not find a topic (MissingSourceTopicException)."""
+        gone = sorted(missing & self._missing)
+        self._missing = missing
+        if gone:
+            raise TopicError(
+                f"topics were deleted while the application used them: {', '.join(gone)}; their records are lost. Create inputs again before "
+                "the next start, which creates internal topics"
+            )
+        if missing:
+            self._next = min(self._next, monotonic() + _MISSING_SECONDS)
 
     def _check_counts(self, existing: Mapping[str, int]) -> None:
         changed = {name: count for name, count in existing.items() if count != self._topics.partitions[name]}
@@ -234,6 +258,10 @@ class TopicWatch:
                 f"{name} from {self._topics.partitions[name]} to {count}" for name, count in changed.items()
             )
             raise InvalidTopologyError(f"the number of partitions has changed: {text}; restart to read them all")
+
+
+def _created_again(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return sorted(name for name, was in before.items() if now.get(name, was) != was)
 
 
 # The topics that an application's start has found or created.
