@@ -217,9 +217,18 @@ class Registry:
             raise self._no_answer(what)
         return text
 
-    def _no_answer(self, what: str) -> RegistryError:
-        # The client would give this answer again.
+    def unusable(self, stored: Stored, error: SerdeError) -> RegistryError:
+        """Return the error of a schema that does not compile, and forget the schema."""
+        self._forget()
+        return RegistryError(f"schema registry {self.url}: schema {stored.id}: {error}")
+
+    def _forget(self) -> None:
+        """Request all schemas again: the client would give the same answers."""
+        self._known.clear()
         self._client().clear_caches()  # type: ignore[no-untyped-call]  # its own stub
+
+    def _no_answer(self, what: str) -> RegistryError:
+        self._forget()
         return RegistryError(f"schema registry {self.url}: {what}: the answer is not that of a schema registry")
 
     def _request(self, what: str, method: str, *arguments: object) -> Any:  # of the method that is named

@@ -7,11 +7,11 @@ from struct import Struct
 from threading import Lock
 from typing import TypeAlias
 
-from streamkit.errors import SerdeError
+from streamkit.errors import RegistryError, SerdeError
 from streamkit.expressions.types import ANY, Type
 from streamkit.record import Value
 from streamkit.serdes.plain import Json
-from streamkit.serdes.registry import URL, Read, Registry, Schema, Source, read_file, source_of
+from streamkit.serdes.registry import URL, Read, Registry, Schema, Source, Stored, read_file, source_of
 from streamkit.serdes.serde import Binding, Serde
 
 _HEADER = Struct(">bI")
@@ -227,12 +227,13 @@ class FramedSerde(Serde):
     def _latest(self, schema: Schema, subject: str) -> tuple[int, Schema]:
         strict = self._registry.settings.get("latest.compatibility.strict", True)
         if strict and self._registry.is_compatible(subject, schema) is False:
-            raise SerdeError(
+            # As if the registry refused to register it: no record is at fault.
+            raise RegistryError(
                 f"serde {schema.form} ({self.plain.source}) is not compatible with the latest version of {subject}; "
                 "set latest.compatibility.strict to false to write it nevertheless"
             )
         stored = self._registry.of_subject(subject)
-        return stored.id, self.plain.kind(stored.text, stored.parts, self.plain.source.message)
+        return stored.id, self._compiled(stored, self.plain.source.message)
 
     def _reader(self, data: bytes) -> Read:
         if len(data) < 5 or data[0] != 0:
@@ -243,9 +244,16 @@ class FramedSerde(Serde):
         if stored.kind != self.plain.kind.kind:
             raise self.plain.named(SerdeError(f"the record is {stored.kind}, written with schema {stored.id}"))
         schema = self._schema()
-        read = schema.framed_reader(self.plain.kind(stored.text, stored.parts))
+        read = schema.framed_reader(self._compiled(stored))
         self._readers[data[:5]] = read
         return read
+
+    def _compiled(self, stored: Stored, message: str | None = None) -> Schema:
+        """Compile a schema of the registry. Raises RegistryError, as no record is at fault if it does not compile."""
+        try:
+            return self.plain.kind(stored.text, stored.parts, message)
+        except SerdeError as error:
+            raise self._registry.unusable(stored, error) from error
 
     def __getstate__(self) -> tuple[SchemaSerde, Binding]:
         return self.plain, self.binding

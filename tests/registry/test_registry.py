@@ -133,7 +133,7 @@ def test_the_latest_version_must_fit(registry: SchemaRegistry, folder: Path) -> 
     registry.register(f"{topic}-value", {**fields, "fields": [{"name": "id", "type": "string"}]})
     registry.ask(f"config/{topic}-value", {"compatibility": "BACKWARD"}, "PUT")
     serde = serde_of(folder, "avro", {})
-    with pytest.raises(SerdeError, match=f"not compatible with the latest version of {topic}-value"):
+    with pytest.raises(RegistryError, match=f"not compatible with the latest version of {topic}-value"):
         serde.bind(Binding(connected(registry, use_latest_version=True), topic, False)).encode({"id": 1})
     with pytest.raises(RegistryError, match=f"registering avro for subject {topic}-value: .*409"):
         serde.bind(Binding(connected(registry), topic, False)).encode({"id": 1})
@@ -387,11 +387,13 @@ def test_an_answer_without_a_schema_is_no_fault_of_the_record(muddled: Binding, 
     """No handler drops a record because of a RegistryError, and the next attempt asks again."""
     serde = serde_of(folder, "avro", {}).bind(muddled)
     schema = (folder / "avro").read_text()
-    Muddled.answers = [answer, {"id": 7}, answer, {"schema": schema}]
+    Muddled.answers = [answer, {"id": 7}, answer, {"schema": schema[:-1]}, {"schema": schema}]
     with pytest.raises(RegistryError, match=r"registering avro for subject t-value: the answer is not that of"):
         serde.encode({"id": 1, "city": "Rome"})
     data = serde.encode({"id": 1, "city": "Rome"})
     assert data[:5] == b"\0\0\0\0\x07"
     with pytest.raises(RegistryError, match=r"schema 7: the answer is not that of a schema registry"):
+        serde.decode(data)
+    with pytest.raises(RegistryError, match=r"schema 7: not an Avro schema: "):
         serde.decode(data)
     assert serde.decode(data) == {"id": 1, "city": "Rome"}
