@@ -126,6 +126,19 @@ def test_no_handler_drops_records_because_the_disk_is_full(log, tmp_path, guaran
     assert found == {str(n).encode() for n in range(6_000)}
 
 
+def test_no_handler_drops_records_of_a_topic_with_an_illegal_name(log, tmp_path):
+    fill(log, 1)
+    path = tmp_path / "topology.yaml"
+    path.write_text(
+        "{streamkit: 1, application: names, topics: {in: {}}, pipelines: {p: {stream: in, to: {route: \"'a b'\"}}}, "
+        f"config: {{production.exception.handler: continue, state.dir: {tmp_path}}}}}"
+    )
+    with pytest.raises(
+        ProductionError, match=r"; no handler drops records of a topic whose name has ' ', which is not"
+    ):
+        Application(load(path, env={}), log).run(until_idle=True, stop=threading.Event())
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_run_that_begins_at_the_end_is_where_the_next_one_begins(log, tmp_path, guarantee):
     for total in (0, 300, 600):

@@ -29,6 +29,7 @@ from streamkit.runtime.local.gate import Gate
 from streamkit.runtime.local.local_task import LocalTask
 from streamkit.runtime.local.setup import Shared
 from streamkit.runtime.local.states import MARKERS, StageTimes
+from streamkit.spec.yaml_reader import kafka_name_mistake
 from streamkit.state.definitions import Store
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, EndedTransaction, Producer
 
@@ -432,7 +433,11 @@ class Committer:
                 # The abort of the transaction would include the dead letters.
                 raise error
             logged = self._changelogs.intersection(map(_topic_of, rows))
+            # Brokers, and clients that know a topic, refuse an illegal name by different errors (InvalidTopicException).
+            mistake = next((mistake for row in rows if (mistake := kafka_name_mistake(row[0])) is not None), None)
             kept = "of a changelog" if logged else "" if error.droppable else "for this reason"
+            if mistake is not None:
+                kept = f"of a topic whose name {mistake}"
             goes_on = handlers.production == CONTINUE and not kept and not error.lost_producer
             # After a restart, records that are valid are written again.
             refused = error.rows if error.droppable and not error.retriable else ()
