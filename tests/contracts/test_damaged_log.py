@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -185,6 +187,24 @@ def test_every_flipped_bit_of_a_closed_log_is_harmless_or_reported(closed: Path,
 def test_every_flipped_bit_after_a_kill_is_harmless_or_reported(killed: Path, tmp_path: Path, left_out: str) -> None:
     found = flips(killed, [FILE, WAL], tmp_path / "copy", 31, FLIPS // 2, left_out)
     assert found["told"] > FLIPS // 4
+
+
+@pytest.mark.parametrize("size", [None, 0, 60_000])
+def test_a_short_write_ahead_log_is_reported_with_the_command_that_works(
+    killed: Path, tmp_path: Path, size: int | None
+) -> None:
+    shutil.copytree(killed, tmp_path / "copy")
+    file = tmp_path / "copy" / WAL
+    if size is None:
+        file.unlink()
+    else:
+        os.truncate(file, size)
+    transport = EmbeddedTransport(tmp_path / "copy")
+    with pytest.raises(DamagedLogError, match=f"{WAL} is (missing or damaged|damaged after byte )") as raised:
+        content(transport)
+    subprocess.run(str(raised.value).partition("go on without them: ")[2], shell=True, check=True)
+    # What is left is as it was at an earlier time.
+    assert transport.admin().topics().keys() <= {"in", "out", "gone"}
 
 
 OLD_TABLES = """

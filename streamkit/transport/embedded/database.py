@@ -393,26 +393,29 @@ def check_write_ahead_log(file: Path) -> None:
 
     After a reboot the last transactions may be incomplete, which is logged as a warning.
     """
-    path = file.with_name(f"{file.name}-wal")
-    try:
-        data = path.read_bytes()
-        written = path.stat().st_mtime
-    except FileNotFoundError:
-        return
+    path, beside = file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")
+    index = _read_index(beside)
+    data = path.read_bytes() if path.exists() else b""
     if len(data) <= _HEADER.size:
-        return
-    index = _read_index(file.with_name(f"{file.name}-shm"))
+        # SQLite deletes the file once the database has all of it.
+        if index is None or index.frames <= index.backfilled:
+            return
+        data = bytes(_HEADER.size)
+    written = (path if path.exists() else beside).stat().st_mtime
     size, complete = _complete_frames(data)
     expected = _expected_frames(data, size, complete, index)
     if complete >= expected:
         return
     place = _HEADER.size + complete * size if size else 0
-    text = f"the write-ahead log {path} is damaged after byte {place}: the transactions from there on cannot be read"
+    state = f"damaged after byte {place}" if place else "missing or damaged"
+    text = f"the write-ahead log {path} is {state}: the transactions from there on cannot be read"
     backfilled = 0 if index is None else index.backfilled
-    if size and complete >= backfilled and written < time() - clock_gettime(CLOCK_BOOTTIME):
+    if (size or not any(data)) and complete >= backfilled and written < time() - clock_gettime(CLOCK_BOOTTIME):
         log.warning("%s; the machine was restarted since they were written, and the log continues without them", text)
         return
-    way_out = f", or go on without them: truncate -s {place} {path}" if index and complete >= backfilled else ""
+    # Without the index, which counts them.
+    command = f"truncate -s {place} {path} && rm -f {beside}"
+    way_out = f", or go on without them: {command}" if index and complete >= backfilled else ""
     raise DamagedLogError(f"{text}; restore {file.parent} from a copy{way_out}")
 
 
