@@ -83,8 +83,11 @@ class TopologyDriver:
         return self._driver.dropped
 
     def close(self) -> None:
-        """Close processors and stores."""
-        self._driver.close()
+        """Close processors and stores; what processors forward meanwhile can still be read."""
+        try:
+            self._keep(self._driver.finish())
+        finally:
+            self._driver.close()
 
     def __enter__(self) -> TopologyDriver:
         return self
@@ -92,7 +95,10 @@ class TopologyDriver:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            self._driver.close()
 
     def _keep(self, written: Iterable[Any]) -> None:
         # With RecordObjects a record is (topic, Record) instead of a JSON object.
@@ -180,4 +186,4 @@ def try_records(plan: Plan, records: str | Path | Iterable[Mapping[str, Json]]) 
                 for number, record in enumerate(records, 1)
                 for written in pipe_at(driver, record, f"record {number}")
             ]
-        return TriedRecords(output, driver.stores())
+        return TriedRecords([*output, *driver.finish()], driver.stores())

@@ -106,6 +106,8 @@ class _Run:
                 before = self._dropped_total()
                 printed: list[Record] = []
                 ended_by = self._feed(phase, printed)
+                if ended_by is None and phase is phases[-1]:
+                    ended_by = self._finish(phase, printed)
                 self._compare(phase, printed, ended_by, self._dropped_total() - before)
                 if ended_by is not None:
                     return
@@ -141,9 +143,11 @@ class _Run:
             assert self._driver is not None
             try:
                 if action.restart:
+                    printed += self._driver.finish()
                     self._dropped += self._driver.dropped
                     self._driver.close()
                     self._driver = self._open()
+                    printed += self._driver.printed()
                 elif action.advance_ms is not None:
                     printed += self._driver.advance(action.advance_ms)
                 else:
@@ -154,6 +158,18 @@ class _Run:
                 if phase.error is None:
                     self._outcome.failures.append(Failure(action.position, f"processing fails here: {error}"))
                 return str(error)
+        return None
+
+    def _finish(self, phase: Phase, printed: list[Record]) -> str | None:
+        """Close the processors after the last phase; return the text of an error."""
+        assert self._driver is not None
+        try:
+            printed += self._driver.finish()
+        except StreamkitError as error:
+            printed += self._driver.printed()
+            if phase.error is None:
+                self._outcome.failures.append(Failure(phase.position, f"closing the processors fails: {error}"))
+            return str(error)
         return None
 
     def _compare(self, phase: Phase, printed: list[Record], error: str | None, dropped: int) -> None:

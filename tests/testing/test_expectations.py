@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from streamkit.api.topology_driver import TopologyDriver
+from streamkit.plan import load
+from tests.cli.support import streamkit
 from tests.testing.support import case, failures
 
 GIVEN = """\
@@ -116,6 +120,50 @@ def test_a_restart_restores_stores_from_changelogs(tmp_path: Path) -> None:
     assert (
         failures(tmp_path, case(given + "expect: {totals: {match: contains, records: [{key: ann, value: 601}]}}")) == []
     )
+
+
+CLOSED = """\
+streamkit: 1
+application: shop
+topics: {orders: {value: string}, held: {value: string}, counts: {value: long}}
+pipelines:
+  held: {stream: orders, steps: [{process: {call: "held:Held"}}], to: held}
+  counts: {stream: held, steps: [group_by_key, {count: counts}, to_stream], to: counts}
+"""
+HELD = """\
+class Held:
+    def init(self, context):
+        self.context, self.records = context, []
+
+    def process(self, record):
+        self.records.append(record)
+
+    def close(self):
+        for record in self.records:
+            self.context.forward(record)
+"""
+
+
+def test_what_processors_forward_when_they_are_closed_comes_at_a_restart_and_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    steps = """
+steps:
+  - given: {orders: [{key: ann, value: a}]}
+    expect: {held: []}
+  - given: [{restart: true}]
+    expect: {held: [{key: ann, value: a}], counts: [{key: ann, value: 1}]}
+  - given: {orders: [{key: ann, value: b}]}
+    expect: {held: [{key: ann, value: b}], counts: []}
+"""
+    assert failures(tmp_path, case(steps), CLOSED) == []
+    lines = "".join(json.dumps({"topic": "orders", "key": "ann", "value": value}) + "\n" for value in "ab")
+    with TopologyDriver(load(tmp_path / "topology.yaml")) as driver:
+        for value in "ab":
+            driver.pipe("orders", value, "ann")
+        assert driver.read("held") == []
+    assert [record.value for record in driver.read("held")] == ["a", "b"]
+    done = streamkit("try", tmp_path / "topology.yaml", "--input", "-", stdin=lines)
+    assert [json.loads(line)["value"] for line in done.out.splitlines()] == ["a", "b"]
 
 
 def test_records_may_stand_in_files(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def try_(
                         _run(driver, lines, name, stdout)
                     else:
                         _trace(driver, tracer, lines, name, (form or Format.text, stdout))
+                _finish(driver, tracer, form or Format.text, stdout)
             except UsageError as error:
                 # A bad line is an error of the records, not of the usage.
                 raise SerdeError(str(error)) from error
@@ -102,6 +103,16 @@ def _run(driver: Driver, lines: Iterable[str], name: str, stdout: TextIO) -> Non
 
     for record in run_lines(driver, lines, name):
         stdout.write(json_line(record))
+
+
+def _finish(driver: Driver, tracer: Tracer | None, form: Format, stdout: TextIO) -> None:
+    """Close the processors, and print what they have forwarded."""
+    printed = driver.finish()
+    if tracer is None:
+        stdout.writelines(map(json_line, printed))
+    elif printed:
+        with redirect_stdout(stdout):
+            trace_writer(driver.plan, form)("at the end", {}, tracer.take(), printed)
 
 
 def _trace(driver: Driver, tracer: Tracer, lines: Iterable[str], name: str, output: tuple[Format, TextIO]) -> None:
