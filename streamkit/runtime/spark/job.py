@@ -27,7 +27,7 @@ from streamkit.runtime.spark.job_options import AUTO, JSON_LINES, PYTHON, REST, 
 from streamkit.runtime.spark.rows.files import OpenedInput
 from streamkit.runtime.spark.rows.output_columns import layout_of
 from streamkit.runtime.spark.spark_session import classic_context, share, translated
-from streamkit.runtime.spark.sql.sources import InputColumns
+from streamkit.runtime.spark.sql.sources import InputColumns, TaskSource
 from streamkit.runtime.spark.sql.stages import SQL, Choice, Outputs, choose_engines
 from streamkit.runtime.spark.stage_plan import (
     Stage,
@@ -289,8 +289,9 @@ class Job:
         for stage in self.stages:
             choice = self.engines[stage.number]
             if choice.engine == SQL:
+                opened = partial(self._opened, spark, inputs, rows)
                 for topic, query in choice.queries.items():
-                    rows.written[topic].append(query.frame(inputs.opened))
+                    rows.written[topic].append(query.frame(opened))
                 for topic, sent in choice.sent.items():
                     readers = [other for other in self.stages if topic in other.inputs and other.number in in_python]
                     frame = sent.frame(inputs.opened, self._pickled)
@@ -323,6 +324,12 @@ class Job:
             frames[STATE] = all_rows.filter(all_rows.topic.isin(stores))
             frames[MEMORY] = all_rows.filter(all_rows.topic == MEMORY)
         return frames
+
+    def _opened(self, spark: SparkSession, inputs: Inputs, rows: _Rows, topic: str) -> OpenedInput:
+        """Return the input of a topic for a query: from outside, or what stages in Python have written to it."""
+        if self._from_outside(topic):
+            return inputs.opened(topic)
+        return TaskSource.opened(topic, _union(rows.read.get(topic, []), spark))
 
     def _open(self, stage: Stage, inputs: Inputs, rows: _Rows) -> None:
         """Open the topics from outside that a stage reads, unless an earlier stage has opened them."""
@@ -385,7 +392,13 @@ class Job:
     def _readers(self, stage: Stage, names: tuple[str, ...]) -> int:
         """Return how many times the output of a stage is read."""
         outputs = set(stage.outputs)
-        later = sum(1 for other in self.stages if other is not stage and outputs & set(other.inputs))
+        later = sum(
+            1
+            for other in self.stages
+            if other is not stage and outputs & set(other.inputs) and self.engines[other.number].engine != SQL
+        )
+        queries = (query for choice in self.engines.values() for query in choice.queries.values())
+        later += sum(1 for query in queries for source in query.sources if source.topic in outputs)
         is_kept = self._kept_state is not None and self._carrier(stage, names) is None
         state = 2 * self.options.write_state + 2 * is_kept
         return later + len(self._own_names(stage, names)) + (REST in names) + state

@@ -23,6 +23,7 @@ from streamkit.runtime.spark.sql.terms import (
     NUMBER,
     OBJECT,
     TEXT,
+    UNREAD,
     WINDOWED,
     Guard,
     Term,
@@ -196,6 +197,8 @@ class Translator:
         term = self._names.get(node.id)
         if term is not None and term.kind == WINDOWED:
             return self.refuse(node, "only its fields are columns")
+        if term is not None and term.kind == UNREAD:
+            return self.refuse(node, "a stage in Python writes it, with a serde of values of any type")
         return self.refuse(node, "only the key and the value of a record are columns") if term is None else term
 
     def on_Attribute(self, node: ast.Attribute) -> Term:

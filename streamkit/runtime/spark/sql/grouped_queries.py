@@ -16,7 +16,7 @@ from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, TIME, SqlSource, name_of
+from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, TIME, SqlSource, TaskSource, name_of
 from streamkit.runtime.spark.sql.table_joins import EMITTED_BY, TableJoin, Waiting, can_be_sent
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -171,6 +171,11 @@ class Records:
     def names(self) -> dict[str, Term]:
         """The parts of a record that expressions may use."""
         return {"key": self.key, "value": self.value, "timestamp": self.time}
+
+    @property
+    def is_of_tasks(self) -> bool:
+        """Whether tasks in Python have written the records, so that each use of them runs those, unless Spark keeps them."""
+        return any(isinstance(source, TaskSource) for source in self.sources)
 
     def presence(self) -> tuple[str, dict[str, Term]]:
         """Return the condition that there is a value, and the parts that expressions may use where it holds."""
@@ -957,6 +962,14 @@ class Query:
             frame = frame_of(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
             _ = frame.schema  # Spark Connect analyzes a query no earlier.
         return frame
+
+    @property
+    def sources(self) -> list[SqlSource]:
+        """What it reads, each as often as it reads it, without the topics of tables."""
+        parts = [self.rows] if isinstance(self.rows, Records) else [part.records for part in self.rows.parts]
+        return [source for records in parts for source in records.sources] + [
+            source for query in self.others for source in query.sources
+        ]
 
     @property
     def has_windows(self) -> bool:

@@ -29,6 +29,7 @@ from streamkit.runtime.spark.sql.terms import (
     OBJECT,
     SERDE_KINDS,
     TEXT,
+    UNREAD,
     Guard,
     Term,
     chosen_rows,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+TASKS = "tasks"
+"""The order of records that several tasks have written: each has its own, and a query must not depend on it."""
 LATEST = ((1 << 63) - 1) // 1000
 """The last millisecond that a column of times holds."""
 LONGEST = 1 << 16
@@ -101,7 +104,7 @@ class SqlSource:
         for name in ("headers", "partition", "offset"):
             if name in names:
                 raise UntranslatableError(f"the records of {topic} have a column {name}")
-        if columns.order not in (FILES, NUMBERS, TIMES_OF_ROWS):
+        if columns.order not in (FILES, NUMBERS, TIMES_OF_ROWS, TASKS):
             raise UntranslatableError(f"the records of {topic} have offsets")
         if not {"value", "timestamp"}.issubset(names):
             raise UntranslatableError(f"the records of {topic} have no column for their value or their timestamp")
@@ -160,7 +163,7 @@ class SqlSource:
         guards = [
             Guard(f"({ticked(TIME)} BETWEEN 0 AND {LATEST})", f"a timestamp of {self.topic} is before 1970 or too late")
         ]
-        if self._columns.order != FILES:
+        if self._columns.order not in (FILES, TASKS):
             guards.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
         if self.has_keys and ("key",) in columns:
             guards.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
@@ -264,6 +267,55 @@ class SqlSource:
 
     def _kind_of(self, path: Path) -> str | None:
         return self._leaves.get(path) or _kind(self._columns.schema[path[0]].dataType, 1)
+
+
+_DECODED = {
+    "string": "CAST({0} AS STRING)",
+    "long": "CAST(conv(hex({0}), 16, -10) AS BIGINT)",
+    "integer": "CAST(conv(concat(if(hex({0}) < '8', '00000000', 'FFFFFFFF'), hex({0})), 16, -10) AS INT)",
+    "boolean": "({0} = X'01')",
+}
+"""SQL of what bytes of a serde hold, and null for null."""
+_HEADERS = "headers of the record"
+
+
+class TaskSource(SqlSource):
+    """The records of a topic between stages that tasks in Python write, from their bytes, in no order that a query may use.
+
+    Other values than texts, whole numbers and booleans are UNREAD.
+    """
+
+    def __init__(self, topic: str, serdes: tuple[Serde, Serde]):
+        from pyspark.sql import types
+
+        schema = types.StructType()
+        for part, serde in zip(("key", "value"), serdes, strict=True):
+            # The serdes are called as Spark's types are.
+            schema = schema.add(part, str(serde.spec) if serde.spec in _DECODED else "binary", True)
+        super().__init__(topic, InputColumns(schema.add(TIME, "long", True), False, TASKS), serdes)
+
+    def _part(self, part: str) -> Term:
+        if part == "value" and self._serdes[part].spec not in _DECODED:
+            return Term(UNREAD, ticked(self.name_of((part,))), True)
+        return super()._part(part)
+
+    def guards(self, columns: Sequence[Path]) -> list[Guard]:
+        """Return what `SqlSource.guards` does, and that records have no headers, which the last one of a key gives to a table."""
+        has_none = f"({ticked(_HEADERS)} IS NULL OR size({ticked(_HEADERS)}) = 0)"
+        return [*super().guards(columns), Guard(has_none, f"a record of {self.topic} has headers")]
+
+    def frame(self, opened: OpenedInput, paths: Sequence[Path], has_order: bool = False) -> DataFrame:
+        """Return the columns that steps read of rows between stages."""
+        from pyspark.sql import functions as sf
+
+        cells = {part: _DECODED.get(str(self._serdes[part].spec), "{0}").format(ticked(part)) for (part,) in paths}
+        columns = [sf.expr(sql).alias(self.name_of((part,))) for part, sql in cells.items()]
+        return opened.source.select(*columns, sf.col(TIME), sf.col("headers").alias(_HEADERS))
+
+    @classmethod
+    def opened(cls, topic: str, rows: DataFrame) -> OpenedInput:
+        """Return rows between stages as an input."""
+        return OpenedInput(Place(topic, PARQUET), lambda: rows, TASKS, rows, 0)
 
 
 class _Fields(Mapping[str, Term]):
@@ -381,4 +433,14 @@ def _chosen(place: Place, rows: StructType) -> InputColumns | None:
     return InputColumns(schema, place.columns.key is not None, FILES)
 
 
-__all__ = ["LATEST", "ORDER", "TIME", "InputColumns", "SqlSource", "columns_of_files", "file_order", "name_of"]
+__all__ = [
+    "LATEST",
+    "ORDER",
+    "TIME",
+    "InputColumns",
+    "SqlSource",
+    "TaskSource",
+    "columns_of_files",
+    "file_order",
+    "name_of",
+]

@@ -86,7 +86,7 @@ from streamkit.runtime.spark.sql.grouped_queries import (
     query_of,
     sent_of,
 )
-from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource
+from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource, TaskSource
 from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -252,7 +252,7 @@ class _Compiler:
         if missing is not None:
             raise UntranslatableError(missing)
         streams = [name for name, rows in walk.written.items() if not isinstance(rows, Groups)]
-        if streams and not self._between.keys().isdisjoint(stage.inputs):
+        if streams and not (self._between | self._writers).keys().isdisjoint(stage.inputs):
             raise UntranslatableError(
                 f"{streams[0]} is a stream from several tasks, and its records are ordered by their times"
             )
@@ -276,6 +276,7 @@ class _Compiler:
         is_first = self._between.keys().isdisjoint(stage.inputs)
         refusals = {
             f"one task of Spark runs all tasks that write {topic}": stage.cyclic,
+            f"{topic} has records that come from another stage in Python": any(each.is_of_tasks for each in rows),
             f"{topic} has the records of several steps, or of several topics": bool(others),
             f"{topic} has the pairs of several tasks": len(sources) > 1 and tasks > 1,
             f"{topic} has the records of a join without a partner": isinstance(records.source, Pairs)
@@ -311,7 +312,19 @@ class _Compiler:
         """Return the records that a stage reads."""
         if topic in self._between:
             return self._between[topic]
+        if topic in self._writers and self._are_together(topic):
+            return (replace(Records.of(TaskSource(topic, self._form.reading(topic))), is_mixed=True),)
         return (Records.of(self._source(topic)),)
+
+    def _are_together(self, topic: str) -> bool:
+        """Return whether the key of a record determines its partition of a repartition topic."""
+        sinks = [
+            node
+            for sub in self._plan.sub_topologies
+            for node in sub.nodes.values()
+            if isinstance(node, SinkNode) and node.internal and self._plan.internal_name(node.topic or "") == topic
+        ]
+        return bool(sinks) and all(sink.partition is None and sink.value_kind == "plain" for sink in sinks)
 
     def _source(self, topic: str, mark: str = "") -> SqlSource:
         """Return a topic from outside, as columns whose names begin with a mark."""
@@ -748,8 +761,13 @@ class _Walk:
         is_global: bool,
     ) -> Records:
         """Return records with the rows that a table has for `on`."""
-        if any(isinstance(test, Exploded) for test in rows.tests):
-            raise UntranslatableError(f"{where(self._plan, node)}: a step before it makes several records of one")
+        reasons = {
+            "a step before it makes several records of one": any(isinstance(test, Exploded) for test in rows.tests),
+            "another stage has written its records in Python": rows.is_of_tasks,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
         table = self._source(topic, f"{len(rows.joins) + 1}:")
         if on.kind != table.key.kind or on.kind not in (TEXT, INTEGER):
             raise UntranslatableError(f"{where(self._plan, node)}: {on.kind} is no key of the table {topic}")

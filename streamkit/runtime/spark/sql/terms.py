@@ -16,6 +16,8 @@ TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a numbe
 NOTHING, OBJECT, LIST, WINDOWED = "null", "an object", "a list", "a windowed key"
 NESTED = (OBJECT, LIST)
 """The kinds of values that have no column of their own: each of their fields, or items by their places, has one."""
+UNREAD = "a value whose type only Python knows"
+"""The kind of a value of which a query knows whether it is null, and nothing else."""
 COLUMN_TYPES = {TEXT: "string", INTEGER: "bigint", BOOLEAN: "boolean", NUMBER: "double"}
 """The types of columns that hold scalars of these kinds."""
 SERDE_KINDS = {

@@ -576,7 +576,7 @@ def load_of(
     """
     outside = [topic for topic in stage.inputs if topic in inputs or topic in ranges]
     if not outside and engine == SQL:
-        return "part of the previous stage's query"
+        return "reads the output of earlier stages"
     if not outside:
         return "largest task: not known before the stages that write its topics have run"
     is_one = (stage.cyclic or stage.tasks <= 1) and pieces == 1
