@@ -21,6 +21,7 @@ from streamkit.errors import (
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
+from streamkit.runtime.local import internal_topics
 from streamkit.runtime.local.client import Application
 from streamkit.runtime.local.internal_topics import PartitionCounts, TopicsOnLog, TopicWatch, prepare_topics
 from streamkit.runtime.local.state_updater import reset_positions
@@ -147,7 +148,8 @@ def test_records_that_running_tasks_would_not_read_end_the_application(tmp_path)
             watch.check()
 
 
-def test_topics_that_are_deleted_end_the_application(tmp_path):
+def test_topics_that_are_deleted_end_the_application(tmp_path, monkeypatch):
+    monkeypatch.setattr(internal_topics, "_MISSING_SECONDS", 0)
     path = tmp_path / "app.yaml"
     path.write_text(
         WATCHED.replace(

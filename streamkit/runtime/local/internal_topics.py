@@ -24,8 +24,8 @@ from streamkit.transport.log_interface import Admin, NewTopic, Transport
 
 log = logging.getLogger(__name__)
 
-_MISSING_SECONDS = 5.0
-"""After how long a topic that is missing is looked for again, as a broker that has just started does not list all topics."""
+_MISSING_SECONDS = 10.0
+"""How long a topic may be missing before it counts as deleted, as a broker that has just started does not list all topics."""
 _CREATED_SECONDS = 5.0
 """How long a broker may take to create a topic that it is asked for, as librdkafka waits for one (topic.metadata.propagation.max.ms)."""
 
@@ -182,8 +182,8 @@ class TopicWatch:
         self._counts = counts
         self._every = plan.config.metadata_max_age_ms / 1000
         self._next = monotonic() + self._every
-        self._missing: set[str] = set()
-        """The topics that the last check did not find."""
+        self._missing: dict[str, float] = {}
+        """When checks first did not find the topics that the last one did not find."""
 
     def check(self) -> None:
         """Raise InvalidTopologyError if the inputs or changelogs have changed, TopicError if they are missing; every thread may call it.
@@ -234,16 +234,17 @@ class TopicWatch:
             )
 
     def _check_missing(self, missing: set[str]) -> None:
-        """Raise TopicError if two checks in succession did not find a topic (MissingSourceTopicException)."""
-        gone = sorted(missing & self._missing)
-        self._missing = missing
+        """Raise TopicError if a topic is missing in several checks (MissingSourceTopicException)."""
+        now = monotonic()
+        gone = sorted(name for name in missing & self._missing.keys() if now - self._missing[name] >= _MISSING_SECONDS)
+        self._missing = {name: self._missing.get(name, now) for name in missing}
         if gone:
             raise TopicError(
                 f"topics were deleted while the application used them: {', '.join(gone)}; their records are lost. Create inputs again before "
                 "the next start, which creates internal topics"
             )
         if missing:
-            self._next = min(self._next, monotonic() + _MISSING_SECONDS)
+            self._next = min(self._next, now + _MISSING_SECONDS)
 
     def _check_counts(self, existing: Mapping[str, int]) -> None:
         changed = {name: count for name, count in existing.items() if count != self._topics.partitions[name]}
