@@ -323,5 +323,7 @@ class ProductionError(StreamkitError):
     """Whether the records themselves are valid: writing them again may succeed."""
     droppable = True
     """Whether production.exception.handler decides about the records; if they are not to blame, the application ends."""
+    is_missing = False
+    """Whether the topic of the records does not exist."""
     lost_producer = False
     """Whether the producer has failed permanently: it would refuse all later records as well."""

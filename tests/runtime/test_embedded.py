@@ -139,6 +139,21 @@ def test_no_handler_drops_records_of_a_topic_with_an_illegal_name(log, tmp_path)
         Application(load(path, env={}), log).run(until_idle=True, stop=threading.Event())
 
 
+def test_no_handler_drops_records_of_a_repartition_topic_that_is_deleted(log, tmp_path, monkeypatch):
+    group = EmbeddedProducer._group
+
+    def late(producer, rows):
+        with closing(log.admin()) as admin:
+            admin.delete_topics(["app-again"])
+        return group(producer, rows)
+
+    fill(log, 1)
+    monkeypatch.setattr(EmbeddedProducer, "_group", late)
+    config = {"production.exception.handler": "continue", "num.stream.threads": 1, "commit.interval.ms": 0}
+    with pytest.raises(ProductionError, match="app-again could not be written: .*; no handler drops records"):
+        Application(pass_through(tmp_path, **config), log).run(until_idle=True, stop=threading.Event())
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_run_that_begins_at_the_end_is_where_the_next_one_begins(log, tmp_path, guarantee):
     for total in (0, 300, 600):

@@ -432,10 +432,12 @@ class Committer:
             if self._settings.exactly_once:
                 # The abort of the transaction would include the dead letters.
                 raise error
-            logged = self._changelogs.intersection(map(_topic_of, rows))
+            topics = {*map(_topic_of, rows)}
+            logged = self._changelogs & topics
+            lost = error.is_missing and self._repartitions & topics
             # Brokers, and clients that know a topic, refuse an illegal name by different errors (InvalidTopicException).
             mistake = next((mistake for row in rows if (mistake := kafka_name_mistake(row[0])) is not None), None)
-            kept = "of a changelog" if logged else "" if error.droppable else "for this reason"
+            kept = "of a changelog" if logged else "" if error.droppable and not lost else "for this reason"
             if mistake is not None:
                 kept = f"of a topic whose name {mistake}"
             goes_on = handlers.production == CONTINUE and not kept and not error.lost_producer

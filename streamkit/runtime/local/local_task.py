@@ -265,7 +265,7 @@ class LocalTask:
         if not self.committed and any(map(_has_rows, stores)):
             log.warning(
                 "task %s: its stores have records, but no offset of its inputs is committed: offsets have expired "
-                "(offsets.retention.minutes) or were deleted. Records that it reads again count twice, and a reset policy may skip "
+                "(offsets.retention.minutes) or were deleted, or a process has crashed before its first commit. Records that it reads again count twice, and a reset policy may skip "
                 "others; `streamkit reset-offsets` begins with empty stores",
                 self.name,
             )

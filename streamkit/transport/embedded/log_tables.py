@@ -85,7 +85,9 @@ class Router:
 def missing(topic: str, number: int | None, rows: list[OutputTuple] | None = None) -> ProductionError:
     """Return the error for rows whose topic or partition does not exist; its message names the topic and partition of the first row."""
     what = "the topic does not exist" if number is None else f"it has no partition {number}"
-    return ProductionError(f"a record for topic {topic} could not be written: {what}", rows)
+    error = ProductionError(f"a record for topic {topic} could not be written: {what}", rows)
+    error.is_missing = True
+    return error
 
 
 def partition_counts(execute: Execute) -> dict[str, int]:

@@ -474,6 +474,7 @@ class KafkaProducer(Producer):
             transient = isinstance(translate(error, what, self._address), RetriableTransportError | UnreachableError)
             failure.retriable = failure.lost_producer or transient or error.name() in _RETRIABLE
             failure.droppable = error.name() not in _FATAL
+            failure.is_missing = error.name() in UNKNOWN
         # The next call raises it; `raise … from` would set the cause only there.
         failure.__cause__ = cause or KafkaException(error)
         return failure
