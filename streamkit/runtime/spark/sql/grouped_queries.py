@@ -798,7 +798,20 @@ class ForeignPair:
         named = [*texts, *([ticked("right")] if self.is_empty_absent else [])]
         right = _last_changes(self.right, "right", opened, named).withColumnRenamed(_GROUP, "right key")
         rows = self._left(opened, texts).join(right, sf.expr(f"{ticked(_FOREIGN)} = `right key`"), "left")
+        rows = rows.where(chosen_rows(self._exact()))
         return rows.withColumn(TIME, sf.expr(self._time())).where(f"{ticked(TIME)} IS NOT NULL")
+
+    def _exact(self) -> list[Guard]:
+        """Return what must hold of each row of a join of a table with itself.
+
+        If the row that a deletion concerns names itself, the response to the deletion may be stale. If the deletion has the time of
+        the change of the foreign key, partitions and offsets order them.
+        """
+        if self.kind == "left" or self.left.source.topic != self.right.source.topic:
+            return []
+        is_unknown = f"{ticked(_FOREIGN)} = {ticked(_GROUP)} OR (`right time` = moved.time AND NOT moved.again)"
+        sql = f"(NOT (coalesce(`right has` AND NOT `right is`, false) AND ({is_unknown})))"
+        return [Guard(sql, f"a row of {self.right.source.topic} is deleted, and changes before decide")]
 
     def _left(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
         """Return the last change of each left row, with the times of those that changed its foreign key, or deleted it."""

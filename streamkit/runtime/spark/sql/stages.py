@@ -587,8 +587,6 @@ class _Walk:
         on = translate(send.on, _without_time(names), self._footprint)
         for guard in (*on.guards, *fits_serde(join.foreign_key_serde.spec, on, f"{shown}: a key has over 32 bits")):
             left = left.required(guard.under(present))
-        if left.source.topic == right.source.topic:
-            raise UntranslatableError(f"{shown}: both tables come from the same topic")
         if on.kind != right.key.kind or on.kind not in (TEXT, INTEGER):
             raise UntranslatableError(f"{shown}: {on.kind} is no key of {right.source.topic}")
         is_empty_absent = right.value.kind == TEXT and join.foreign_value_serde.spec == "string"
