@@ -2,10 +2,10 @@
 
     python -m tests.bench.spark_engines --records 1000000,4000000 --keys even,half --masters local[1],local[2]
 
-The history is Parquet with columns, as a lake has it. Eleven works: a count by key, a filter with a count by another key, a sum by key,
+The history is Parquet with columns, as a lake has it. Twelve works: a count by key, a filter with a count by another key, a sum by key,
 a count by key in windows of a minute, a filter with a join with a global table, a Python function of values, against a pandas UDF,
-the last value by key, a count by key in closed windows, a join of two streams, a join of two tables, and a merge of two streams with a
-filter.
+the last value by key, a count by key in closed windows, a join of two streams, a join of two tables, a merge of two streams with a
+filter, and the filter with a count again, of values that are JSON text in one column.
 `--works 3` chooses one. With the keys `half`, one key has half of the records, and with `one`, all, so that one partition has them. DuckDB, with as many threads, is the limit of what the machine does.
 Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
 those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
@@ -72,6 +72,8 @@ class Work:
     pipelines: str = ""
     """Those that the steps name, a line for each."""
     start: str = "stream: orders"
+    has_text: bool = False
+    """Whether the orders are JSON text in one column."""
 
     @property
     def other(self) -> str | None:
@@ -90,6 +92,13 @@ def _filtered(rows: Any, items: Any) -> Any:
 
     kept = rows.where((sf.col("amount") > 100) & sf.col("kind").isin("a", "b") & sf.col("item").isNotNull())
     return kept.groupBy(sf.col("item").alias("key")).agg(sf.count("*").alias("value"), sf.max("at").alias("timestamp"))
+
+
+def _filtered_text(rows: Any, items: Any) -> Any:
+    from pyspark.sql import functions as sf
+
+    order = sf.from_json("payload", "item string, kind string, amount bigint").alias("order")
+    return _filtered(rows.select("at", order).select("at", "order.*"), items)
 
 
 def _summed(rows: Any, items: Any) -> Any:
@@ -248,11 +257,19 @@ WORKS = (
         'SELECT "user" AS key, amount AS value, "at" AS timestamp FROM (FROM orders UNION ALL FROM returns) WHERE amount > 100',
         pipelines="  returned: {stream: returns}",
     ),
+    Work(
+        "filter, count by another key, of JSON text",
+        "[{filter: \"value.amount > 100 and value.kind in ['a', 'b']\"}, {group_by: value.item}, count, to_stream]",
+        _filtered_text,
+        "SELECT payload->>'item' AS key, count(*) AS value, max(texts.\"at\") AS timestamp FROM texts "
+        "WHERE (payload->>'amount')::bigint > 100 AND payload->>'kind' IN ('a', 'b') AND payload->>'item' IS NOT NULL GROUP BY 1",
+        has_text=True,
+    ),
 )
 
 
 def make_history(spark: Any, folder: Path, records: int, keys: str) -> None:
-    """Write orders and returns: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads.
+    """Write orders, also as JSON text, and returns: a user of 100,000 at most, one of 1,000 items, a kind, an amount, a price and a note that no work reads.
 
     keys: even, half, so that one user has half of the orders, or one, who has all of them, in one partition. The items have a weight.
     """
@@ -273,6 +290,8 @@ def make_history(spark: Any, folder: Path, records: int, keys: str) -> None:
             "concat('note ', id) note",
             "at",
         ).write.parquet(str(folder / topic))
+    texts = spark.read.parquet(str(folder / "orders")).selectExpr("user", "to_json(struct(*)) payload", "at")
+    texts.write.parquet(str(folder / "texts"))
     spark.range(0, 1000, 1, 1).selectExpr("concat('item-', id) item", "id * 3 weight").write.parquet(
         str(folder / "items")
     )
@@ -298,7 +317,8 @@ def cpu_seconds(root: int) -> float:
 def by_user(work: Work, spark: Any, folder: Path, target: Path) -> None:
     """The work as a user of Spark writes it."""
     other = None if work.other is None else spark.read.parquet(str(folder / work.other))
-    work.frame(spark.read.parquet(str(folder / "orders")), other).write.parquet(str(target))
+    rows = spark.read.parquet(str(folder / ("texts" if work.has_text else "orders")))
+    work.frame(rows, other).write.parquet(str(target))
 
 
 def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -> None:
@@ -309,6 +329,8 @@ def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -
     plan = load(path)
     streams = [topic for topic in ("orders", "returns") if topic in ("orders", work.other)]
     places = [f"{topic}={folder}/{topic},format=parquet,key=user,value=*,timestamp=at" for topic in streams]
+    if work.has_text:
+        places = [f"orders={folder}/texts,format=parquet,key=user,value=payload,timestamp=at"]
     if work.other == "items":
         places.append(f"items={folder}/items,format=parquet,key=item,value=weight,timestamp=0")
     lines: list[str] = []
@@ -328,7 +350,7 @@ def by_duckdb(work: Work, spark: Any, folder: Path, target: Path) -> None:
 
     target.mkdir()
     with duckdb.connect(config={"threads": spark.sparkContext.defaultParallelism}) as connection:
-        for name in ("orders", "returns", "items"):
+        for name in ("orders", "returns", "items", "texts"):
             connection.execute(f"CREATE VIEW {name} AS FROM '{folder}/{name}/*.parquet'")
         connection.execute(f"COPY ({work.query}) TO '{target}/part.parquet'")
 

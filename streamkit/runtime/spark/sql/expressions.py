@@ -253,15 +253,26 @@ class Translator:
         return term
 
     def _got(self, node: ast.Call, method: ast.Attribute) -> Term:
-        """`value.get("name")`: a column has the field in each row, so that a default is evaluated and never used."""
+        """`value.get("name", DEFAULT)`: only a record of JSON text may lack a field. A default is evaluated for all records."""
         name = node.args[0] if node.args else None
         if len(node.args) > 2 or not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return self.refuse(node, "only get(NAME) of an object has an exact form in SQL")
         owner = self.of(method.value)
         if owner.kind != OBJECT:
             return self.refuse(node, f"{owner.kind} has no fields")
-        guards = [guard for default in node.args[1:] for guard in self.of(default).guards]
-        return self._field(node, replace(owner, guards=(*owner.guards, *guards)), name.value)
+        defaults = [self.of(default) for default in node.args[1:]]
+        field = self._field(node, replace(owner, guards=(*owner.guards, *self._guards_of(defaults))), name.value)
+        has_field = owner.fields[name.value].guards
+        if not has_field:
+            return field
+        field = replace(field, guards=field.guards[: -len(has_field)])
+        (default,) = defaults or [Term(NOTHING, "NULL", nullable=True)]
+        if default.kind == NOTHING:
+            return field
+        if default.kind != field.kind or field.kind in NESTED:
+            return self.refuse(node, f"the default of {field.kind} is {default.kind}, or an object")
+        sql = f"if({' AND '.join(guard.sql for guard in has_field)}, {field.sql}, {default.sql})"
+        return replace(field, sql=sql, size=max(field.size, default.size))
 
     # -- Functions and methods --
 

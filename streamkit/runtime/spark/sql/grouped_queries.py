@@ -16,7 +16,7 @@ from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, TIME, SqlSource, TaskSource, name_of
+from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, THERE, TIME, SqlSource, TaskSource, name_of
 from streamkit.runtime.spark.sql.table_joins import EMITTED_BY, TableJoin, Waiting, can_be_sent
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -28,12 +28,14 @@ from streamkit.runtime.spark.sql.terms import (
     OBJECT,
     TEXT,
     WINDOWED,
+    Fields,
     Guard,
     Keep,
     Term,
     chosen_rows,
     json_text,
     literal,
+    named_fields,
     only_if,
     quoted_text,
 )
@@ -275,7 +277,7 @@ class Records:
 # Pairs of records.
 
 
-class _Renamed(Mapping[str, Term]):
+class _Renamed(Fields):
     """The fields of an object that columns of other names hold."""
 
     def __init__(self, term: Term, path: tuple[str, ...]):
@@ -291,20 +293,27 @@ class _Renamed(Mapping[str, Term]):
     def __len__(self) -> int:
         return len(self._term.fields)
 
+    @property
+    def named(self) -> Collection[str]:
+        return named_fields(self._term)
+
 
 def _renamed(term: Term, path: tuple[str, ...]) -> Term:
     """Return a value that columns hold whose names begin with a path."""
     if term.kind == NOTHING:
         return term
     fields = _Renamed(term, path) if term.kind in NESTED else {}
-    return replace(term, sql=ticked(name_of(path)), fields=fields, guards=())
+    guards = (replace(term.guards[0], sql=f"({ticked(name_of((THERE, *path)))} IS TRUE)"),) if term.guards else ()
+    return replace(term, sql=ticked(name_of(path)), fields=fields, guards=guards)
 
 
 def _leaves(term: Term, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield the names of the columns of a renamed value, with SQL of what they hold."""
+    if term.guards:
+        yield name_of((THERE, *path)), f"({' AND '.join(guard.sql for guard in term.guards)})"
     if term.kind in NESTED:
         yield name_of(path), f"if({term.is_null}, NULL, true)"
-        for name in term.fields:
+        for name in named_fields(term):
             field = term.fields.get(name)
             if field is not None:
                 yield from _leaves(field, (*path, name))

@@ -210,7 +210,12 @@ class _Compiler:
         """The most tasks of a stage through which these records come, by topic."""
         self._writers: dict[str, int] = {}
         """The stages in Python that write topics, by topic."""
-        self._unknown = {topic for topic, columns in inputs.items() if columns is None}
+        self._unknown = {topic for topic in inputs if self._is_unknown(topic)}
+
+    def _is_unknown(self, topic: str) -> bool:
+        """Return whether only Spark can tell the types of the columns of a topic, or of the fields of its JSON text."""
+        columns, (_, serde) = self._inputs[topic], self._form.reading(topic)
+        return columns is None or any(part.first_values is None and part.has_text_for(serde) for part in columns)
 
     def choice(self, stage: Stage) -> Choice:
         """Return the engine of a stage."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamkit.errors import InexactError, UntranslatableError
@@ -79,7 +79,9 @@ class Term:
         if self.kind == NOTHING:
             return "false"
         if self.kind in NESTED:
-            # In Python, an object without fields is false, but all objects here have fields.
+            # An object without fields is false; whether one of JSON text has some, no column tells, and its length refuses.
+            if not self.fields:
+                return "false"
             return f"({self.sql} IS NOT NULL)" if self.nullable else "true"
         if self.kind == BOOLEAN:
             return f"({self.sql} IS TRUE)" if self.nullable else self.sql
@@ -135,21 +137,39 @@ def literal(value: str | float | None) -> Term | None:
         return None
 
 
-class _Shown(Mapping[str, Term]):
+class Fields(Mapping[str, Term]):
+    """The fields of an object, each made when it is needed."""
+
+    @property
+    def named(self) -> Collection[str]:
+        """The names of the fields that a column may be needed for, so far."""
+        return list(self)
+
+
+def named_fields(term: Term) -> Collection[str]:
+    """Return the names of the fields of an object, or of items of a list: of JSON text, those that steps have named so far."""
+    return term.fields.named if isinstance(term.fields, Fields) else list(term.fields)
+
+
+class _Shown(Fields):
     """The fields of an object, or a list, that exists only if a condition holds."""
 
-    def __init__(self, fields: Mapping[str, Term], condition: str):
-        self._fields = fields
+    def __init__(self, term: Term, condition: str):
+        self._term = term
         self._condition = condition
 
     def __getitem__(self, name: str) -> Term:
-        return only_if(self._fields[name], self._condition)
+        return only_if(self._term.fields[name], self._condition)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
+        return iter(self._term.fields)
 
     def __len__(self) -> int:
-        return len(self._fields)
+        return len(self._term.fields)
+
+    @property
+    def named(self) -> Collection[str]:
+        return named_fields(self._term)
 
 
 def only_if(term: Term, condition: str) -> Term:
@@ -159,7 +179,7 @@ def only_if(term: Term, condition: str) -> Term:
     if term.kind not in NESTED:
         return replace(term, sql=f"if({condition}, {term.sql}, NULL)", nullable=True)
     present = f"({condition} AND NOT {term.is_null})" if term.nullable else condition
-    return replace(term, sql=f"if({present}, true, NULL)", nullable=True, fields=_Shown(term.fields, condition))
+    return replace(term, sql=f"if({present}, true, NULL)", nullable=True, fields=_Shown(term, condition))
 
 
 def fits_serde(spec: object, term: Term, reason: str) -> tuple[Guard, ...]:

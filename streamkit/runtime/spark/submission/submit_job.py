@@ -213,7 +213,8 @@ def submit(
                 if opened_input.place.format in OF_SPARK and not opened_input.files:
                     report(f"{topic}: there are no files in {opened_input.place.path}")
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
-        prepared = prepare(plan, options, counts, columns=columns_of(opened))
+        with named(spark, WorkName.of(plan.application, "inputs", "look")):
+            prepared = prepare(plan, options, counts, columns=columns_of(opened))
         try_tasks(prepared.job)
         for line in (*plan.config.warnings, *prepared.warnings, *prepared.engines()):
             report(line)
