@@ -328,8 +328,13 @@ def sequences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(CASES))
-def test_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
+def test_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamkit.runtime.spark.rows import files as files_read
+
+    draw, is_one, scans = random.Random(seed), seed % 2 == 1, list[Any]()
+    scan = files_read._in_one_scan
+    monkeypatch.setattr(files_read, "_in_one_scan", lambda *arguments: scans.append(scan(*arguments)) or scans[-1])
+    monkeypatch.setattr(files_read, "_SMALLEST_PIECE", 64 if is_one else 1 << 16)
     pipelines = {
         f"out{number}": [step.replace("OUT", f"out{number}") for step in stateless(draw)] for number in range(PIPELINES)
     }
@@ -350,8 +355,10 @@ def test_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> No
         files = sorted((tmp_path / f"{topic}.parquet").glob("part-*"))
         found = [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
         expected = [as_row(record, False) for record in tried_records if record["topic"] == topic]
-        assert len(files) > 3
+        assert len(files) > (2 if is_one else 3)
         assert list(map(comparable, found)) == list(map(comparable, expected)), pipelines
+    assert scans
+    assert any(scan is not None for scan in scans) == is_one
 
 
 FUNCTIONS = """\
@@ -702,6 +709,18 @@ def test_a_key_that_only_its_group_reads_fails(
     assert job.lines[-1] == f"all stages run in Python after all: {reason}"
 
 
+def test_a_text_that_no_step_reads_is_not_checked(spark: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, {"out": ["filter: value.amount > 3", "map_values: value.item"]}, [])
+    users = pa.array([b"a", b"b\xc3", b"c"], pa.binary())
+    rows = [order(random.Random(0)) | {"user": None, "item": "x", "amount": amount} for amount in (4, 3, 5)]
+    table = pa.Table.from_pylist(rows, COLUMNS)
+    users = pa.Array.from_buffers(pa.string(), len(users), users.buffers())
+    pyarrow.parquet.write_table(table.set_column(0, "user", users), tmp_path / "orders.parquet")
+    job.run(spark)
+    assert not [line for line in job.lines if "after all" in line]
+    assert [(row["key"], row["value"]) for row in job.written("out")] == [("a", '"x"'), ("c", '"x"')]
+
+
 def test_a_number_that_json_lacks_fails(spark: Any, tmp_path: Path) -> None:
     rows = [order(random.Random(0)) | {"price": price} for price in (1.0, math.nan)]
     job = Job(tmp_path, {"out": ["filter: value.price < 2", "group_by_key", "count", "to_stream"]}, rows)
@@ -716,7 +735,7 @@ def test_a_query_that_spark_refuses_is_left_to_python(
     from streamkit.runtime.spark.sql import grouped_queries
 
     job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
-    monkeypatch.setattr(grouped_queries, "chosen_rows", lambda *_: "missing > 1")
+    monkeypatch.setattr(grouped_queries, "read_rows", lambda *_: "missing > 1")
     job.run(spark)
     refusal = "all stages run in Python after all: Spark refuses the query of orders: [UNRESOLVED_COLUMN"
     assert job.lines[-2].startswith(refusal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -86,8 +87,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+    from pyarrow.parquet import FileMetaData
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
 _ENDING, _OWN_ENDING = ".txt", ".jsonl"
 _DONE = "_SUCCESS"
@@ -296,9 +298,74 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
         return opened
     if any(_SPECIAL.search(same_path(name)) for name in files):
         return None
-    reader = _reader(opened.source.sparkSession, place, None).schema(opened.source.schema).format(place.format)
-    frames = (reader.load(same_path(name)) for name in files)
-    return replace(opened, source=reduce(DataFrame.unionAll, frames))
+    paths, schema = list(map(same_path, files)), opened.source.schema
+    scan = _in_one_scan(opened.source.sparkSession, place, schema, paths)
+    if scan is None:
+        reader = _reader(opened.source.sparkSession, place, None).schema(schema).format(place.format)
+        scan = reduce(DataFrame.unionAll, map(reader.load, paths))
+    return replace(opened, source=scan)
+
+
+def _in_one_scan(spark: SparkSession, place: Place, schema: StructType, paths: Sequence[str]) -> DataFrame | None:
+    """Return the rows of local files that Spark plans, opens and compiles once, but still reads in their order; None if it would not.
+
+    Spark cuts files into pieces of a size, and sorts these by their length, the longest first (`FilePartition.getFilePartitions`).
+    Pieces with the whole size thus stay in the order of the files. With a size such that the last, shorter pieces have no rows,
+    all rows do.
+    """
+    size = _piece_size(paths)
+    if size is None or classic_context(spark) is None:
+        return None
+    # The settings of a scan are those of the session that opens it.
+    session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in (("maxPartitionBytes", size), ("openCostInBytes", 0), ("minPartitionNum", 1)):
+        session.conf.set(f"spark.sql.files.{name}", str(value))
+    scan = _reader(session, place, None).schema(schema).format(place.format).load(list(paths))
+    leaf = scan._jdf.queryExecution().sparkPlan().collectLeaves().head()
+    pieces = [str(piece) for task in leaf.inputRDD().partitions() for piece in task.files()]
+    found = [match.groups() for match in map(_PIECE.match, pieces) if match is not None]
+    whole = [(same_path(name), int(first)) for name, first, end in found if int(end) - int(first) == size]
+    expected = [(path, first) for path in paths for first in range(0, os.path.getsize(path) // size * size, size)]
+    return scan if len(found) == len(pieces) and whole == expected else None
+
+
+_PIECE = re.compile(r"path: (.*), range: (\d+)-(\d+), partition values: ")
+"""What Spark prints of a piece."""
+_SMALLEST_PIECE = 1 << 16
+_MOST_PIECES = 128
+
+
+def _piece_size(paths: Sequence[str]) -> int | None:
+    """Return a number of bytes such that no row group of local Parquet files is read with what is left of a file behind pieces of it.
+
+    Spark reads a row group with the piece that has its middle. None if there is no such number, or the files are not local.
+    """
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        sizes = [os.path.getsize(path) for path in paths]
+        middles = [_middles(ParquetFile(path).metadata) for path in paths]
+    except (OSError, pa.ArrowException):
+        return None
+    for size in (min(sizes) // count for count in range(1, 9)):
+        if size < _SMALLEST_PIECE or sum(sizes) // size > _MOST_PIECES:
+            return None
+        if all(max(found, default=0) < length // size * size for length, found in zip(sizes, middles, strict=True)):
+            return size
+    return None
+
+
+def _middles(footer: FileMetaData) -> list[int]:
+    """Return the middle of each row group in a file, with a quarter of its size added to be on the safe side."""
+    found = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = [group.column(index) for index in range(group.num_columns)]
+        starts = (offset for column in columns for offset in (column.dictionary_page_offset, column.data_page_offset))
+        first = min(start for start in starts if start)
+        found.append(first + sum(column.total_compressed_size for column in columns) * 3 // 4)
+    return found
 
 
 def narrowed(opened: OpenedInput, condition: Column) -> OpenedInput:

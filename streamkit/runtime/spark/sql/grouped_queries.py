@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
@@ -38,6 +39,7 @@ from streamkit.runtime.spark.sql.terms import (
     named_fields,
     only_if,
     quoted_text,
+    read_rows,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
 from streamkit.runtime.spark.workers.worker import call_function
@@ -259,8 +261,11 @@ class Records:
         columns = self.source.columns_in(texts)
         has_order = has_order or any(isinstance(test, Earlier) for test in self.tests)
         rows = self.source.rows(opened, columns, has_order)
-        tests: list[Guard | Keep] = [guard for guard in self.source.guards(columns) if guard not in later]
-        for test in self.tests:
+        guards = [guard for guard in self.source.guards(columns) if guard not in later]
+        first = list(takewhile(lambda test: isinstance(test, Guard | Keep), self.tests))
+        rows = rows.where(read_rows(guards, first))
+        tests: list[Guard | Keep] = []
+        for test in self.tests[len(first) :]:
             if isinstance(test, TableJoin):
                 test.refuse_changes(self.sources, opened)
                 rows = rows.where(chosen_rows(tests))

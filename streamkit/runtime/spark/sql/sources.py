@@ -66,6 +66,8 @@ TASKS = "tasks"
 """The order of records that several tasks have written: each has its own, and a query must not depend on it."""
 LATEST = ((1 << 63) - 1) // 1000
 """The last millisecond that a column of times holds."""
+_TIME_BITS = LATEST.bit_length() - 1
+"""The bits of the timestamps that queries take, all of which such a column holds."""
 LONGEST = 1 << 16
 """Bytes of a column of text; a row with a longer one is Python's, whose limits of a record's size it may pass."""
 _MOST_TEXT = 1 << 19
@@ -233,34 +235,33 @@ class SqlSource:
         ]
 
     def guards(self, columns: Sequence[Path]) -> list[Guard]:
-        """Return what holds of each row that a task can read, and that no limit of a record's size refuses.
+        """Return what holds of each row that a task can read, and that no limit of a record's size refuses, by `read_rows`.
 
         columns: those that are read.
         """
-        guards = [
-            Guard(f"({ticked(TIME)} BETWEEN 0 AND {LATEST})", f"a timestamp of {self.topic} is before 1970 or too late")
-        ]
+        # One function names the time once: if an expression occurs twice, Spark decodes all columns before it tests a row.
+        fits = f"(shiftrightunsigned({ticked(TIME)}, {_TIME_BITS}) = 0L)"
+        guards = [Guard(fits, f"a timestamp of {self.topic} is before 1970 or too late")]
         if self._columns.order not in (FILES, TASKS):
             guards.append(Guard(f"({ticked(_PLACED)} IS NOT NULL)", f"a row of {self.topic} has no place in the order"))
         if self.has_keys and ("key",) in columns:
-            guards.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null"))
+            guards.append(Guard(f"({self.key.sql} IS NOT NULL)", f"a key of {self.topic} is null", self.key.sql))
         for (part, *inner), term in ((path, self.key if path == ("key",) else self.value) for path in columns):
             if not inner:
                 guards += fits_serde(self._serdes[part].spec, term, f"a {part} of {self.topic} has over 32 bits")
         texts = sum(self._kind_of(path) == TEXT for path in columns)
         longest = min(LONGEST, _MOST_TEXT // max(1, texts))
         for path in columns:
-            if self._kind_of(path) == TEXT:
-                column = ticked(self.name_of(path))
-                fits = f"(is_valid_utf8({column}) AND octet_length({column}) <= {longest})"
-                reason = f"{name_of(path)} of {self.topic} is no UTF-8, or a long text"
-                guards.append(Guard(f"({column} IS NULL OR {fits})", reason))
-            elif self._kind_of(path) == NUMBER:
-                column = ticked(self.name_of(path))
-                fits = f"abs({column}) < CAST('Infinity' AS DOUBLE)"
-                guards.append(
-                    Guard(f"({column} IS NULL OR {fits})", f"{name_of(path)} of {self.topic} is NaN or infinite")
-                )
+            column, kind = ticked(self.name_of(path)), self._kind_of(path)
+            if kind == TEXT:
+                fits = f"is_valid_utf8({column}) AND octet_length({column}) <= {longest}"
+                reason = "is no UTF-8, or a long text"
+            elif kind == NUMBER:
+                fits, reason = f"abs({column}) < CAST('Infinity' AS DOUBLE)", "is NaN or infinite"
+            else:
+                continue
+            # Not `IS NULL OR`, which may occur elsewhere.
+            guards.append(Guard(f"coalesce({fits}, true)", f"{name_of(path)} of {self.topic} {reason}", column))
         return guards
 
     @property

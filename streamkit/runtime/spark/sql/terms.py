@@ -42,10 +42,14 @@ LOWEST = f"CAST('{_LOWEST}' AS BIGINT)"
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition that a row must meet, or the query ends. reason: what a row is that does not meet it."""
+    """A condition that a row must meet, or the query ends. reason: what a row is that does not meet it.
+
+    column: the column that it is about, if only the rows must meet it of which a step, or the output, reads the column.
+    """
 
     sql: str
     reason: str
+    column: str = ""
 
     def under(self, condition: str) -> Guard:
         """Return the guard, restricted to rows that meet a condition."""
@@ -266,3 +270,21 @@ def chosen_rows(tests: Sequence[Guard | Keep]) -> str:
         for test in tests
     ]
     return f"CASE {' '.join(branches)} ELSE true END" if branches else "true"
+
+
+def read_rows(guards: Sequence[Guard], tests: Sequence[Guard | Keep]) -> str:
+    """Return the condition that rows of an input meet which pass its guards, and then tests, in their order.
+
+    A guard of a column comes before the first test that reads it. Each part of the condition reads, of the rows that pass the parts
+    before, only the columns that it names: Spark decodes a text only then.
+    """
+    pending = [guard for guard in guards if guard.column]
+    parts: list[list[Guard | Keep]] = [[guard for guard in guards if not guard.column]]
+    for test in tests:
+        read = [guard for guard in pending if guard.column in test.sql]
+        pending = [guard for guard in pending if guard not in read]
+        parts[-1] += [*read, test]
+        if isinstance(test, Keep):
+            parts.append([])
+    parts[-1] += pending
+    return " AND ".join(f"({chosen_rows(part)})" for part in parts if part) or "true"
