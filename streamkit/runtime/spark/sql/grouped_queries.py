@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
@@ -262,7 +261,11 @@ class Records:
         has_order = has_order or any(isinstance(test, Earlier) for test in self.tests)
         rows = self.source.rows(opened, columns, has_order)
         guards = [guard for guard in self.source.guards(columns) if guard not in later]
-        first = list(takewhile(lambda test: isinstance(test, Guard | Keep), self.tests))
+        first = list[Guard | Keep]()
+        for test in self.tests:
+            if not isinstance(test, Guard | Keep):
+                break
+            first.append(test)
         rows = rows.where(read_rows(guards, first))
         tests: list[Guard | Keep] = []
         for test in self.tests[len(first) :]:
