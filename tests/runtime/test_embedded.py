@@ -150,7 +150,7 @@ def test_no_handler_drops_records_of_a_repartition_topic_that_is_deleted(log, tm
     fill(log, 1)
     monkeypatch.setattr(EmbeddedProducer, "_group", late)
     config = {"production.exception.handler": "continue", "num.stream.threads": 1, "commit.interval.ms": 0}
-    with pytest.raises(ProductionError, match="app-again could not be written: .*; no handler drops records"):
+    with pytest.raises(ProductionError, match=r"app-again could not be written: .*; no handler drops records"):
         Application(pass_through(tmp_path, **config), log).run(until_idle=True, stop=threading.Event())
 
 
