@@ -18,6 +18,7 @@ from streamkit.runtime.spark.checkpoint import run_outputs as table_outputs
 from streamkit.runtime.spark.checkpoint.job_checkpoint import Checkpoint
 from streamkit.runtime.spark.job_options import JobOptions, parse_place
 from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.rows.files import check_unchanged, open_files
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.submit_job import submit
@@ -159,6 +160,24 @@ def test_an_older_version_of_a_table_and_one_without_its_files(spark: Any, tmp_p
         Path(file.removeprefix("file:")).unlink()
         with pytest.raises(StreamkitError, match=r"was deleted while the job read it|Failed to open input stream"):
             run("other", "")
+
+
+@pytest.mark.skipif(FORMAT.name != "delta", reason="a frame of Iceberg has one snapshot")
+def test_all_outputs_have_one_version_of_a_table(spark: Any, table: str) -> None:
+    view = table.rpartition(".")[2] + "_seen"
+    spark.sql(f"CREATE TABLE {table} (id int) USING delta")
+    spark.table(table).createOrReplaceTempView(view)
+    opened = []
+    for name in (table, view):
+        _, place = parse_place(f"events={name},format=table,value=id,timestamp=id", "--input")
+        assert place is not None
+        opened.append(open_files(spark, place))
+        check_unchanged(opened[-1])
+    spark.sql(f"INSERT INTO {table} VALUES (1)")
+    check_unchanged(opened[0])
+    assert [each.source.count() for each in opened] == [0, 1]
+    with pytest.raises(StreamkitError, match=rf"^{view}: a table that this view reads was changed while the job"):
+        check_unchanged(opened[1])
 
 
 @pytest.mark.skipif(FORMAT.name != "delta", reason="the reader of Avro is with the jars of Delta")

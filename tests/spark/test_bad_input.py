@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamkit.errors import (
+    ConfigError,
     DeserializationError,
     InvalidTopologyError,
     ProcessingError,
@@ -18,7 +19,7 @@ from streamkit.errors import (
 )
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, REST, JobOptions, Place, parse_place
-from streamkit.runtime.spark.spark_session import hadoop_version, name_files_as_python
+from streamkit.runtime.spark.spark_session import Cluster, _settings, hadoop_version, name_files_as_python
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.cli.support import assert_one_clear_line, streamkit
@@ -185,12 +186,32 @@ def test_an_old_java(tmp_path: Path) -> None:
     assert_one_clear_line(done, 1, "Java 17 or newer", "Java 11")
 
 
-def test_names_of_files_in_the_locale_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_files_in_the_locale_c(spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Java would pass over files whose names are not ASCII."""
     monkeypatch.setenv("LC_ALL", "C")
     name_files_as_python()
     told = subprocess.run(["java", "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True)
     assert "sun.jnu.encoding = UTF-8" in told.stderr
+    assert _settings(Cluster("spark://a:1"), False)["spark.executorEnv.LC_ALL"] == "C.UTF-8"
+    # A driver that spark-submit has started.
+    system = spark._jvm.java.lang.System
+    before = system.setProperty("sun.jnu.encoding", "ANSI_X3.4-1968")
+    try:
+        with pytest.raises(ConfigError, match=r"would pass over others; set LC_ALL=C\.UTF-8 before spark-submit"):
+            run(spark, topology(tmp_path), write_lines(tmp_path / "in", []), tmp_path)
+    finally:
+        system.setProperty("sun.jnu.encoding", before)
+
+
+def test_two_runs_of_a_task_at_a_time_do_not_write_to_the_log(spark: Any, tmp_path: Path) -> None:
+    options = JobOptions({"numbers": (write_lines(tmp_path / "in", []),)}, {"doubles": None})
+    conf = spark._jsparkSession.sessionState().conf()
+    conf.setConfString("spark.speculation", "true")
+    try:
+        with pytest.raises(ConfigError, match=r"^spark\.speculation=true: .*older records follow newer ones"):
+            submit(load(topology(tmp_path)), options, spark)
+    finally:
+        conf.unsetConf("spark.speculation")
 
 
 def test_a_place_is_a_topic_a_path_and_a_format() -> None:

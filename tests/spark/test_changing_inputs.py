@@ -75,17 +75,20 @@ def test_a_null_in_a_timestamp(spark: Any, plan: Plan, tmp_path: Path) -> None:
     assert sorted((record["value"], record["timestamp"]) for record in read_lines(tmp_path / "out")) == [(1, 3), (2, 0)]
 
 
-def test_a_file_that_is_deleted_while_it_is_read(spark: Any, plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+def test_a_file_that_changes_while_it_is_read(how: str, spark: Any, plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a", "b"):
         write_lines(tmp_path / f"in/{name}.jsonl", [{"key": 1, "value": 1, "timestamp": 1}])
     options = JobOptions(inputs_of(plan, [f"orders={tmp_path}/in"]), {"out": Place(str(tmp_path / "out"), JSON_LINES)})
 
-    def delete(line: str) -> None:
+    def change(line: str) -> None:
         if line.startswith("orders: one task reads all its records"):
             (tmp_path / "in/b.jsonl").unlink()
+            if how == "changed":
+                write_lines(tmp_path / "in/b.jsonl", [{"key": 1, "value": "other", "timestamp": 1}])
 
-    fails(lambda: submit(plan, options, spark, delete), f"{tmp_path}/in/b.jsonl", "was deleted while the job read it")
+    fails(lambda: submit(plan, options, spark, change), f"{tmp_path}/in/b.jsonl", f"was {how} while the job read it")
     assert not (tmp_path / "out/_SUCCESS").exists()
 
 

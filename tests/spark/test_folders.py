@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.orc
 import pytest
 
 from streamkit.errors import TransportError
@@ -148,6 +150,19 @@ def test_a_folder_beside_folders_of_partitions(spark: Any, tmp_path: Path) -> No
             copied(spark, f"{tmp_path}/lake,format=json,value=*,timestamp=0", tmp_path)
     finally:
         spark.conf.unset(setting)
+
+
+def test_columns_of_orc_are_read_by_their_names(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    for number, names in enumerate(("ab", "ba")):
+        pyarrow.orc.write_table(pyarrow.table({name: [name] for name in names}), tmp_path / f"lake/{number}.orc")
+    name, hadoop = "orc.force.positional.evolution", spark._jsc.hadoopConfiguration()
+    hadoop.set(name, "true")
+    try:
+        found = copied(spark, f"{tmp_path}/lake,value=a,timestamp=0", tmp_path, value="string")
+    finally:
+        hadoop.unset(name)
+    assert [record["value"] for record in found] == ["a", "a"]
 
 
 def test_lines_that_are_longer_than_hadoop_is_told_to_read(spark: Any, tmp_path: Path) -> None:

@@ -375,7 +375,12 @@ def test_a_number_that_is_too_large_for_an_order_without_ansi(spark: Any, tmp_pa
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("timestampType", "TIMESTAMP_NTZ"), ("parquet.outputTimestampType", "timestamp_millis")],
+    [
+        ("timestampType", "TIMESTAMP_NTZ"),
+        ("parquet.outputTimestampType", "timestamp_millis"),
+        ("legacy.timeParserPolicy", "LEGACY"),
+        ("orc.impl", "hive"),
+    ],
 )
 def test_settings_of_a_session_that_change_times(setting: str, value: str, spark: Any) -> None:
     check_meaning(spark)
@@ -385,6 +390,17 @@ def test_settings_of_a_session_that_change_times(setting: str, value: str, spark
             check_meaning(spark)
     finally:
         spark.conf.unset(f"spark.sql.{setting}")
+
+
+def test_a_class_that_chooses_files(spark: Any) -> None:
+    """Spark passes over the others, also when the job looks for such files."""
+    name, hadoop = "mapreduce.input.pathFilter.class", spark._jsc.hadoopConfiguration()
+    hadoop.set(name, "com.example.OnlyNew")
+    try:
+        with pytest.raises(ConfigError, match=rf"^{name}=com.example.OnlyNew: Spark would leave out the files"):
+            check_meaning(spark)
+    finally:
+        hadoop.unset(name)
 
 
 def test_formats_are_recognized_by_the_files(spark: Any, orders: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streamkit.errors import TransportError
+from streamkit.runtime.spark.spark_session import changed_settings
 from tests.spark.test_tables import copied
 
 
@@ -55,6 +56,10 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
     assert [record["value"] for record in copied(spark, place, tmp_path)] == [1, 2, 3]
     (tmp_path / "in" / "c.json").write_text('{"n": 4}\n{"n": 5}\n')
     with pytest.raises(TransportError, match=r"/in/c\.json: with options.multiLine a JSON file is one value, .*: 4}"):
+        copied(spark, place, tmp_path)
+    # Spark takes the fields of b.json for those of this one.
+    (tmp_path / "in" / "c.json").rename(tmp_path / "in" / "[b].json")
+    with pytest.raises(TransportError, match=r"takes the name of .*/in/\[b\]\.json for a pattern; rename the file"):
         copied(spark, place, tmp_path)
 
 
@@ -188,11 +193,11 @@ def test_a_csv_that_is_not_utf_8_has_its_line(options: str, spark: Any, tmp_path
 def tables(spark: Any, tmp_path: Path) -> Iterator[Callable[[str, bytes, str], None]]:
     """Makes the table `written` of a format over a file, with a view `seen` of it."""
 
-    def make(kind: str, text: bytes, options: str) -> None:
+    def make(kind: str, text: bytes, options: str, type_of_v: str = "STRING") -> None:
         (tmp_path / "table").mkdir()
         (tmp_path / "table" / "a").write_bytes(text)
         spark.sql(
-            f"CREATE TABLE written (n INT, v STRING) USING {kind} OPTIONS ({options}) LOCATION '{tmp_path}/table'"
+            f"CREATE TABLE written (n INT, v {type_of_v}) USING {kind} OPTIONS ({options}) LOCATION '{tmp_path}/table'"
         )
         spark.sql("CREATE VIEW seen AS SELECT * FROM written")
 
@@ -227,6 +232,16 @@ def test_text_of_tables_in_a_catalog_in_the_forms_that_spark_takes(spark: Any, t
     tables("csv", "1;\"ä\n2;'é'\n".encode("latin-1"), "sep ';', encoding 'ISO-8859-1', quote \"'\"")
     found = copied(spark, "written,format=table,value=v,timestamp=0,order=n", tmp_path, value="string")
     assert [record["value"] for record in found] == ['"ä', "é"]
+
+
+@pytest.mark.parametrize(("zone", "hour"), [("UTC", 12), ("Asia/Tokyo", 3)])
+def test_times_in_the_text_of_a_table_have_the_zone_of_the_table(
+    zone: str, hour: int, spark: Any, tables: Any, tmp_path: Path
+) -> None:
+    tables("csv", b"1,2026-01-31 12:00:00\n", "sep ','" if zone == "UTC" else f"timeZone '{zone}'", "TIMESTAMP")
+    with changed_settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        found = copied(spark, "written,format=table,value=v,timestamp=0,order=n", tmp_path, value="string")
+    assert [record["value"] for record in found] == [f"2026-01-31T{hour:02}:00:00Z"]
 
 
 @pytest.mark.parametrize(("kind", "text"), [("json", '{"_corrupt_record":"x"}\n'), ("csv", "_corrupt_record\nx\n")])

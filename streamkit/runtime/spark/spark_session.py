@@ -54,10 +54,12 @@ _EXCLUDED = {
 """Rules by which Spark computes no side of a join whose other side is empty."""
 _FIXED = {
     **{f"spark.sql.files.ignore{kind}": "false" for kind in ("MissingFiles", "CorruptFiles", "InvalidPartitionPaths")},
+    **{f"spark.files.ignore{kind}": "false" for kind in ("MissingFiles", "CorruptFiles")},
     "spark.sql.parquet.respectSummaryFiles": "false",
 }
 """Settings that users can't override, because other values would lose data. With the first two, which Delta reads only from the
-session, Delta would skip files that it can't read, and with the third one Spark would skip folders. With the last one, Spark would omit columns that a `_metadata` file does not list."""
+session, Delta would skip files that it can't read, and with the third one Spark would skip folders. The next two do the same for tables of
+Hive. With the last one, Spark would omit columns that a `_metadata` file does not list."""
 _REFUSED = {
     "spark.sql.timestampType": (
         "TIMESTAMP_NTZ",
@@ -67,6 +69,11 @@ _REFUSED = {
         "TIMESTAMP_MILLIS",
         "it drops microseconds; TIMESTAMP_MICROS and INT96 keep them",
     ),
+    "spark.sql.legacy.timeParserPolicy": (
+        "LEGACY",
+        "times in the names of folders lose their hours; CORRECTED keeps them",
+    ),
+    "spark.sql.orc.impl": ("HIVE", "it reads times without a zone as numbers; native reads them as times"),
 }
 """Values of settings that would change results, with the reason."""
 _USUAL = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -76,6 +83,8 @@ The first: otherwise Spark SQL in settings, such as `where=ts >= '2026-01-01'`, 
 Spark's INT96 has no statistics, costs more to write, and some readers return wrong times after 2262 from it.
 """
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+_PATH_FILTER = "mapreduce.input.pathFilter.class"
+"""Hadoop's setting for a class that chooses files by their names."""
 _FAILURE = re.compile(re.escape(MARK) + r"(\[.*\])")
 
 _NAMING_MASTER = (
@@ -178,6 +187,12 @@ def check_meaning(spark: SparkSession) -> None:
     for name, (wrong, why) in _REFUSED.items():
         if (spark.conf.get(name, None) or "").upper() == wrong:
             raise ConfigError(f"{name}={wrong}: {why}")
+    context = classic_context(spark)
+    chosen = None if context is None else context._jsc.hadoopConfiguration().get(_PATH_FILTER)
+    if chosen:
+        raise ConfigError(
+            f"{_PATH_FILTER}={chosen}: Spark would leave out the files that this class refuses; a pattern in the path selects files"
+        )
 
 
 def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
@@ -191,6 +206,8 @@ def _settings(cluster: Cluster, remote: bool) -> dict[str, str]:
     }
     if not remote:
         settings["spark.ui.showConsoleProgress"] = "false"
+        # As `name_files_as_python` for the JVM of the driver: services have the locale C.
+        settings["spark.executorEnv.LC_ALL"] = "C.UTF-8"
         # Otherwise each column that Python creates sends its call site to the JVM, in ten calls.
         settings["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         if not cluster.verbose:

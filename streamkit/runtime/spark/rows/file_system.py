@@ -6,18 +6,18 @@ import fcntl
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.errors import StateLockedError, UsageError
+from streamkit.errors import ConfigError, StateLockedError, UsageError
 from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.spark_session import classic_context
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaClass, JavaObject, JVMView
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _MAGIC_BYTES = 4
 TOKEN = 8
@@ -25,6 +25,11 @@ TOKEN = 8
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 """Hadoop's option for a request that writes an object only if it does not exist; S3A supports it since Hadoop 3.4.2."""
 _GLOB = re.compile(r"([{}\[\]*?\\])")
+_ASCII = ("ANSI_X3.4-1968", "US-ASCII", "646")
+"""What Java calls the encoding of the locale C."""
+_RELATION, _LISTED = "HadoopFsRelation", "InMemoryFileIndex"
+"""The class of Spark's relations of files, and that of the lists of their files that Spark makes once."""
+_STATE = re.compile(r"Status\{path=(.*?); isDirectory=.*? length=(\d+);.* modification_time=(\d+);")
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,19 @@ class FileSystem:
         scheme: str = self._qualified(path).toUri().getScheme()
         return scheme == "file"
 
+    def check_names(self, paths: Iterable[str]) -> None:
+        """Raise ConfigError if a path is on this machine, and the JVM of the driver passes over files whose names are not ASCII.
+
+        The JVM has the locale with which it was started: by spark-submit, without the variables that streamkit sets.
+        """
+        encoding = class_of(self._jvm, "java.lang.System").getProperty("sun.jnu.encoding")
+        path = next((path for path in paths if encoding in _ASCII and self.is_local(path)), None)
+        if path is not None:
+            raise ConfigError(
+                f"{path}: Spark takes names of files as ASCII in this locale, and would pass over others; set LC_ALL=C.UTF-8 before "
+                "spark-submit"
+            )
+
     @contextmanager
     def locked(self, folder: str) -> Iterator[None]:
         """Hold the lock of a local directory, which the operating system releases if the process ends. Raises StateLockedError.
@@ -244,6 +262,42 @@ def escaped(name: str) -> str:
     '/a/b\\\\[1\\\\].parquet'
     """
     return _GLOB.sub(r"\\\1", name)
+
+
+def file_relations(frame: DataFrame) -> Iterator[JavaObject]:
+    """Yield the relations of Spark that read the files of a frame."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    for number in range(leaves.size()):
+        relation = leaves.apply(number).relation() if leaves.apply(number).nodeName() == "LogicalRelation" else None
+        kind = None if relation is None else relation.getClass()
+        # Delta has a subclass without a name.
+        if kind is not None and _RELATION in (kind.getSimpleName(), kind.getSuperclass().getSimpleName()):
+            yield relation
+
+
+def _indexes(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
+    """Yield the lists of files that a frame reads, of one class."""
+    indexes = (relation.location() for relation in file_relations(frame))
+    return (index for index in indexes if index.getClass().getSimpleName() == kind)
+
+
+def changed_files(frame: DataFrame) -> list[str]:
+    """Return the paths of the files of a frame whose sizes or times are not those that Spark listed when it made the frame."""
+    changed = set[tuple[str, ...]]()
+    for index in _indexes(frame, _LISTED):
+        # Of any number of files, one call of Java tells all.
+        known = set(_STATE.findall(index.allFiles().mkString("\n")))
+        paths = list(map(escaped, index.rootPaths().mkString("\n").splitlines()))
+        reader = frame.sparkSession.read.format("binaryFile").option("recursiveFileLookup", "true")
+        for now in _indexes(reader.load(paths), _LISTED) if known else ():
+            changed |= known.difference(_STATE.findall(now.allFiles().mkString("\n")))
+    return sorted(path for path, *_ in changed)
+
+
+def delta_versions(frame: DataFrame) -> list[tuple[int, int]]:
+    """Return, for each table of Delta that a frame reads, its version when the frame was made, and that which a query would read now."""
+    indexes = _indexes(frame, "TahoeLogFileIndex")
+    return [(index.snapshotAtAnalysis().version(), index.getSnapshot().version()) for index in indexes]
 
 
 def class_of(jvm: JVMView, name: str) -> JavaClass:

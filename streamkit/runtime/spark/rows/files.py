@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import unquote
 
 import orjson
 
@@ -33,7 +34,15 @@ from streamkit.runtime.spark.job_options import (
     TABLE,
     Place,
 )
-from streamkit.runtime.spark.rows.file_system import TOKEN, FileSystem, class_of, join
+from streamkit.runtime.spark.rows.file_system import (
+    TOKEN,
+    FileSystem,
+    changed_files,
+    class_of,
+    delta_versions,
+    escaped,
+    join,
+)
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
     encoded_part,
@@ -124,7 +133,8 @@ _OPTIONS = {
     "xml": {**_OF_ROWS, "inferSchema": "false", "ignoreSurroundingSpaces": "false"},
     # Otherwise Spark would take the columns of all files from an arbitrary one.
     PARQUET: {"mergeSchema": "true"},
-    "orc": {"mergeSchema": "true"},
+    # Columns are read by their names, also in a session that reads the files of old tables of Hive by position.
+    "orc": {"mergeSchema": "true", "orc.force.positional.evolution": "false", "orc.skip.corrupt.data": "false"},
     # Hadoop's avro.mapred.ignore.inputs.without.extension would leave out files without the suffix.
     AVRO: {"ignoreExtension": "true"},
 }
@@ -302,7 +312,8 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
     scan = _in_one_scan(opened.source.sparkSession, place, schema, paths)
     if scan is None:
         reader = _reader(opened.source.sparkSession, place, None).schema(schema).format(place.format)
-        scan = reduce(DataFrame.unionAll, map(reader.load, paths))
+        # With their schemes: other paths may be in another file system.
+        scan = reduce(DataFrame.unionAll, map(reader.load, map(unquote, files)))
     return replace(opened, source=scan)
 
 
@@ -320,7 +331,7 @@ def _in_one_scan(spark: SparkSession, place: Place, schema: StructType, paths: S
     session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in (("maxPartitionBytes", size), ("openCostInBytes", 0), ("minPartitionNum", 1)):
         session.conf.set(f"spark.sql.files.{name}", str(value))
-    scan = _reader(session, place, None).schema(schema).format(place.format).load(list(paths))
+    scan = _reader(session, place, None).schema(schema).format(place.format).load([f"file://{path}" for path in paths])
     leaf = scan._jdf.queryExecution().sparkPlan().collectLeaves().head()
     pieces = [str(piece) for task in leaf.inputRDD().partitions() for piece in task.files()]
     found = [match.groups() for match in map(_PIECE.match, pieces) if match is not None]
@@ -440,9 +451,11 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
     """Return the rows of a place. Spark fails on rows that it can't read, even if the session's defaults would skip them."""
     if place.format == TABLE:
-        frame = spark.read.options(**_OF_TABLES | dict(place.options)).table(place.path)
-        check_tables(place, frame)
-        return frame
+        own = _OF_TABLES | dict(place.options)
+        frame = spark.read.options(**own).table(place.path)
+        if check_tables(place, frame):
+            return spark.read.options(**IN_UTC | own).table(place.path)
+        return _at_one_version(frame, place, lambda more: spark.read.options(**own | more).table(place.path))
     reader = _reader(spark, place, base)
     if place.has_lines:
         return reader.text(paths)
@@ -465,6 +478,8 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         check_csv(spark, place, paths)
     # Some formats accept no list, and the name of a table in place of a path.
     frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+    if place.format == DELTA:
+        return _at_one_version(frame, place, lambda more: reader.options(**more).format(DELTA).load(paths[0]))
     if place.format == "csv" and place.infers_types:
         check_numbers(place, frame, lambda schema: reader.schema(schema).csv(paths))
     if place.format == AVRO:
@@ -505,7 +520,7 @@ def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -
         return
     reader = spark.read.format(AVRO)
     with ThreadPoolExecutor(_SCHEMA_READERS) as readers:
-        schemas = list(readers.map(lambda file: sorted(reader.load(file).dtypes), files))
+        schemas = list(readers.map(lambda file: sorted(reader.load(escaped(unquote(file))).dtypes), files))
     for file, schema in zip(files, schemas, strict=True):
         if schema != schemas[0]:
             ((name, kind), *_) = sorted(set(schema) ^ set(schemas[0]))
@@ -647,6 +662,38 @@ def _may_be_part(files: FileSystem, folder: str) -> bool:
         and not above.endswith("/")
         and ("=" in name or name == _DATA or not files.is_folder(folder))
     )
+
+
+def check_unchanged(opened: OpenedInput) -> None:
+    """Raise TransportError if a file of an input has changed since the job listed it. Added files are not read, and do not matter.
+
+    Each output may be a job of Spark that reads the files again, so that they would have records of different contents.
+    """
+    if classic_context(opened.source.sparkSession) is None:
+        return
+    with translated(opened.place.path):
+        changed = changed_files(opened.source)
+        views = [then != now for then, now in delta_versions(opened.source)]
+    if changed or any(views):
+        name = same_path(changed[0]) if changed else f"{opened.place.path}: a table that this view reads"
+        raise TransportError(f"{name} was changed while the job read it; this output was discarded")
+
+
+def _at_one_version(frame: DataFrame, place: Place, load: Callable[[dict[str, str]], DataFrame]) -> DataFrame:
+    """Return the rows of a table of Delta at its present version: otherwise each query, and so each output, reads the newest one.
+
+    load: opens the table with more options. A view can't be opened at a version.
+    """
+    from pyspark.errors import AnalysisException
+
+    if classic_context(frame.sparkSession) is None or any(name.lower().endswith("asof") for name in place.options):
+        return frame
+    versions = delta_versions(frame)
+    try:
+        with without_error_log():
+            return load({"versionAsOf": str(versions[0][0])}) if len(versions) == 1 else frame
+    except AnalysisException:
+        return frame
 
 
 def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, RowOrder]:
@@ -1211,14 +1258,16 @@ def write_files(
     layout: OutputLayout | None = None,
     *,
     is_ordered: bool = True,
+    verify: Callable[[], None] = lambda: None,
 ) -> None:
     """Write rows as files of records, which Spark commits together.
 
     layout: their columns; None for the columns of the log; is_ordered: whether the order of the rows of a key has a meaning.
+    verify: raises TransportError if the written files must not stay.
     """
     if place.format == JSON_LINES:
         lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
-        with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
+        with _fresh(frame.sparkSession, place.path, overwrite, verify) as (path, mode):
             _write_text(lines, path, mode)
         return
     if layout is None:
@@ -1230,12 +1279,14 @@ def write_files(
     options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
     shown = f"--output {place.path if layout is None else layout.place}"
     writer = arranged(rows, place, shown, is_ordered=is_ordered).options(**options).format(place.format)
-    with _fresh(frame.sparkSession, place.path, overwrite) as (path, mode):
+    with _fresh(frame.sparkSession, place.path, overwrite, verify) as (path, mode):
         writer.mode(mode).save(path)
 
 
 @contextmanager
-def _fresh(spark: SparkSession, path: str, overwrite: bool) -> Iterator[tuple[str, str]]:
+def _fresh(
+    spark: SparkSession, path: str, overwrite: bool, verify: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, str]]:
     """Yield the path at which a directory is written, and Spark's mode. One that exists is replaced at the end: Spark itself would
     delete it first, and leave nothing if the job fails. Over Spark Connect it does.
     """
@@ -1243,10 +1294,16 @@ def _fresh(spark: SparkSession, path: str, overwrite: bool) -> Iterator[tuple[st
     beside = files.beside(path, uuid.uuid4().hex[:TOKEN]) if files is not None and files.exists(path) else None
     if files is None or beside is None:
         yield path, "overwrite" if overwrite else "error"
-        _check_names(spark, path)
+        try:
+            verify()
+            _check_names(spark, path)
+        except TransportError:
+            FileSystem(spark).delete(path)
+            raise
         return
     try:
         yield beside, "error"
+        verify()
         _check_names(spark, beside)
     except BaseException:
         files.delete(beside)
@@ -1273,12 +1330,10 @@ def resumed(spark: SparkSession, path: str) -> list[str]:
 
 
 def _check_names(spark: SparkSession, path: str) -> None:
-    """Raise TransportError if a task wrote so many files that the order of their names is not that of their rows, and delete them."""
+    """Raise TransportError if a task wrote so many files that the order of their names is not that of their rows."""
     if int(spark.conf.get(_MOST_ROWS, "0") or 0) <= 0 or classic_context(spark) is None:
         return
-    files = FileSystem(spark)
-    if any(_BEYOND_THREE_DIGITS.search(state.name) for state in files.files(path)):
-        files.delete(path)
+    if any(_BEYOND_THREE_DIGITS.search(state.name) for state in FileSystem(spark).files(path)):
         raise TransportError(
             f"{path}: {_MOST_ROWS} cuts the rows of a task into more than 1,000 files, whose names do not tell their order; set it higher"
         )

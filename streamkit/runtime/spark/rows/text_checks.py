@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import AVRO, COMPLETE, EVERY, IN_UTC, JSON_LINES, PARQUET, Parts, Place
+from streamkit.runtime.spark.rows.file_system import escaped, file_relations
 from streamkit.runtime.spark.rows.input_columns import PARTS, any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, tells_case
@@ -62,7 +63,9 @@ def _texts(spark: SparkSession, place: Place, paths: Sequence[str], whole: bool)
     frame = reader.schema(f"{_TEXT} string").text(
         list(paths), wholetext=whole, lineSep=_option(place, "linesep") or None
     )
-    check_compression(place, frame.inputFiles())
+    files = frame.inputFiles()
+    check_compression(place, files)
+    _check_patterns(place, files)
     text = sf.decode(sf.col(_TEXT).cast("binary"), _encoding(place)) if _is_wide(place) else sf.col(_TEXT)
     return frame.select(text.alias(_TEXT), *position_columns("_metadata.file_block_start"))
 
@@ -77,13 +80,28 @@ def check_compression(place: Place, files: Iterable[str]) -> None:
         )
 
 
-def check_tables(place: Place, frame: DataFrame) -> None:
-    """Raise TransportError for text that a table of CSV or JSON in a catalog would lose, also below a view.
+def _check_patterns(place: Place, files: Iterable[str]) -> None:
+    """Raise TransportError for a name that Spark takes for a pattern when it infers columns of texts of several lines.
+
+    It would infer them from other files, or from none, and leave out the fields of this one.
+    """
+    is_whole = _option(place, "multiline", default=str(place.format == "csv")).lower() == "true"
+    name = next((name for name in map(same_path, files) if escaped(name) != name), None)
+    if is_whole and place.format in (JSON_LINES, "csv") and name is not None:
+        raise TransportError(f"{place.path}: Spark takes the name of {name} for a pattern; rename the file")
+
+
+def check_tables(place: Place, frame: DataFrame) -> bool:
+    """Return whether a table of CSV or JSON in a catalog has no zone of its own for times in its text.
+
+    Raises TransportError for text that such a table would lose, also below a view.
 
     Quotes in CSV are not checked: a table's fields are what Spark finds by its options. Spark Connect tells the format of a table, but
     not what a view reads.
     """
+    has_zone = True
     for kind, options, paths in _tables_of_text(place, frame):
+        has_zone = has_zone and bool(_option(replace(place, options=options), "timezone"))
         kept = {name: value for name, value in options.items() if name.lower() not in ("path", "quote", "header")}
         if _option(replace(place, options=options), "mode").upper() != "FAILFAST":
             raise TransportError(
@@ -94,6 +112,7 @@ def check_tables(place: Place, frame: DataFrame) -> None:
             check_json(frame.sparkSession, replace(place, options=kept), paths)
         elif kind == "csv":
             check_csv(frame.sparkSession, replace(place, options={**kept, "quote": ""}), paths)
+    return not has_zone
 
 
 def _tables_of_text(place: Place, frame: DataFrame) -> Iterator[tuple[str, Mapping[str, str], list[str]]]:
@@ -108,13 +127,10 @@ def _tables_of_text(place: Place, frame: DataFrame) -> Iterator[tuple[str, Mappi
         return
     assert context._jvm is not None
     as_java = context._jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    for number in range(leaves.size()):
-        relation = leaves.apply(number).relation() if leaves.apply(number).nodeName() == "LogicalRelation" else None
-        if relation is not None and relation.getClass().getSimpleName() == "HadoopFsRelation":
-            kind = relation.fileFormat().toString().lower()
-            if kind in ("csv", "json"):
-                yield kind, dict(as_java(relation.options())), list(relation.inputFiles())
+    for relation in file_relations(frame):
+        kind = relation.fileFormat().toString().lower()
+        if kind in ("csv", "json"):
+            yield kind, dict(as_java(relation.options())), list(relation.inputFiles())
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from streamkit.runtime.spark.submission.submit_job import (
     Prepared,
     Report,
     check,
+    check_session,
     count_of,
     global_topics,
     layouts_of,
@@ -75,6 +76,7 @@ def submit_next(plan: Plan, options: JobOptions, spark: SparkSession, report: Re
     check(plan, options)
     with translated(), named(spark, WorkName.of(plan.application, "checkpoint", "look")):
         options = with_formats(spark, options)
+        check_session(spark, options)
         checkpoint = Checkpoint(spark, FileSystem(spark), options.checkpoint or "")
         with checkpoint.opened(plan) as before:
             run_outputs.settle(checkpoint.files, before)

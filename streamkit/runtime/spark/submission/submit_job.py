@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from streamkit.errors import InexactError, TopicError, TransportError, UsageError
+from streamkit.errors import ConfigError, InexactError, TopicError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
@@ -31,6 +32,7 @@ from streamkit.runtime.spark.job_options import (
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.rows.files import (
     OpenedInput,
+    check_unchanged,
     count_partitions,
     open_files,
     resumed,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEFTOVER = "_temporary"
+_SPECULATION = "spark.speculation"
 _MAX_UNSORTED = 1_000_000
 """Records of a partition that a task which could run key by key reads unsorted. Sorting takes time, but the state of more
 keys than this may be too large for a worker's memory."""
@@ -197,6 +200,7 @@ def submit(
     check(plan, options)
     with translated():
         options = with_formats(spark, options)
+        check_session(spark, options)
         with named(spark, WorkName.of(plan.application, "outputs", "look")):
             targets = targets_of(plan, options, layouts_of(plan, options)).values()
             _check_outputs(spark, options, targets, report)
@@ -240,6 +244,10 @@ def _written_outputs(
 ) -> dict[str, DataFrame]:
     """Write the outputs, and return them. From the first query or row on that is not exact, Python makes them."""
 
+    def verify() -> None:
+        for opened_input in chain.from_iterable(opened.values()):
+            check_unchanged(opened_input)
+
     def in_python(reason: InexactError) -> tuple[Prepared, dict[str, DataFrame]]:
         report(f"all stages run in Python after all: {reason}")
         other = replace(prepared, job=prepared.job.in_python())
@@ -254,10 +262,10 @@ def _written_outputs(
     for topic in tuple(outputs):
         try:
             with translated():
-                write_outputs(spark, prepared, {topic: outputs[topic]}, report)
+                write_outputs(spark, prepared, {topic: outputs[topic]}, report, verify=verify)
         except InexactError as reason:
             prepared, outputs = in_python(reason)
-            write_outputs(spark, prepared, {topic: outputs[topic]}, report, is_second=True)
+            write_outputs(spark, prepared, {topic: outputs[topic]}, report, is_second=True, verify=verify)
     for line in prepared.job.dropped():
         report(line)
     return outputs
@@ -298,6 +306,24 @@ def with_formats(spark: SparkSession, options: JobOptions) -> JobOptions:
         return replace(place, format=recognized(path, files.inside, files.first_bytes))
 
     return replace(options, inputs={topic: tuple(map(known, places)) for topic, places in options.inputs.items()})
+
+
+def check_session(spark: SparkSession, options: JobOptions) -> None:
+    """Raise ConfigError for a session that would pass over files (FileSystem.check_names), or would write to the log out of order.
+
+    If Spark runs a task twice at a time, the one that it ends may write old records of a key after the last ones of the other.
+    """
+    if _writes_log(options) and (spark.conf.get(_SPECULATION, None) or "").lower() == "true":
+        raise ConfigError(
+            f"{_SPECULATION}=true: two runs of a task would write to the log at a time, so that older records follow newer ones; "
+            f"--conf {_SPECULATION}=false"
+        )
+    if classic_context(spark) is not None:
+        places = (*chain.from_iterable(options.inputs.values()), *options.outputs.values())
+        paths = [
+            place.path for place in places if place is not None and (place.is_local or place.path.startswith("file:"))
+        ]
+        FileSystem(spark).check_names(paths)
 
 
 def check(plan: Plan, options: JobOptions) -> None:
@@ -436,10 +462,12 @@ def write_outputs(
     report: Report,
     staged: Mapping[str, Place] = MappingProxyType({}),
     is_second: bool = False,
+    verify: Callable[[], None] = lambda: None,
 ) -> None:
     """Write all outputs except the state to their places. `staged`: other places in files, which are new.
 
-    is_second: whether a first attempt failed; Spark may then have left an empty directory.
+    is_second: whether a first attempt failed; Spark may then have left an empty directory. verify: raises TransportError if an output
+    that is complete must not stay.
     """
     job, options = prepared.job, prepared.job.options
     compared_only = set(options.compare) - set(options.outputs)
@@ -455,20 +483,31 @@ def write_outputs(
                 if topic in staged:
                     rows.write.mode("error").parquet(staged[topic].path)
                 else:
-                    _write_rows(spark, job.plan.application, targets[topic], rows, report)
+                    _write_rows(spark, job.plan.application, targets[topic], rows, report, verify)
             elif place is not None:
                 replaces = options.overwrite or is_second or _is_leftover(place)
                 is_ordered = topic not in job.final_topics()
-                write_files(frame, place, job.pickled, replaces, layouts.get(topic), is_ordered=is_ordered)
+                write_files(
+                    frame, place, job.pickled, replaces, layouts.get(topic), is_ordered=is_ordered, verify=verify
+                )
                 final = options.outputs.get(topic) or place
                 report(f"{'other topics' if topic == REST else topic}: written to {final.path}")
             else:
                 _write_records(prepared, topic, frame, report)
+                verify()
 
 
-def _write_rows(spark: SparkSession, application: str, target: TableTarget, rows: DataFrame, report: Report) -> None:
+def _write_rows(
+    spark: SparkSession,
+    application: str,
+    target: TableTarget,
+    rows: DataFrame,
+    report: Report,
+    verify: Callable[[], None],
+) -> None:
     """Write rows to a table, once they are complete: MERGE reads them twice, and takes none that Python functions make."""
     complete = rows.localCheckpoint()
+    verify()
     with named(spark, WorkName.of(application, *target.change)):
         write_table(spark, target, complete)
     report(target.described)
