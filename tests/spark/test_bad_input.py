@@ -203,6 +203,14 @@ def test_names_of_files_in_the_locale_c(spark: Any, monkeypatch: pytest.MonkeyPa
         system.setProperty("sun.jnu.encoding", before)
 
 
+@pytest.mark.parametrize("name", ["a[1].jsonl", "a{1}.jsonl", "a?.jsonl"])
+def test_a_name_that_spark_takes_for_a_pattern(name: str, spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "a1.jsonl", [])
+    place = write_lines(tmp_path / name, [{"value": 1, "timestamp": 1}])
+    with pytest.raises(UsageError, match=r"it is the name of a file or directory, and Spark takes it for a pattern"):
+        run(spark, topology(tmp_path), place, tmp_path)
+
+
 def test_two_runs_of_a_task_at_a_time_do_not_write_to_the_log(spark: Any, tmp_path: Path) -> None:
     options = JobOptions({"numbers": (write_lines(tmp_path / "in", []),)}, {"doubles": None})
     conf = spark._jsparkSession.sessionState().conf()

@@ -469,6 +469,11 @@ def _first_bytes(path: str) -> bytes:
         return file.read(max(map(len, _BY_MAGIC)))
 
 
+def is_ambiguous(place: Place) -> bool:
+    """Return whether a path is on this machine, and Spark would take it for a pattern, which matches others."""
+    return place.is_local and re.search(r"[*?\[{]", place.path) is not None and os.path.exists(place.path)
+
+
 def is_missing(place: Place) -> bool:
     """Return whether a path is on this machine and does not exist."""
     return place.is_local and not (glob(place.path) if has_magic(place.path) else os.path.exists(place.path))

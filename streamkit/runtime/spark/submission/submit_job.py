@@ -26,6 +26,7 @@ from streamkit.runtime.spark.job_options import (
     Place,
     Range,
     format_of_name,
+    is_ambiguous,
     is_missing,
     recognized,
 )
@@ -332,6 +333,10 @@ def check(plan: Plan, options: JobOptions) -> None:
         if reason := unread(plan, topic):
             raise UsageError(f"--input {topic}: {reason}")
         for place in places:
+            if is_ambiguous(place):
+                raise UsageError(
+                    f"--input {topic}={place.path}: it is the name of a file or directory, and Spark takes it for a pattern; rename it"
+                )
             if is_missing(place):
                 raise UsageError(f"--input {topic}={place.path}: no such file or directory")
     for option, topics in (("--output", options.outputs), ("--compare", options.compare)):
