@@ -17,7 +17,7 @@ from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, Out
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, THERE, TIME, SqlSource, TaskSource, name_of
-from streamkit.runtime.spark.sql.table_joins import EMITTED_BY, TableJoin, Waiting, can_be_sent
+from streamkit.runtime.spark.sql.table_joins import EMITTED_BY, TableJoin, Waiting, can_be_sent, latest_rows, place_of
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
@@ -48,12 +48,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
 _GROUP, _START, _ROW = "key", "window start", "row"
-_KEY_OF_RECORD, _LAST_ROW, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}last_row", f"{HIDDEN}order "
+_KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
 _HIGHEST = "highest"
 _PLACED, _VALUE = "place", "value"
-_IN_PLACE = ("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz")
-"""Types of which Spark's hash tables change a value in its place."""
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
 PLACE = f"{HIDDEN}place"
 """The place of a record in the order of its input, for operands."""
@@ -574,7 +572,7 @@ class Pairs:
         key = f"{side} key"
         cells = {name: sql for name, sql in self._leaves(side) if name in names} | {key: records.key.sql}
         rows = records.frame(opened, list(cells.values()), has_order)
-        order = [_place(records.order_columns(rows)).alias(f"{side} {_MADE}")] if has_order else []
+        order = [place_of(records.order_columns(rows)).alias(f"{side} {_MADE}")] if has_order else []
         time = sf.expr(records.time.sql).alias(f"{side} time")
         return rows.select(*(sf.expr(sql).alias(name) for name, sql in cells.items()), time, *order)
 
@@ -621,7 +619,7 @@ class Part:
             return self._moves(opened)
         rows = records.frame(opened, [*self.operands.values()], self.has_places, later)
         if self.has_places:
-            rows = rows.withColumn(PLACE, _place(records.order_columns(rows)))
+            rows = rows.withColumn(PLACE, place_of(records.order_columns(rows)))
         if windows is not None and isinstance(records.source, SqlSource):
             limits = windows if isinstance(windows, TimeWindows) else IN_ORDER
             refuse_late(records.source, opened(records.source.topic), limits)
@@ -846,7 +844,7 @@ class ForeignPair:
             sf.expr(records.key.sql).alias(_GROUP),
             sf.struct(*parts, time.alias("left time")).alias(_ROW),
             state,
-            _place(records.order_columns(rows)).alias(PLACE),
+            place_of(records.order_columns(rows)).alias(PLACE),
         )
         before = sf.lag(_STATE).over(Window.partitionBy(_GROUP).orderBy(PLACE))
         rows = rows.withColumn(_BEFORE, before)
@@ -901,7 +899,7 @@ def _last_changes(records: Records, side: str, opened: Callable[[str], OpenedInp
     parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
     parts += [sf.expr(f"NOT {gone}").alias(f"{side} is"), sf.expr(records.time.sql).alias(f"{side} time")]
     changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
-    latest = _latest(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
+    latest = latest_rows(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
     return latest.withColumn(f"{side} has", sf.lit(True))
 
 
@@ -1049,7 +1047,7 @@ class Query:
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
         cells = [sf.expr(sql).alias(name) for name, sql in self.columns]
         key = sf.expr(records.key.sql).alias(_KEY_OF_RECORD)
-        return _latest(rows, key, cells, records.order_columns(rows)).drop(_KEY_OF_RECORD)
+        return latest_rows(rows, key, cells, records.order_columns(rows)).drop(_KEY_OF_RECORD)
 
     def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the records of a stream. The records of each key are in the order of the input; without keys, all records are."""
@@ -1268,31 +1266,6 @@ def _name_in_all(queries: Sequence[Query], sql_of: Callable[[Records], str]) -> 
 def _instant(time: str) -> str:
     """Return SQL of a time in milliseconds as a column of times has it."""
     return f"timestamp_micros({time} * 1000L)"
-
-
-def _place(order: Sequence[Column]) -> Column:
-    """Return one column that orders rows as several do."""
-    from pyspark.sql import functions as sf
-
-    return order[0] if len(order) == 1 else sf.struct(*order)
-
-
-def _latest(
-    rows: DataFrame, key: Column, cells: Sequence[Column], order: Sequence[Column], others: Sequence[Column] = ()
-) -> DataFrame:
-    """Return the last row's cells of each key, and other aggregates of its rows.
-
-    Spark sorts the rows for an aggregate of text or of an object, but keeps numbers in a hash table.
-    """
-    from pyspark.sql import functions as sf
-
-    groups, place = rows.groupBy(key), _place(order)
-    fields = rows.select(*cells).schema.fields
-    if len(order) == 1 and all(field.dataType.typeName() in _IN_PLACE for field in fields):
-        lasts = [sf.max_by(cell, place).alias(field.name) for cell, field in zip(cells, fields, strict=True)]
-        return groups.agg(*lasts, *others)
-    latest = groups.agg(sf.max_by(sf.struct(*cells), place).alias(_LAST_ROW), *others)
-    return latest.select("*", f"{_LAST_ROW}.*").drop(_LAST_ROW)
 
 
 def _merged_windows(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError
 from streamkit.runtime.spark.rows.files import OpenedInput
+from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-_ROW = "row"
+_LAST_ROW = f"{HIDDEN}last_row"
+_IN_PLACE = ("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz")
+"""Types of which Spark's hash tables change a value in its place."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,7 @@ class TableJoin:
         names = {table.name_of(path) for path in paths if path != ("key",)}
         cells = [sf.col(ticked(name)).alias(name) for name in sorted(names)]
         present = sf.expr(f"if({table.value.is_null}, NULL, true)").alias(table.mark + "present")
-        last = sf.max_by(sf.struct(*cells, present), sf.struct(*table.order_columns(rows))).alias(_ROW)
-        latest = rows.groupBy(sf.col(key)).agg(last).select(sf.col(key), f"{_ROW}.*")
+        latest = latest_rows(rows, sf.col(key), [*cells, present], table.order_columns(rows))
         return latest.where(f"{self._is_present} IS NOT NULL")
 
     def refuse_changes(self, sources: Sequence[SqlSource], opened: Callable[[str], OpenedInput]) -> None:
@@ -99,6 +101,31 @@ def can_be_sent(rows: DataFrame) -> bool:
     most: int = rows.sparkSession._jsparkSession.sessionState().conf().autoBroadcastJoinThreshold()
     size = rows._jdf.queryExecution().analyzed().stats().sizeInBytes()
     return int(size) <= most
+
+
+def latest_rows(
+    rows: DataFrame, key: Column, cells: Sequence[Column], order: Sequence[Column], others: Sequence[Column] = ()
+) -> DataFrame:
+    """Return the last row's cells of each key, and other aggregates of its rows.
+
+    Spark sorts the rows for an aggregate of text or of an object, but keeps numbers in a hash table.
+    """
+    from pyspark.sql import functions as sf
+
+    groups, place = rows.groupBy(key), place_of(order)
+    fields = rows.select(*cells).schema.fields
+    if len(order) == 1 and all(field.dataType.typeName() in _IN_PLACE for field in fields):
+        lasts = [sf.max_by(cell, place).alias(field.name) for cell, field in zip(cells, fields, strict=True)]
+        return groups.agg(*lasts, *others)
+    latest = groups.agg(sf.max_by(sf.struct(*cells), place).alias(_LAST_ROW), *others)
+    return latest.select("*", f"{_LAST_ROW}.*").drop(_LAST_ROW)
+
+
+def place_of(order: Sequence[Column]) -> Column:
+    """Return one column that orders rows as several do."""
+    from pyspark.sql import functions as sf
+
+    return order[0] if len(order) == 1 else sf.struct(*order)
 
 
 # Records without a partner.
@@ -270,4 +297,4 @@ class _Search:
         return end if min(following) == _NEVER else min(following)
 
 
-__all__ = ["EMITTED_BY", "TableJoin", "Waiting", "can_be_sent"]
+__all__ = ["EMITTED_BY", "TableJoin", "Waiting", "can_be_sent", "latest_rows", "place_of"]
