@@ -58,6 +58,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.lake.type": "hadoop",
             "spark.sql.catalog.lake.warehouse": str(folder),
+            # Spark's own catalog is that of Hive.
+            "spark.sql.catalogImplementation": "hive",
+            "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:hive;create=true",
+            "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+            "spark.hadoop.hive.metastore.schema.verification": "false",
         },
         "delta": {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -73,6 +78,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     }
     places = {"spark.jars": os.environ["JARS"], "spark.sql.warehouse.dir": str(folder / "warehouse")}
     session = open_session(Cluster("local[2]", {**SETTINGS, **UI, **places, **own[FORMAT.name]}), "tables")
+    # The database of Hive would write it to the working directory.
+    session._jvm.java.lang.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))
     yield session
     session.stop()
 
@@ -178,6 +185,20 @@ def test_all_outputs_have_one_version_of_a_table(spark: Any, table: str) -> None
     assert [each.source.count() for each in opened] == [0, 1]
     with pytest.raises(StreamkitError, match=rf"^{view}: a table that this view reads was changed while the job"):
         check_unchanged(opened[1])
+
+
+@pytest.mark.skipif(FORMAT.name != "iceberg", reason="Spark's own catalog is that of Delta")
+def test_text_that_hive_reads_is_refused(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text/a").write_text("1,7\n2,seven\n3,5,extra\n")
+    text = f"STORED AS TEXTFILE LOCATION '{tmp_path}/text'"
+    spark.sql(f"CREATE EXTERNAL TABLE hive_text (id int, n int) ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' {text}")
+    spark.sql("CREATE VIEW hive_view AS SELECT * FROM hive_text")
+    for name in ("hive_text", "hive_view"):
+        _, place = parse_place(f"events={name},format=table,value=n,timestamp=id", "--input")
+        assert place is not None
+        with pytest.raises(StreamkitError, match=rf"^{name}: Hive reads fields of text that do not fit as nulls"):
+            open_files(spark, place)
 
 
 @pytest.mark.skipif(FORMAT.name != "delta", reason="the reader of Avro is with the jars of Delta")

@@ -275,6 +275,13 @@ def file_relations(frame: DataFrame) -> Iterator[JavaObject]:
             yield relation
 
 
+def reads_hive_text(frame: DataFrame) -> bool:
+    """Return whether a frame reads a table whose text Hive parses, which reads fields that do not fit as nulls and drops extra ones."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    tables = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.nodeName() == "HiveTableRelation"]
+    return any("TextInputFormat" in leaf.tableMeta().storage().inputFormat().toString() for leaf in tables)
+
+
 def _indexes(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
     """Yield the lists of files that a frame reads, of one class."""
     indexes = (relation.location() for relation in file_relations(frame))

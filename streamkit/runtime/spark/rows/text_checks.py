@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import AVRO, COMPLETE, EVERY, IN_UTC, JSON_LINES, PARQUET, Parts, Place
-from streamkit.runtime.spark.rows.file_system import escaped, file_relations
+from streamkit.runtime.spark.rows.file_system import escaped, file_relations, reads_hive_text
 from streamkit.runtime.spark.rows.input_columns import PARTS, any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, tells_case
@@ -99,6 +99,11 @@ def check_tables(place: Place, frame: DataFrame) -> bool:
     Quotes in CSV are not checked: a table's fields are what Spark finds by its options. Spark Connect tells the format of a table, but
     not what a view reads.
     """
+    if classic_context(frame.sparkSession) is not None and reads_hive_text(frame):
+        raise TransportError(
+            f"{place.path}: Hive reads fields of text that do not fit as nulls, and leaves out extra ones; read the files of the table, "
+            "such as /lake/table/*,format=csv,options.header=false,options.sep=SEPARATOR"
+        )
     has_zone = True
     for kind, options, paths in _tables_of_text(place, frame):
         has_zone = has_zone and bool(_option(replace(place, options=options), "timezone"))
