@@ -64,9 +64,12 @@ class FileSystem:
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; an empty list if it does not exist."""
-        if not self.exists(path):
+        folder = self._path(path)
+        files = folder.getFileSystem(self._conf)
+        if not files.exists(folder):
             return []
-        return sorted(status.getPath().getName() for status in self._of(path).listStatus(self._path(path)))
+        paths = class_of(self._jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(files.listStatus(folder))
+        return sorted(name.rpartition("/")[2] for name in texts_of(self._jvm, paths))
 
     def matches(self, path: str) -> list[str]:
         """Return the paths that a path with wildcards matches, sorted."""
@@ -310,6 +313,21 @@ def delta_versions(frame: DataFrame) -> list[tuple[int, int]]:
 def class_of(jvm: JVMView, name: str) -> JavaClass:
     """Return a class of Java by its whole name. Package by package, as `jvm.org.apache`, Java would look for each in all archives."""
     return getattr(jvm, name)
+
+
+def texts_of(jvm: JVMView, items: JavaObject) -> list[str]:
+    """Return the items of an array of Java as text, none of which is empty or has a NUL. One call fetches all of them."""
+    text: str = class_of(jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(items).mkString("\0")
+    return text.split("\0") if text else []
+
+
+def input_files(frame: DataFrame) -> list[str]:
+    """Return the URIs of the files that a frame reads."""
+    context = classic_context(frame.sparkSession)
+    if context is None:
+        return list(frame.inputFiles())
+    assert context._jvm is not None
+    return texts_of(context._jvm, frame._jdf.inputFiles())
 
 
 def _state(status: JavaObject) -> FileState:

@@ -41,16 +41,20 @@ from streamkit.runtime.spark.rows.file_system import (
     class_of,
     delta_versions,
     escaped,
+    input_files,
     join,
 )
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
+    check_case,
+    columns_of_parts,
     encoded_part,
     filtered,
     milliseconds,
     order_of,
     plain_part,
     quoted,
+    schema_of_parts,
     select_parts,
     with_fields,
 )
@@ -96,6 +100,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+    from py4j.java_gateway import JavaObject
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructField, StructType
@@ -230,6 +235,18 @@ class OpenedInput:
         return (is_parquet and order_of(self.place, self.source.columns) is None) or INDEX in self.frame.columns
 
     @cached_property
+    def names(self) -> dict[str, str | tuple[str, ...]] | None:
+        """The column of each part of its records, or the columns that are its fields; None if a part or the order is an expression."""
+        columns = self.source.columns
+        check_case(self.place, columns)
+        return None if order_of(self.place, columns) is not None else columns_of_parts(self.place, columns)
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The types of `parts`."""
+        return self.parts.schema if self.names is None else schema_of_parts(self.names, self.source.schema)
+
+    @cached_property
     def parts(self) -> DataFrame:
         """The parts of its records for a query, which compares keys with null by itself; with positions only if a column orders rows."""
         order = order_of(self.place, self.source.columns)
@@ -286,7 +303,7 @@ def open_files(
         frame = _opened(spark, place, [place.path] if chosen is None or is_table else list(chosen), base)
     if is_table and chosen is not None:
         frame = frame.filter(_file_of_row(frame, place).isin(list(chosen)))
-    files = tuple(frame.inputFiles()) if place.format in _OF_FILES else ()
+    files = tuple(input_files(frame)) if place.format in _OF_FILES else ()
     check_compression(place, files)
     if chosen is None and place.format in _OF_FILES:
         _check_all_read(spark, place, frame, files)
@@ -394,12 +411,12 @@ def of_file(opened: OpenedInput, name: str) -> OpenedInput:
 
 def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
     if place.has_lines:
-        frame = source.select("value", *position_columns("_metadata.file_block_start"))
+        frame = source.selectExpr("value", *position_columns("_metadata.file_block_start"))
         return OpenedInput(place, lambda: frame, FILES, source, number)
     order = order_of(place, source.columns)
     if order is None and not _has_offset(source, place) and _is_plain_parquet(source, place):
         opened = OpenedInput(place, lambda: _parts_of(source, place, number)[0], FILES, source, number)
-        _ = opened.parts  # raises for columns that it does not have
+        _ = opened.schema  # raises for columns that it does not have
         return opened
     frame, by, kind = _parts_of(source, place, number)
     return OpenedInput(place, lambda: frame, kind, source, number, by)
@@ -411,14 +428,19 @@ def _parts_of(source: DataFrame, place: Place, number: int) -> tuple[DataFrame, 
     return select_parts(frame, place, order_of(place, source.columns)), by, kind
 
 
-def placed_parts(opened: OpenedInput) -> DataFrame:
-    """Return the parts of an input's records for a query, with their positions.
+def chosen_source(opened: OpenedInput, *, is_placed: bool) -> DataFrame:
+    """Return the chosen rows of an input for a query. is_placed: with their positions.
 
     Only for a query that needs those: Spark computes all that it knows of a file for each row if a query passes over some of them.
     """
     source, place = opened.source, opened.place
-    frame = _positioned(source, place, opened.number)[0]
-    return select_parts(frame, place, order_of(place, source.columns), may_be_null=True)
+    return _positioned(source, place, opened.number)[0] if is_placed else filtered(source, place)
+
+
+def placed_parts(opened: OpenedInput) -> DataFrame:
+    """Return the parts of an input's records for a query, with their positions, as `chosen_source` does."""
+    order = order_of(opened.place, opened.source.columns)
+    return select_parts(chosen_source(opened, is_placed=True), opened.place, order, may_be_null=True)
 
 
 def _positioned(source: DataFrame, place: Place, number: int) -> tuple[DataFrame, RowOrder | None, str]:
@@ -436,9 +458,9 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
     """Return rows with hidden columns for their file and their place in it, or for their offset. Raises TransportError without either."""
     hidden = _hidden_columns(frame, place) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
-        return frame.select("*", *position_columns("_metadata.row_index"), _column("_metadata.row_index").alias(INDEX))
+        return frame.selectExpr("*", *position_columns("_metadata.row_index"), f"_metadata.row_index AS {INDEX}")
     if "file_block_start" in hidden:
-        return frame.select("*", *position_columns("_metadata.file_block_start"))
+        return frame.selectExpr("*", *position_columns("_metadata.file_block_start"))
     offset = place.columns.offset or ("offset" if "offset" in frame.columns else None)
     if offset is None:
         raise TransportError(
@@ -483,7 +505,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     if place.format == "csv" and place.infers_types:
         check_numbers(place, frame, lambda schema: reader.schema(schema).csv(paths))
     if place.format == AVRO:
-        _check_one_schema(spark, place, frame.inputFiles())
+        _check_one_schema(spark, place, input_files(frame))
     if place.format in OF_SPARK:
         _check_folders(place, frame, reader, paths)
     return frame
@@ -499,9 +521,9 @@ def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameRea
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
     """Raise TransportError for a column that is in files and in the names of their folders, whose values Spark would use."""
-    relation = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
-    if relation is not None and relation.getClass().getSimpleName() == "LogicalRelation":
-        shared = relation.relation().overlappedPartCols().keys().mkString("\n").splitlines()
+    relation = _relation(frame)
+    if relation is not None:
+        shared = relation.overlappedPartCols().keys().mkString("\n").splitlines()
     else:
         folders = _listed(frame.sparkSession, place).columns[len(_OF_BINARY_FILES) :]
         alone = reader.option("recursiveFileLookup", "true").format(place.format).load(paths) if folders else frame
@@ -512,6 +534,13 @@ def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, path
             f"{place.path}: column {name} is in the files, and in the names of their folders {name}=VALUE, which Spark would read "
             "instead; options.recursiveFileLookup=true reads the column of the files, and ignores the folders' names"
         )
+
+
+def _relation(frame: DataFrame) -> JavaObject | None:
+    """Return what Spark knows of the files of a frame; None if it does not tell."""
+    plan = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
+    is_known = plan is not None and plan.getClass().getSimpleName() == "LogicalRelation"
+    return plan.relation() if plan is not None and is_known else None
 
 
 def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -> None:
@@ -570,7 +599,7 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
 def files_of_place(spark: SparkSession, place: Place) -> list[str]:
     """Return the files that Spark finds at a place of a format OF_SPARK, without reading them. Raises TransportError."""
     frame = _listed(spark, place)
-    files = list(frame.inputFiles())
+    files = input_files(frame)
     _check_all_read(spark, place, frame, files)
     return files
 
@@ -588,9 +617,8 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame, files: 
     """
     if classic_context(spark) is not None:
         _check_no_list(FileSystem(spark), place.path, files)
-    listed = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(place.path)
     read = set(files)
-    left = sorted(same_path(name) for name in set(listed.inputFiles()) - read)
+    left = sorted(_found_below(frame, place) - set(map(same_path, read)))
     option = next((name for name in place.options if name.lower() in _CHOOSING), None)
     if left and option is not None:
         raise TransportError(
@@ -608,11 +636,23 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame, files: 
     # If folders have columns, Spark lists files beside these folders, but does not read them.
     deepest = max((name.count("/") for name in read), default=0)
     beside = sorted(same_path(name) for name in read if name.count("/") < deepest)
-    if beside and len(_listed(spark, place).columns) > len(listed.columns):
+    if beside and len(_listed(spark, place).columns) > len(_OF_BINARY_FILES):
         raise TransportError(
             f"{place.path}: Spark does not read {beside[0]}: it is beside folders NAME=VALUE, whose files have the columns NAME; "
             "move it into such a folder, or out of the directory"
         )
+
+
+def _found_below(frame: DataFrame, place: Place) -> set[str]:
+    """Return the names of all files below the path of an input, those that Spark passes over too."""
+    relation = _relation(frame)
+    location = None if relation is None else relation.location()
+    if location is None or location.getClass().getSimpleName() != "InMemoryFileIndex":
+        reader = frame.sparkSession.read.format("binaryFile").option("recursiveFileLookup", "true")
+        return set(map(same_path, input_files(reader.load(place.path))))
+    # Spark has listed all of them, as paths without escapes.
+    names = location.leafFiles().keys().mkString("\0")
+    return {re.sub("^file:/+", "/", name) for name in names.split("\0") if name}
 
 
 def _check_no_list(files: FileSystem, path: str, read: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from streamkit.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     Step: TypeAlias = Callable[[Column, Callable[[Column], Column]], Column]
 
@@ -58,7 +58,7 @@ def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_nu
     columns = [name for name in frame.columns if not name.startswith(HIDDEN)]
     hidden = [sf.col(name) for name in frame.columns if name.startswith(HIDDEN)]
     chosen = {part: getattr(place.columns, part) for part in PARTS}
-    _check_case(place, columns, chosen)
+    check_case(place, columns)
     if order is not None:
         chosen.pop("offset")
     parts = []
@@ -71,6 +71,39 @@ def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_nu
             is_checked = part == "key" and not may_be_null
             parts.append((_never_null(place, column, written) if is_checked else column).alias(part))
     return frame.select(*parts, *hidden)
+
+
+def columns_of_parts(place: Place, columns: Sequence[str]) -> dict[str, str | tuple[str, ...]] | None:
+    """Return the column of each part of an input's records, or the columns that are its fields; None if one is another expression."""
+    names: dict[str, str | tuple[str, ...]] = {}
+    for part in PARTS:
+        written = getattr(place.columns, part)
+        fields = _fields_in(written, columns)
+        if fields is not None:
+            names[part] = tuple(dict.fromkeys(fields))
+        elif isinstance(written, str):
+            names[part] = written
+        elif part in columns and written is None:
+            names[part] = part
+        elif written is not None:
+            return None
+    known = {*columns}
+    return (
+        names if all(known.issuperset((name,) if isinstance(name, str) else name) for name in names.values()) else None
+    )
+
+
+def schema_of_parts(names: Mapping[str, str | tuple[str, ...]], rows: StructType) -> StructType:
+    """Return the types of the parts of records. names: as of `columns_of_parts`; rows: the types of the columns."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType()
+    for part, name in names.items():
+        if isinstance(name, str):
+            schema = schema.add(part, rows[name].dataType, rows[name].nullable)
+        else:
+            schema = schema.add(part, StructType([rows[field] for field in name]), False)
+    return schema
 
 
 def filtered(frame: DataFrame, place: Place) -> DataFrame:
@@ -86,8 +119,9 @@ def order_of(place: Place, columns: Sequence[str]) -> str | None:
     return place.columns.timestamp
 
 
-def _check_case(place: Place, columns: Sequence[str], chosen: Mapping[str, Parts | None]) -> None:
+def check_case(place: Place, columns: Sequence[str]) -> None:
     """Raise TransportError for a column whose name differs from a part of the record only in case, which Spark ignores."""
+    chosen = {part: getattr(place.columns, part) for part in PARTS}
     for name in columns:
         part = name.lower()
         if name not in PARTS and part in PARTS and chosen[part] is None and not any(chosen.values()):
@@ -98,16 +132,21 @@ def _check_case(place: Place, columns: Sequence[str], chosen: Mapping[str, Parts
 
 def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Column:
     """Return a part of the record: a column, an expression, or an object of several."""
-    if written == EVERY:
-        written = tuple(columns)
-    if isinstance(written, str) and written not in columns and "," in written:
-        names = tuple(name.strip() for name in written.split(","))
-        if set(names) <= set(columns):
-            written = names
-    if isinstance(written, str):
+    names = _fields_in(written, columns)
+    if names is None and isinstance(written, str):
         return expression(place, columns, part, written)
-    fields = written if isinstance(written, Mapping) else dict(zip(written, written, strict=True))
+    fields = written if isinstance(written, Mapping) else {name: name for name in names or ()}
     return _struct({name: expression(place, columns, part, text) for name, text in fields.items()})
+
+
+def _fields_in(written: Parts | None, columns: Sequence[str]) -> Sequence[str] | None:
+    """Return the columns that are the fields of a part; None if it is one column, or has expressions."""
+    if written == EVERY:
+        return columns
+    if isinstance(written, str) and written not in columns and "," in written:
+        names = [name.strip() for name in written.split(",")]
+        return names if set(names) <= set(columns) else None
+    return None if written is None or isinstance(written, str | Mapping) else written
 
 
 def _never_null(place: Place, key: Column, written: Parts) -> Column:
@@ -318,6 +357,28 @@ def plain_part(frame: DataFrame, place: Place, part: str, serde: Serde) -> Colum
             f"{place.path}: {part} is of type {kind.simpleString()}: the topic {_without_cure(reason)}{cure}"
         )
     return plain.alias(part)
+
+
+def is_plain(kind: DataType, part: str, serde: Serde) -> bool:
+    """Return whether a key or a value is plain data as it is, which its serde takes, so that `plain_part` does not refuse it."""
+    type_ = plain_type(kind)
+    return type_ is not None and misfit(part, type_, serde) is None
+
+
+def plain_type(kind: DataType) -> Type | None:
+    """Return the type of columns that are plain data as they are; None for those of another type."""
+    from pyspark.sql import types
+
+    text = kind.simpleString()
+    if isinstance(kind, types.StructType):
+        fields = {field.name: plain_type(field.dataType) for field in kind.fields}
+        known = {name: type_ for name, type_ in fields.items() if type_ is not None}
+        return Record("an object", known) if len(known) == len(kind.fields) else None
+    if isinstance(kind, types.StringType) or text.startswith(("char", "varchar")):
+        return TEXT
+    if isinstance(kind, types.BooleanType):
+        return BOOLEAN
+    return INTEGER if text in WHOLE else NUMBER if text in ("float", "double") else None
 
 
 def plain_field(frame: DataFrame, place: Place, path: Sequence[str], wanted: Type) -> Column:
@@ -532,14 +593,9 @@ class _Plain:
         text = kind.simpleString()
         if isinstance(kind, types.NullType) or name in self._empty:
             return column, ANY
-        if isinstance(kind, types.StringType) or text.startswith(("char", "varchar")):
-            return column, TEXT
-        if isinstance(kind, types.BooleanType):
-            return column, BOOLEAN
-        if text in WHOLE:
-            return column, INTEGER
-        if text in ("float", "double"):
-            return column, NUMBER
+        type_ = plain_type(kind)
+        if type_ is not None:
+            return column, type_
         if isinstance(kind, types.DateType):
             return column.cast("string"), TEXT
         if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):

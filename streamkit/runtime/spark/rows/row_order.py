@@ -75,12 +75,13 @@ def row_order(frame: DataFrame, place: Place, order: str, setting: str) -> RowOr
 FILE, BLOCK, ROW, INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
 
 
-def position_columns(place: str) -> list[Column]:
-    """Return the columns of a row's position: its file, the offset of its block in the file, and its index among all rows."""
-    from pyspark.sql import functions as sf
-
-    row = sf.monotonically_increasing_id().alias(ROW)
-    return [sf.col("_metadata.file_path").alias(FILE), sf.col(place).cast("bigint").alias(BLOCK), row]
+def position_columns(place: str) -> list[str]:
+    """Return SQL of the columns of a row's position: its file, the offset of its block in the file, and its index among all rows."""
+    return [
+        f"_metadata.file_path AS {FILE}",
+        f"CAST({place} AS BIGINT) AS {BLOCK}",
+        f"monotonically_increasing_id() AS {ROW}",
+    ]
 
 
 def same_path(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import AVRO, COMPLETE, EVERY, IN_UTC, JSON_LINES, PARQUET, Parts, Place
-from streamkit.runtime.spark.rows.file_system import escaped, file_relations, reads_hive_text
+from streamkit.runtime.spark.rows.file_system import escaped, file_relations, input_files, reads_hive_text
 from streamkit.runtime.spark.rows.input_columns import PARTS, any_value, types_of, without_case
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, tells_case
@@ -63,11 +63,11 @@ def _texts(spark: SparkSession, place: Place, paths: Sequence[str], whole: bool)
     frame = reader.schema(f"{_TEXT} string").text(
         list(paths), wholetext=whole, lineSep=_option(place, "linesep") or None
     )
-    files = frame.inputFiles()
+    files = input_files(frame)
     check_compression(place, files)
     _check_patterns(place, files)
     text = sf.decode(sf.col(_TEXT).cast("binary"), _encoding(place)) if _is_wide(place) else sf.col(_TEXT)
-    return frame.select(text.alias(_TEXT), *position_columns("_metadata.file_block_start"))
+    return frame.select(text.alias(_TEXT), *map(sf.expr, position_columns("_metadata.file_block_start")))
 
 
 def check_compression(place: Place, files: Iterable[str]) -> None:

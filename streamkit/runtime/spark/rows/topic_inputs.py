@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import SerdeError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job_options import OF_SPARK, Columns, Place
+from streamkit.runtime.spark.rows.file_system import input_files
 from streamkit.runtime.spark.rows.files import (
     FILES,
     OFFSETS,
@@ -106,7 +107,7 @@ def ranks_of(inputs: Sequence[OpenedInput]) -> list[Mapping[str, int]]:
     ranks: list[Mapping[str, int]] = []
     first = 0
     for number, opened in enumerate(inputs):
-        names = sorted(map(same_path, opened.frame.inputFiles()))
+        names = sorted(map(same_path, input_files(opened.frame)))
         for other, known in zip(inputs[:number], ranks, strict=True):
             twice = known.keys() & set(names) if _reads_alike(opened.place, other.place) else ()
             if twice:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.expressions.calls import CallableRef
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
+from streamkit.runtime.spark.rows.file_system import input_files
 from streamkit.runtime.spark.rows.files import FILES, WRITER, OpenedInput, Sender, file_by_file, sent_rows
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
@@ -614,20 +615,29 @@ class Part:
 
         later: as in `Records.frame`.
         """
-        records = self.records
-        if records.row:
+        if self.records.row:
             return self._moves(opened)
-        rows = records.frame(opened, [*self.operands.values()], self.has_places, later)
+        rows, cells = self.cells(opened, windows, later)
+        return _selected(rows, cells.items())
+
+    def cells(
+        self, opened: Callable[[str], OpenedInput], windows: Windows | None, later: Collection[Guard]
+    ) -> tuple[DataFrame, dict[str, str]]:
+        """Return the records, and SQL of what `frame` has of each, by name: Spark makes one query less of it."""
+        records, operands = self.records, self.operands
+        rows = records.frame(opened, [*operands.values()], self.has_places, later)
+        places = {}
         if self.has_places:
-            rows = rows.withColumn(PLACE, place_of(records.order_columns(rows)))
+            order = records.order_columns(rows)
+            names_places = any(ticked(PLACE) in sql for sql in operands.values())
+            is_one = len(order) == 1 and ORDER in rows.columns and not names_places
+            rows = rows if is_one else rows.withColumn(PLACE, place_of(order))
+            places = {PLACE: ticked(ORDER if is_one else PLACE)}
         if windows is not None and isinstance(records.source, SqlSource):
             limits = windows if isinstance(windows, TimeWindows) else IN_ORDER
             refuse_late(records.source, opened(records.source.topic), limits)
-        starts = [(_START, window_starts(windows, records.time.sql))] if isinstance(windows, TimeWindows) else []
-        places = [(PLACE, ticked(PLACE))] if self.has_places else []
-        return _selected(
-            rows, [(_GROUP, records.key.sql), *starts, *self.operands.items(), (TIME, records.time.sql), *places]
-        )
+        starts = {_START: window_starts(windows, records.time.sql)} if isinstance(windows, TimeWindows) else {}
+        return rows, {_GROUP: records.key.sql, **starts, **operands, TIME: records.time.sql, **places}
 
     def guards_of_groups(self, windows: Windows | None) -> list[Guard]:
         """Return what holds for the key of each record if it does for its group, of which there are fewer.
@@ -1019,18 +1029,24 @@ class Query:
             return _selected(rows, self.columns)
         windows, closing = groups.windows, groups.closing
         later = groups.parts[0].guards_of_groups(windows) if len(groups.parts) == 1 else []
-        rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, later) for part in groups.parts))
+        has_one_group = windows is None or (isinstance(windows, TimeWindows) and windows.size == windows.advance)
+        part = groups.parts[0]
+        if len(groups.parts) == 1 and has_one_group and closing is None and not part.records.row:
+            rows, cells = part.cells(opened, windows, later)
+        else:
+            rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, later) for part in groups.parts))
+            cells = {name: ticked(name) for name in (_GROUP, _START, TIME, PLACE, *groups.functions)}
         if isinstance(windows, SessionWindows | SlidingWindows):
             aggregates = _merged_windows(rows, groups.functions, windows)
         else:
             by = [_GROUP] if windows is None else [_GROUP, _START]
             computed = [
-                sf.expr(f"{function}({ticked(name)}{f', {ticked(PLACE)}' if function in _EXTREMES else ''})").alias(
-                    name
-                )
+                f"{function}({cells[name]}{f', {cells[PLACE]}' if function in _EXTREMES else ''}) AS {ticked(name)}"
                 for name, function in groups.functions.items()
             ]
-            aggregates = rows.groupBy(*by).agg(*computed, sf.max(TIME).alias(TIME))
+            aggregates = rows.groupBy(*(sf.expr(f"{cells[name]} AS {ticked(name)}") for name in by)).agg(
+                *map(sf.expr, [*computed, f"max({cells[TIME]}) AS {ticked(TIME)}"])
+            )
         # With the time in the condition, an aggregate, Spark does not test each record before it is in its group.
         tests = [*(guard.under(f"{ticked(TIME)} >= 0L") for guard in later), *groups.tests]
         if tests:
@@ -1140,7 +1156,7 @@ class Sent:
             columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
             frame = rows.select(*columns, *self._places(rows))
             _ = frame.schema
-        return sent_rows(frame, self.sender, plan, source.source.inputFiles() if FILE in frame.columns else [])
+        return sent_rows(frame, self.sender, plan, input_files(source.source) if FILE in frame.columns else [])
 
     def _places(self, rows: DataFrame) -> list[Column]:
         """Return the columns that order the rows."""

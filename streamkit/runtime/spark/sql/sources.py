@@ -18,15 +18,20 @@ from streamkit.errors import InexactError, SerdeError, UntranslatableError
 from streamkit.expressions.types import ANY
 from streamkit.record import Value
 from streamkit.runtime.execution.collecting import collect_rarely
-from streamkit.runtime.spark.job_options import EVERY, PARQUET, Parts, Place
-from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput, placed_parts
+from streamkit.runtime.spark.job_options import PARQUET, Place
+from streamkit.runtime.spark.rows.file_system import input_files
+from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput, chosen_source, placed_parts
 from streamkit.runtime.spark.rows.input_columns import (
     HIDDEN,
     WHOLE,
+    columns_of_parts,
+    is_plain,
     milliseconds,
     plain_field,
     plain_part,
+    plain_type,
     quoted,
+    schema_of_parts,
     without_case,
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
@@ -118,9 +123,9 @@ class InputColumns:
         """Return what is known of an opened input."""
         place = opened.place
         is_by_time = opened.by is not None and place.order in (None, place.columns.timestamp or TIME)
-        numbered = len(opened.files or opened.source.inputFiles()) if opened.is_numbered else 0
+        numbered = len(opened.files or input_files(opened.source)) if opened.is_numbered else 0
         read = cache(partial(_first_values, opened))
-        return cls(opened.parts.schema, place.columns.key is not None, opened.order, is_by_time, numbered, read)
+        return cls(opened.schema, place.columns.key is not None, opened.order, is_by_time, numbered, read)
 
     def has_text_for(self, serde: Serde) -> bool:
         """Return whether the values are the text that a serde of JSON reads."""
@@ -323,25 +328,23 @@ class SqlSource:
         # The types of all columns must fit, those that no step reads too.
         place = opened.place
         for part, serde in self._serdes.items():
-            if part in opened.parts.columns:
+            if part in opened.schema.names and not is_plain(opened.schema[part].dataType, part, serde):
                 plain_part(opened.parts, place, part, serde)
-        columns = []
         made = self._made_time
-        frame = placed_parts(opened) if has_order else opened.parts
         paths = paths if made is None else list(dict.fromkeys((*paths, *self.columns_in(()))))
+        placed = [] if self._columns.order == FILES else [f"{ROW} AS {ticked(_PLACED)}"]
         in_text = [path for path in paths if self._has_text and path != ("key",)]
-        if in_text:
-            columns.append(quoted("value").cast("binary").alias(_TEXT_OF_VALUE))
-        for path in paths:
-            if path in in_text:
-                continue
-            column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
-            plain = _PLAIN_TYPES.get(self._kind_of(path) or "")
-            column = column if plain is None else column.cast(plain)
-            columns.append(column.alias(self.name_of(path)))
-        time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
-        placed = [] if self._columns.order == FILES else [sf.col(ROW).alias(_PLACED)]
-        rows = frame.select(*columns, time, *placed, *(_positions(frame) if has_order else ()))
+        texts = None if in_text else self._as_texts(opened, paths)
+        if texts is not None:
+            frame = chosen_source(opened, is_placed=has_order)
+            rows = frame.selectExpr(*texts, *placed, *(_positions(frame, opened) if has_order else ()))
+        else:
+            frame = placed_parts(opened) if has_order else opened.parts
+            columns = [quoted("value").cast("binary").alias(_TEXT_OF_VALUE)] if in_text else []
+            columns += [self._column(frame, place, path) for path in paths if path not in in_text]
+            time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias(TIME)
+            positions = map(sf.expr, [*placed, *(_positions(frame, opened) if has_order else ())])
+            rows = frame.select(*columns, time, *positions)
         rows = self._with_fields(rows, in_text) if in_text else rows
         return rows if made is None else rows.where(chosen_rows(made.guards)).withColumn(TIME, sf.expr(made.sql))
 
@@ -352,6 +355,33 @@ class SqlSource:
         types |= {self.name_of(path): COLUMN_TYPES.get(kind, "boolean") for path, kind in kinds.items()}
         ddl = ", ".join(f"{ticked(name)} {kind}" for name, kind in types.items())
         return rows.mapInArrow(partial(parse_values, self.topic, kinds, list(types)), ddl)
+
+    def _column(self, frame: DataFrame, place: Place, path: Path) -> Column:
+        column = plain_field(frame, place, path, self._serdes[path[0]].type if len(path) == 1 else ANY)
+        plain = _PLAIN_TYPES.get(self._kind_of(path) or "")
+        return (column if plain is None else column.cast(plain)).alias(self.name_of(path))
+
+    def _as_texts(self, opened: OpenedInput, paths: Sequence[Path]) -> list[str] | None:
+        """Return SQL of the columns and of the time, over the columns of the input itself; None if some need more than a cast.
+
+        Python then makes no column for each part and field, with several calls, which Spark would take apart again.
+        """
+        names, kinds = opened.names, {field.name: field.dataType for field in opened.source.schema.fields}
+        time = None if names is None else names["timestamp"]
+        kind = kinds[time].simpleString() if isinstance(time, str) else ""
+        if names is None or not isinstance(time, str) or kind not in (*WHOLE, "timestamp"):
+            return None
+        texts = []
+        for path in paths:
+            part, fields = names[path[0]], path[1:]
+            columns = (part, *fields) if isinstance(part, str) else fields
+            if len(columns) != 1 or _kind(kinds[columns[0]], 1) == OBJECT or plain_type(kinds[columns[0]]) is None:
+                return None
+            plain = _PLAIN_TYPES.get(self._kind_of(path) or "")
+            sql = ticked(columns[0]) if plain is None else f"CAST({ticked(columns[0])} AS {plain})"
+            texts.append(f"{sql} AS {ticked(self.name_of(path))}")
+        milliseconds = f"unix_millis({ticked(time)})" if kind == "timestamp" else f"CAST({ticked(time)} AS BIGINT)"
+        return [*texts, f"coalesce({milliseconds}, 0L) AS {TIME}"]
 
     def all_columns(self) -> list[Path]:
         """Return the paths of all columns: the fields, the key, and the value if it is not an object."""
@@ -574,19 +604,17 @@ class _Values:
         return values
 
 
-def _positions(frame: DataFrame) -> list[Column]:
-    """Return the columns from which `order_columns` creates an order."""
-    from pyspark.sql import functions as sf
-
-    names = frame.inputFiles() if INDEX in frame.columns else []
+def _positions(frame: DataFrame, opened: OpenedInput) -> list[str]:
+    """Return SQL of the columns from which `order_columns` creates an order."""
+    names = (opened.files or input_files(frame)) if INDEX in frame.columns else ()
     if not 0 < len(names) <= _MOST_RANKED:
-        return [sf.col(name) for name in (FILE, BLOCK, ROW)]
+        return [FILE, BLOCK, ROW]
     ranks = {name: rank << _INDEX_BITS for rank, name in enumerate(sorted(names, key=same_path))}
     # `_metadata` and the list of files write the names of local files in different ways, and other releases may swap them.
     forms = {re.sub("^file:/+", form, name): rank for form in ("file:/", "file:///") for name, rank in ranks.items()}
     cases = [f"WHEN {quoted_text(name)} THEN {rank}L" for name, rank in forms.items()]
     unknown = f"CAST(raise_error({quoted_text(failure('a file has another name than those of the input'))}) AS BIGINT)"
-    return [sf.expr(f"CASE {FILE} {' '.join(cases)} ELSE {unknown} END + {INDEX}").alias(ORDER)]
+    return [f"CASE {FILE} {' '.join(cases)} ELSE {unknown} END + {INDEX} AS {ticked(ORDER)}"]
 
 
 def file_order() -> Column:
@@ -634,31 +662,12 @@ def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
         rows = from_arrow_schema(pa.unify_schemas([read_schema(file) for file in files]))
     except (pa.ArrowException, PySparkException, OSError):
         return None
-    chosen = _chosen(place, rows)
-    return None if chosen is None else replace(chosen, numbered=len(files))
-
-
-def _chosen(place: Place, rows: StructType) -> InputColumns | None:
-    from pyspark.sql.types import StructType
-
-    fields = {field.name: field for field in rows.fields}
-    schema = StructType()
-    for part in ("key", "value", "timestamp", "headers", "partition", "offset"):
-        written: Parts | None = getattr(place.columns, part)
-        if written == EVERY:
-            written = tuple(fields)
-        if isinstance(written, str) and written not in fields and "," in written:
-            written = tuple(name.strip() for name in written.split(","))
-        names = (part,) if written is None else (written,) if isinstance(written, str) else tuple(written)
-        if written is None and part not in fields:
-            continue
-        if not fields.keys() >= set(names) or isinstance(written, Mapping):
-            return None
-        if isinstance(written, tuple):
-            schema = schema.add(part, StructType([fields[name] for name in names]), False)
-        else:
-            schema = schema.add(part, fields[names[0]].dataType, True)
-    return InputColumns(schema, place.columns.key is not None, FILES)
+    for column in rows.fields:
+        column.nullable = True  # as Spark has it
+    names = columns_of_parts(place, rows.names)
+    if names is None:
+        return None
+    return InputColumns(schema_of_parts(names, rows), place.columns.key is not None, FILES, numbered=len(files))
 
 
 __all__ = [

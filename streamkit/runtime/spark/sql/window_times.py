@@ -122,7 +122,7 @@ def _times_in_files(source: SqlSource, opened: OpenedInput) -> Iterator[NDArray[
     is_near = classic_context(opened.source.sparkSession) is not None and all(path.startswith("/") for path in paths)
     if not is_near or len(paths) > _MOST_FILES:
         return None
-    kind = opened.parts.schema[TIME].dataType.simpleString()
+    kind = opened.schema[TIME].dataType.simpleString()
     files, rows = [], 0
     for path in paths:
         file = ParquetFile(path, coerce_int96_timestamp_unit="us")
