@@ -323,6 +323,11 @@ HEAD_OF_CSV = "key,value,timestamp\n"
     ("path", "files", "words"),
     [
         ("in", {"in/2024/x.jsonl": LINE_OF_ONE}, "Spark does not read .*/in/2024/x.jsonl: .*/in/[*]"),
+        (
+            "in 1",
+            {"in 1/0 b%20é.jsonl": LINE_OF_ONE, "in 1/2/x%25 y.jsonl": LINE_OF_ONE},
+            "does not read .*/in 1/2/x%25 y.jsonl: ",
+        ),
         ("_in.jsonl", {"_in.jsonl": LINE_OF_ONE}, "names that begin with _"),
         ("in.csv", {"in.csv": "Key,value,timestamp\na,b,1\n"}, "column 'Key' would not be read; rename it to 'key'"),
         ("in.csv", {"in.csv": f"{HEAD_OF_CSV}a,b,1\nc\n"}, r"in\.csv can't be read: .*MALFORMED"),
