@@ -327,11 +327,14 @@ def sequences(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.parametrize("is_one", [False, True], ids=["a scan for each file", "one scan"])
 @pytest.mark.parametrize("seed", range(CASES))
-def test_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_what_try_gives(
+    spark: Any, tmp_path: Path, seed: int, is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from streamkit.runtime.spark.rows import files as files_read
 
-    draw, is_one, scans = random.Random(seed), seed % 2 == 1, list[Any]()
+    draw, scans = random.Random(seed), list[Any]()
     scan = files_read._in_one_scan
     monkeypatch.setattr(files_read, "_in_one_scan", lambda *arguments: scans.append(scan(*arguments)) or scans[-1])
     monkeypatch.setattr(files_read, "_SMALLEST_PIECE", 64 if is_one else 1 << 16)
