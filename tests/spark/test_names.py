@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -107,15 +108,17 @@ def test_inputs_that_spark_looks_at_before(spark: Any, page: SparkPage, tmp_path
     )
     with page.watched():
         submit(load(path), JobOptions(places, outputs), spark)
-    looks = [job["name"] for job in page.jobs[:-3]]
+    names = [job["name"] for job in page.jobs]
+    looks = list(takewhile(lambda name: name.endswith(" / look"), names))
     assert set(looks) == {"shop / orders / look", "shop / users / look"}
-    assert [job["name"] for job in page.jobs[-3:]] == [
+    # The count is a query of what the stage before it writes, which Spark runs in several jobs.
+    assert list(dict.fromkeys(names[len(looks) :])) == [
         "shop / users / global table",
         "shop / sub-topology 2 / totals",
         "shop / sub-topology 1 / names",
     ]
     assert page.jobs[-2]["description"] == f"shop / totals ({path}:{TOTALS})"
-    assert page.names[-4] == "shop / orders / read"
+    assert "shop / orders / read" in page.names
     with page.watched(), named(spark, WorkName.of("shop", "sample")):
         sample_in(spark, load(path), places, 1)
     assert {job["name"] for job in page.jobs} == {"shop / sample"}

@@ -68,8 +68,7 @@ class FileSystem:
         files = folder.getFileSystem(self._conf)
         if not files.exists(folder):
             return []
-        paths = class_of(self._jvm, "org.apache.hadoop.fs.FileUtil").stat2Paths(files.listStatus(folder))
-        return sorted(name.rpartition("/")[2] for name in texts_of(self._jvm, paths))
+        return sorted(status.getPath().getName() for status in files.listStatus(folder))
 
     def matches(self, path: str) -> list[str]:
         """Return the paths that a path with wildcards matches, sorted."""
