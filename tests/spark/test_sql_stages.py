@@ -337,7 +337,7 @@ def test_streams_are_what_try_gives(
     draw, scans = random.Random(seed), list[Any]()
     scan = files_read._in_one_scan
     monkeypatch.setattr(files_read, "_in_one_scan", lambda *arguments: scans.append(scan(*arguments)) or scans[-1])
-    monkeypatch.setattr(files_read, "_SMALLEST_PIECE", 64 if is_one else 1 << 16)
+    monkeypatch.setattr(files_read, "_SMALLEST_PIECE", 64 if is_one else 1 << 30)
     pipelines = {
         f"out{number}": [step.replace("OUT", f"out{number}") for step in stateless(draw)] for number in range(PIPELINES)
     }

@@ -359,7 +359,7 @@ def _in_one_scan(spark: SparkSession, place: Place, schema: StructType, paths: S
 
 _PIECE = re.compile(r"path: (.*), range: (\d+)-(\d+), partition values: ")
 """What Spark prints of a piece."""
-_SMALLEST_PIECE = 1 << 16
+_SMALLEST_PIECE = 1 << 10
 _MOST_PIECES = 128
 
 
