@@ -268,20 +268,24 @@ def escaped(name: str) -> str:
 
 def file_relations(frame: DataFrame) -> Iterator[JavaObject]:
     """Yield the relations of Spark that read the files of a frame."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    for number in range(leaves.size()):
-        relation = leaves.apply(number).relation() if leaves.apply(number).nodeName() == "LogicalRelation" else None
-        kind = None if relation is None else relation.getClass()
+    for leaf in _leaves(frame, "LogicalRelation"):
+        relation = leaf.relation()
+        kind = relation.getClass()
         # Delta has a subclass without a name.
-        if kind is not None and _RELATION in (kind.getSimpleName(), kind.getSuperclass().getSimpleName()):
+        if _RELATION in (kind.getSimpleName(), kind.getSuperclass().getSimpleName()):
             yield relation
 
 
 def reads_hive_text(frame: DataFrame) -> bool:
     """Return whether a frame reads a table whose text Hive parses, which reads fields that do not fit as nulls and drops extra ones."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    tables = [leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.nodeName() == "HiveTableRelation"]
+    tables = _leaves(frame, "HiveTableRelation")
     return any("TextInputFormat" in leaf.tableMeta().storage().inputFormat().toString() for leaf in tables)
+
+
+def _leaves(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
+    """Yield the leaves of one name in the plan of a frame."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return (leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.nodeName() == kind)
 
 
 def _indexes(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
@@ -314,19 +318,15 @@ def class_of(jvm: JVMView, name: str) -> JavaClass:
     return getattr(jvm, name)
 
 
-def texts_of(jvm: JVMView, items: JavaObject) -> list[str]:
-    """Return the items of an array of Java as text, none of which is empty or has a NUL. One call fetches all of them."""
-    text: str = class_of(jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(items).mkString("\0")
-    return text.split("\0") if text else []
-
-
 def input_files(frame: DataFrame) -> list[str]:
-    """Return the URIs of the files that a frame reads."""
+    """Return the URIs of the files that a frame reads, which one call of Java gives."""
     context = classic_context(frame.sparkSession)
     if context is None:
         return list(frame.inputFiles())
     assert context._jvm is not None
-    return texts_of(context._jvm, frame._jdf.inputFiles())
+    array = class_of(context._jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(frame._jdf.inputFiles())
+    text: str = array.mkString("\0")
+    return text.split("\0") if text else []
 
 
 def _state(status: JavaObject) -> FileState:
