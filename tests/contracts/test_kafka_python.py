@@ -15,8 +15,9 @@ from types import SimpleNamespace
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafka.net.manager import KafkaConnectionManager
+from kafka.protocol.consumer import OffsetFetchResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import MemberState
 from kafka.structs import TopicPartition as KafkaPartition
@@ -30,7 +31,7 @@ from tests.cli.support import LIMIT_S
 
 KAFKA_PYTHON = ("kafka_membership.py", "python_client.py", "transaction_markers.py")
 PRIVATE = {
-    *("_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures"),
+    *("_coordinator", "_subscription", "_heartbeat_enabled", "_offset_fetch_futures", "_handle_offset_fetch_response"),
     *("_manager", "_net", "_find_coordinator_ids", "_describe_groups_request"),
 }
 METHODS = {
@@ -141,6 +142,30 @@ def test_a_read_of_committed_offsets_that_failed_leaves_no_answer_for_the_next(
     with pytest.raises(UnreachableError):
         reader.read([place])
     assert pending == {}
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_an_unknown_topic_is_not_taken_for_one_without_a_committed_offset(version: int) -> None:
+    """Its records would be read by the reset policy: again from their beginning, or not those before the end."""
+    values = {"partition_index": 0, "committed_offset": -1, "error_code": UnknownTopicOrPartitionError.errno}
+    if version < 8:
+        topic = OffsetFetchResponse.OffsetFetchResponseTopic
+        topics = [topic(name="in", partitions=[topic.OffsetFetchResponsePartition(**values)])]
+        response = OffsetFetchResponse(topics=topics, version=version)
+    else:
+        group = OffsetFetchResponse.OffsetFetchResponseGroup
+        topic = group.OffsetFetchResponseTopics
+        topics = [topic(name="in", partitions=[topic.OffsetFetchResponsePartitions(**values)])]
+        response = OffsetFetchResponse(groups=[group(group_id="app", topics=topics)], version=version)
+    consumer = KafkaConsumer(bootstrap_servers="127.0.0.1:1", group_id="group", api_version=(2, 8, 0))
+    try:
+        coordinator = consumer._coordinator
+        assert coordinator._handle_offset_fetch_response(response) == {}
+        kafka_membership.raise_unknown(coordinator)
+        with pytest.raises(UnknownTopicOrPartitionError, match="in-0"):
+            coordinator._handle_offset_fetch_response(response)
+    finally:
+        consumer.close()
 
 
 @pytest.mark.parametrize("is_removed", [False, True])

@@ -32,6 +32,7 @@ class FakeProgram:
     policies: dict[str, str] = field(default_factory=dict)
     extractors: dict[str, Any] = field(default_factory=dict)
     init: Callable[[Any], None] = lambda rt: None
+    close: Callable[[Any], None] = lambda rt: None
     on_record: Callable[[Any, Any, int], None] | None = None
     sinks: dict[str, str] = field(default_factory=dict)
     nodes: tuple = (SimpleNamespace(name="node-0", origin=None, on_error=None),)
@@ -56,6 +57,7 @@ class FakeProgram:
             extractors=self.extractors,
             timestamp_policies=self.policies,
             init=lambda: self.init(rt),
+            close=lambda: self.close(rt),
             position=lambda: self.here,
         )
 

@@ -219,6 +219,31 @@ def test_an_endless_rebalance_is_reported(tmp_path, monkeypatch, caplog) -> None
     assert made.thread.state is ThreadState.DEAD
 
 
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "postponed"])
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_what_a_processor_forwards_at_its_end_is_written_or_reported_in_an_endless_rebalance(
+    tmp_path, monkeypatch, caplog, exactly_once, commits
+) -> None:
+    settings, program = Settings(exactly_once=exactly_once, commit_interval_ms=30_000), FakeProgram()
+
+    def forward(runtime: Any) -> None:
+        made.shared.coordinator.rebalancing = True  # type: ignore[misc,union-attr]
+        runtime.output.append(("out", b"k", b"last", 9, None, 0))
+
+    program.close = forward
+    made = with_tasks(tmp_path, monkeypatch, settings, partitions=1, program=program)
+    made.send(3)
+    made.round()
+    made.shared.coordinator.rebalancing = not commits  # type: ignore[misc,union-attr]
+    monkeypatch.setattr(stream_thread, "LAST_COMMIT_SECONDS", 0)
+    with caplog.at_level(logging.WARNING):
+        made.thread._shut_down(clean=True)
+    assert (made.thread.error, IN in made.log.offsets) == (None, commits)
+    assert ("the last records will be processed again" in caplog.text) is not commits
+    assert (b"last" in [row[2] for row in made.log.rows[OUT]]) is not exactly_once
+    assert ("what processors of tasks 0_0 forwarded in close() is lost" in caplog.text) is exactly_once
+
+
 def test_a_transaction_without_records_has_offsets_so_that_the_group_checks_it(tmp_path, monkeypatch) -> None:
     """A timer of a task whose input is quiet: a member that was removed meanwhile must not commit what it writes."""
     program = FakeProgram()

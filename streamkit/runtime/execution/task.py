@@ -234,6 +234,8 @@ class Task(ProgramServices):
         self.commit_needed = False
         self.closing = False
         """Whether the processors are closed."""
+        self.wrote_at_end = False
+        """Whether the processors forwarded records or wrote rows when they were closed."""
         self._consumed: dict[TopicPartition, int] = {}
         self._added: dict[TopicPartition, int] = {}
         self._touched: set[TopicPartition] = set()
@@ -271,8 +273,12 @@ class Task(ProgramServices):
         if self.closing:
             return
         self.leave_record()
+        before = len(self.output)
         self._close_bound()
+        self.wrote_at_end = len(self.output) > before
         self.flush_stores()
+        # After a commit, the caches have only what was written since.
+        self.wrote_at_end = self.wrote_at_end or (not self.commit_needed and bool(self.output))
         self.commit_needed = self.commit_needed or bool(self.output) or self.uncommitted_bytes() > 0
 
     def reset(self) -> None:

@@ -185,6 +185,14 @@ class Committer:
             local_task.count_output(counts, topics, output)
             del output[:]
 
+    def write(self, tasks: Collection[LocalTask]) -> None:
+        """Write the output of tasks, at least once, if no commit of their offsets follows. Raises the errors of `send`."""
+        for local_task in tasks:
+            self.send(local_task)
+        self._send_held(tasks)
+        with self._gate.opened():
+            self._flush()
+
     def send_rest(self) -> None:
         """Flush output that the producer's queue rejected earlier, if no more output follows. Raises the errors of `send`."""
         self._send(())

@@ -479,12 +479,6 @@ class StreamThread:
 
         def wait() -> bool:
             if monotonic() > deadline:
-                reason = (
-                    "the group is still in a rebalance"
-                    if self._committer.postponed
-                    else "brokers do not take its last commit"
-                )
-                log.warning("%s: %s; the last records will be processed again", self.name, reason)
                 return False
             with self.gate.opened():
                 sleep(RETRY_SECONDS)

@@ -202,10 +202,11 @@ class TaskManager:
         """
         try:
             if clean:
-                self._commit_last(wait)
+                committed = self._commit_last(wait, "the last records will be processed again")
                 for task in self.running.values():
                     task.task.close_processors()
-                self._commit_last(wait)
+                if not (committed and self._commit_last(wait, "what processors forwarded in close() has no commit")):
+                    self._write_last()
                 for task in self.running.values():
                     task.checkpoint(enforce=True)
         except BaseException:
@@ -220,7 +221,8 @@ class TaskManager:
                 self.updater.close()
                 self._let_go(self.updater.take([task.id for task in self.updater.tasks()]), quietly=not clean)
 
-    def _commit_last(self, wait: Callable[[], bool]) -> None:
+    def _commit_last(self, wait: Callable[[], bool], consequence: str) -> bool:
+        """Commit; return False if a rebalance takes too long. `consequence`: of a missing commit, for the log."""
         while True:
             failure = None
             try:
@@ -229,11 +231,22 @@ class TaskManager:
                 # Such as markers of the commit before, which are not there yet.
                 failure = error
             if failure is None and not self._committer.postponed:
-                return
+                return True
             if not wait():
+                busy = "brokers do not take its last commit" if failure else "the group is still in a rebalance"
+                log.warning("%s: %s; %s", self._owner, busy, consequence)
                 if failure is not None:
                     raise failure
-                return
+                return False
+
+    def _write_last(self) -> None:
+        """Write without a commit what processors forwarded when they were closed: no record would cause it again."""
+        ended = [task for task in self.running.values() if task.task.wrote_at_end and task.task.commit_needed]
+        if ended and self._settings.exactly_once:
+            names = ", ".join(task.name for task in ended)
+            log.warning("%s: what processors of tasks %s forwarded in close() is lost", self._owner, names)
+        elif ended:
+            self._committer.write(ended)
 
     def _wipe_damaged(self, task_id: TaskId, error: TaskCorruptedError) -> bool:
         """Delete the damaged store of a task so that it is restored, or all stores with changelogs if none is named.

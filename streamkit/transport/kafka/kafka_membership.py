@@ -18,7 +18,7 @@ from kafka import errors as kafka_errors
 from kafka.cluster import ClusterMetadata
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.protocol.consumer import JoinGroupResponse
+from kafka.protocol.consumer import JoinGroupResponse, OffsetFetchResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import MemberState, OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
@@ -394,7 +394,9 @@ class CommittedOffsets:
         wanted = [KafkaPartition(*partition) for partition in partitions]
         with translated("committed offsets could not be read", self._address):
             with self._lock, stopped_on_failure() as connections:
-                self._client = self._client or Client(**self._config, kafka_client=connections)
+                if self._client is None:
+                    self._client = Client(**self._config, kafka_client=connections)
+                    raise_unknown(self._client._coordinator)
             coordinator = self._client._coordinator
             try:
                 committed = coordinator.fetch_committed_offsets(wanted, timeout_ms=self._timeout_ms)
@@ -413,3 +415,22 @@ class CommittedOffsets:
             if self._client is not None:
                 self._client.close(autocommit=False)
                 self._client = None
+
+
+def raise_unknown(coordinator: ConsumerCoordinator) -> None:
+    """Make a coordinator client raise UnknownTopicOrPartitionError for committed offsets, as Java's does.
+
+    kafka-python takes such a partition for one without a committed offset, which would be read by the reset policy.
+    """
+    handle = coordinator._handle_offset_fetch_response
+
+    def checked(response: OffsetFetchResponse) -> dict[KafkaPartition, OffsetAndMetadata]:
+        for answer in (response, *(response.groups or ())):
+            for topic in answer.topics or ():
+                for partition in topic.partitions:
+                    if partition.error_code == kafka_errors.UnknownTopicOrPartitionError.errno:
+                        raise kafka_errors.UnknownTopicOrPartitionError(f"{topic.name}-{partition.partition_index}")
+        offsets: dict[KafkaPartition, OffsetAndMetadata] = handle(response)
+        return offsets
+
+    coordinator._handle_offset_fetch_response = checked
