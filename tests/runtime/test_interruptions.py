@@ -263,6 +263,20 @@ def test_a_transaction_without_records_has_offsets_so_that_the_group_checks_it(t
     assert made.log.offsets[IN].offset == 0
 
 
+def test_a_wait_for_an_empty_partition_ends_although_the_clock_is_set_back(tmp_path, monkeypatch) -> None:
+    topics = TopicsOnLog({"in": 1, "more": 1}, {0: ("in", "more")})
+    monkeypatch.setattr(harness, "TopicsOnLog", lambda *_: topics)
+    made = Harness(tmp_path, FakeProgram(("in", "more")), Settings(max_idle_ms=50))
+    made.clock.now, made.shared.elapsed = 7_200_000, Clock(0)
+    made.send(1)
+    made.round()
+    assert not made.values()
+    made.clock.now = 3_600_000
+    made.shared.elapsed.now = 50  # type: ignore[attr-defined]
+    made.round()
+    assert len(made.values()) == 1
+
+
 # -- Failures --
 
 

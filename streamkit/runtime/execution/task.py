@@ -421,7 +421,7 @@ class Task(ProgramServices):
         Raises ProcessingError and its subclasses. Right after the record that makes them due, expired rows are deleted and
         then stream-time punctuators fire. If records have much output, fewer are processed, so that the output can be sent.
         """
-        group, now = self._group, self.now
+        group, elapsed = self._group, self._environment.elapsed or self.now
         if not (self._expiry.unfinished or group.has_work()):
             return 0
         done = 0
@@ -430,7 +430,7 @@ class Task(ProgramServices):
         try:
             if self._expiry.unfinished:
                 self.expire()
-            while not self._expiry.unfinished and done < max_records and group.ready(now):
+            while not self._expiry.unfinished and done < max_records and group.ready(elapsed):
                 due = self._expiry.next_due(self._stream_punctuators.next_due())
                 limit = min(max_records - done, MAX_RUN)
                 run = group.next_merged(limit, due) if self._merges else None

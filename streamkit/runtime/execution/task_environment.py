@@ -52,6 +52,8 @@ class TaskEnvironment:
     """(task, store's name, its services): opens a store."""
     partitions: Callable[[str], int]
     """Returns the number of partitions of a topic on the log."""
+    elapsed: Callable[[], int] | None = None
+    """Milliseconds of a clock that is never set, for waits; None: `clock`, where time passes only as the caller says."""
     handlers: Handlers = field(default_factory=Handlers)
     idling: Idling = field(default_factory=Idling)
     emit_intervals: EmitIntervals = field(default_factory=EmitIntervals)

@@ -42,7 +42,7 @@ class GlobalThread:
         self._followed: dict[TopicPartition, Store] = {}
         self._next: dict[TopicPartition, int] = {}
         self._consumer: Consumer | None = None
-        self._last_commit = shared.clock()
+        self._last_commit = shared.elapsed()
         self.drops: tuple[DroppedCount, ...] = ()
         """The records that the tasks have dropped, by reason."""
         self._drops_noted: dict[str, int] = {}
@@ -207,8 +207,8 @@ class GlobalThread:
             self._next[partition] = batch.offsets[-1] + 1
         if batches:
             self._note_drops()
-        self._warnings.write(self._shared.elapsed())
-        now = self._shared.clock()
+        now = self._shared.elapsed()
+        self._warnings.write(now)
         if now - self._last_commit > settings.commit_interval_ms or self._exceeds_limit():
             self._commit()
             self._last_commit = now

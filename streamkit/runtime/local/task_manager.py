@@ -284,6 +284,7 @@ class TaskManager:
             clock=shared.clock,
             open_store=self.stores.open,
             partitions=shared.partitions,
+            elapsed=shared.elapsed,
             handlers=self._settings.handlers,
             idling=self._settings.idling,
             emit_intervals=self._settings.emit_intervals,
