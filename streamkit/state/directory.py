@@ -45,6 +45,16 @@ def stored(path: Path) -> list[str]:
     return sorted(tasks, key=TaskId.parse) + [name for name in names if name == _GLOBAL]
 
 
+def instance_directory(state_dir: Path, number: int) -> Path:
+    """Return the state directory of an instance of `run --processes`, counted from 1: the first one uses `state.dir` itself."""
+    return state_dir if number == 1 else state_dir / f"instance-{number}"
+
+
+def directories_of(state_dir: str | Path, application: str) -> list[Path]:
+    """Return an application's directory in `state.dir`, and those of its other instances (`run --processes`) that exist."""
+    return [Path(state_dir) / application, *sorted(Path(state_dir).glob(f"instance-*/{application}"))]
+
+
 def refuse_links(path: Path) -> None:
     """Raise StateError if an application's directory, or one of a task or a store in it, is a symbolic link.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -251,9 +252,9 @@ _A = "  a: {stream: a, steps: [group_by_key, {count: a-store}, to_stream], to: c
 _B = "  b: {stream: b, steps: [group_by_key, {count: b-store}, to_stream], to: counts}\n"
 
 
-def homes(versions: Versions) -> dict[str, str]:
+def homes(versions: Versions, instance: str = "") -> dict[str, str]:
     """The directory of each store's tasks, by what is in it."""
-    found = (versions.folder / "state" / versions.name).glob("*_*/*/*-store")
+    found = (versions.folder / "state" / instance / versions.name).glob("*_*/*/*-store")
     return {path.parent.parent.name: path.name for path in found}
 
 
@@ -265,6 +266,8 @@ def test_directories_change_places_once(embedded: Versions, monkeypatch: pytest.
     embedded.run(old)
     before = homes(embedded)
     assert before == {"0_0": "a-store", "0_1": "a-store", "1_0": "b-store", "1_1": "b-store"}
+    other = "instance-2"
+    shutil.copytree(embedded.folder / "state" / embedded.name, embedded.folder / "state" / other / embedded.name)
     renamed: list[Path] = []
     inner = Path.rename
 
@@ -282,7 +285,7 @@ def test_directories_change_places_once(embedded: Versions, monkeypatch: pytest.
     assert (found.steps, found.left) == ((), ())
     assert homes(embedded) == {"0_0": "b-store", "0_1": "b-store", "1_0": "a-store", "1_1": "a-store"}
     embedded.migrate(old, new)
-    assert homes(embedded)["0_0"] == "b-store"
+    assert homes(embedded)["0_0"] == homes(embedded, other)["0_0"] == "b-store"
     embedded.write("x", topic="a", key="k")
     embedded.run(new)
     assert embedded.counts() == {"k": 2}

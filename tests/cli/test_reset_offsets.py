@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from streamkit.errors import StreamkitError, TransportError
+from streamkit.plan import load
+from streamkit.runtime.operations import reset
+from streamkit.runtime.operations.opening import open_log
+from streamkit.runtime.operations.topic_reading import Target
+from streamkit.transport.embedded.embedded_clients import EmbeddedAdmin
 from tests.cli.support import LIMIT_S, assert_one_clear_line, command, streamkit
 
 COUNTING = """\
@@ -84,6 +91,37 @@ def test_after_a_reset_everything_is_counted_again(counting: Path) -> None:
     assert streamkit("run", counting, "--until-idle").code == 0
     # Had the state stayed, a would be counted on from 2.
     assert counted(counting) == [("a", 2), ("a", 2), ("b", 1), ("b", 1), ("c", 1), ("c", 1)]
+
+
+def test_the_state_of_all_instances_is_deleted(tmp_path: Path) -> None:
+    """As `run --processes` has them: their stores need not have changelogs, by which they would notice the reset."""
+    path, state = tmp_path / "counting.yaml", tmp_path / "state"
+    text = COUNTING.format(state=state)
+    path.write_text(text.replace("count: counts", "count: {store: {name: counts, logging: false}}"))
+    second = ("--set", f"state.dir={state}/instance-2", "--set", f"bootstrap.servers=embedded:{state}/embedded")
+    streamkit("produce", path, "words", "--lines", stdin="a\nb\na\nc\n")
+    assert streamkit("run", path, "--until-idle", *second).code == 0
+    (other,) = shown(path)["other_instances"]
+    assert other["directory"] == str(state / "instance-2" / "counting")
+    assert f"in {other['directory']}:" in streamkit("reset-offsets", path, "--execute").out
+    assert streamkit("run", path, "--until-idle", *second).code == 0
+    assert counted(path) == [("a", 2), ("a", 2), ("b", 1), ("b", 1), ("c", 1), ("c", 1)]
+
+
+def test_a_reset_that_fails_half_way_is_to_be_repeated(counting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = load(counting, env={})
+
+    def fail(admin: EmbeddedAdmin, names: list[str]) -> None:
+        raise TransportError("no right to delete")
+
+    with closing(open_log(plan)) as log:
+        found = reset.prepare(plan, log, Target(), reset.Choice())
+        with monkeypatch.context() as patched:
+            patched.setattr(EmbeddedAdmin, "delete_topics", fail)
+            with pytest.raises(StreamkitError, match=r"no right to delete; offsets have moved.*repeat this command"):
+                reset.execute(plan, log, found)
+        reset.execute(plan, log, reset.prepare(plan, log, Target(), reset.Choice()))
+    assert shown(counting)["internal_topics"] == []
 
 
 def test_the_table_has_the_figures(counting: Path) -> None:

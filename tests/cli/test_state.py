@@ -85,6 +85,22 @@ def test_rows_bytes_and_offsets_of_a_stopped_application(shop: Path) -> None:
     assert found["global", "countries"]["offset"] == 1
 
 
+def test_stores_of_all_instances_are_shown(shop: Path) -> None:
+    before = state(shop)[1]
+    other = shop / "state" / "instance-2" / "shop"
+    other.mkdir(parents=True)
+    moved = sorted((shop / "state" / "shop").glob("*_1"))
+    for task in moved:
+        task.rename(other / task.name)
+    done, found = state(shop)
+    assert done.code == 0
+    assert found.keys() == before.keys()
+    assert {task for (task, _), each in found.items() if each["instance"] == "instance-2"} == {
+        each.name for each in moved
+    }
+    assert "instance-2/shop" in streamkit("state", shop / "state").out
+
+
 def test_every_row_is_read_and_compared_with_the_changelog(shop: Path) -> None:
     done, found = state(shop, "--verify", "--topology", shop / "shop.yaml")
     assert done.code == 0, found

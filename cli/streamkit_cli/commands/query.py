@@ -372,5 +372,6 @@ def _row(kept: KeptStore) -> tuple[object, ...]:
     rows = None if kept.rows is None else f"{about}{kept.rows:,}"
     size = None if kept.bytes is None else f"{kept.bytes:,}"
     checked = "as the changelog" if kept.compared else "all rows read" if kept.counted else "opens"
-    place = (kept.application, kept.task, kept.store)
+    application = f"{kept.instance}/{kept.application}" if kept.instance else kept.application
+    place = (application, kept.task, kept.store)
     return (*place, rows, size, kept.offset, kept.end, time_cell(kept.committed_ms), kept.problem or checked)

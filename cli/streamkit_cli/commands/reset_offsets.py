@@ -15,7 +15,7 @@ from streamkit_cli.options import TIME_HELP, EnvFile, File, Format, Settings, Sh
 from streamkit_cli.tables import table
 
 if TYPE_CHECKING:
-    from streamkit.runtime.operations.reset import Reset
+    from streamkit.runtime.operations.reset import LocalState, Reset
     from streamkit.runtime.operations.topic_reading import Target
     from streamkit.serdes.plain import Json
 
@@ -210,8 +210,13 @@ def _as_json(reset: Reset, executed: bool) -> dict[str, Json]:
         "missing_topics": list(reset.missing),
         "internal_topics": [{"topic": topic.name, "in_topology": topic.known} for topic in reset.internals],
         "members": list(reset.members),
-        "state": {"directory": str(reset.directory), "entries": list(reset.stored)},
+        "state": _state_as_json(reset.state[0]),
+        "other_instances": [*map(_state_as_json, reset.state[1:])],
     }
+
+
+def _state_as_json(state: LocalState) -> dict[str, Json]:
+    return {"directory": str(state.directory), "entries": list(state.entries)}
 
 
 def _as_text(reset: Reset, executed: bool) -> str:
@@ -237,9 +242,10 @@ def _as_text(reset: Reset, executed: bool) -> str:
     if reset.internals:
         names = [topic.name if topic.known else f"{topic.name}  (not in the topology)" for topic in reset.internals]
         parts.append(_section("Internal topics deleted" if executed else "Internal topics to delete", names))
-    if reset.stored:
-        what = "deleted" if executed else "to delete"
-        parts.append(_section(f"Local state {what} in {reset.directory}", [", ".join(reset.stored)]))
+    for state in reset.state:
+        if state.entries:
+            what = "deleted" if executed else "to delete"
+            parts.append(_section(f"Local state {what} in {state.directory}", [", ".join(state.entries)]))
     if reset.members:
         parts.append(_section("Members removed" if executed else "Active members", reset.members))
     return "\n\n".join(parts)

@@ -30,6 +30,7 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.repeats import Repeats
+from streamkit.state.directory import instance_directory
 from streamkit_cli.command_process import restarting, stopping, user_output
 from streamkit_cli.loading import SETTINGS, STDIN, announce, load_plan, overrides
 from streamkit_cli.options import EnvFile, Format, Settings
@@ -389,7 +390,7 @@ def own_settings(plan: Plan, number: int) -> dict[str, str]:
     state = Path(config.state_dir)
     pairs = {}
     if number > 1:
-        pairs["state.dir"] = str(state / f"instance-{number}")
+        pairs["state.dir"] = str(instance_directory(state, number))
         if config.embedded and list(config.bootstrap_servers) == ["embedded"]:
             pairs["bootstrap.servers"] = f"embedded:{state / 'embedded'}"
         static = config.group_instance_id

@@ -34,7 +34,7 @@ from streamkit.runtime.operations.record_copy import (
     staging_topic,
 )
 from streamkit.runtime.operations.reset import locked_state
-from streamkit.state.directory import stored, translated
+from streamkit.state.directory import directories_of, stored, translated
 from streamkit.state.engines.open_maps import ENGINES
 from streamkit.suggestions import did_you_mean
 from streamkit.transport.log_interface import Admin, CommittedOffset, NewTopic, Transport
@@ -115,8 +115,8 @@ class Migrator:
         self._check(self.prepare())
         self._drain()
         with ExitStack() as stack:
-            for plan in (self.old, self.new)[: 1 if self._has_one_directory() else 2]:
-                stack.enter_context(locked_state(plan, self._directory(plan)))
+            for directory in {*self._directories_of(self.old), *self._directories_of(self.new)}:
+                stack.enter_context(locked_state(directory))
             admin = stack.enter_context(closing(self._transport.admin()))
             log = LogAccess(self._transport, admin, Journal(self.new, self._transport, admin))
             comparison = _Comparison(self.old, self.new, log, self._renames)
@@ -135,8 +135,8 @@ class Migrator:
                 change.run(log)
             _check_members(self._members(admin))
             if self._has_one_directory():
-                directory = self._directory(self.new)
-                move(directory, find_moves(self.new, directory))
+                for directory in self._directories_of(self.new):
+                    move(directory, find_moves(self.new, directory))
 
     def _check(self, migration: Migration) -> None:
         _check_members(migration.members)
@@ -164,18 +164,18 @@ class Migrator:
         Application(self.old, self._transport).run(until_idle=True, stop=threading.Event())
 
     @staticmethod
-    def _directory(plan: Plan) -> Path:
-        return Path(plan.config.state_dir) / plan.application
+    def _directories_of(plan: Plan) -> list[Path]:
+        return directories_of(plan.config.state_dir, plan.application)
 
     def _has_one_directory(self) -> bool:
-        return self._directory(self.old) == self._directory(self.new)
+        return self._directories_of(self.old) == self._directories_of(self.new)
 
     def _directories(self) -> Iterator[Step]:
-        directory = self._directory(self.new)
-        moves = find_moves(self.new, directory) if self._has_one_directory() else {}
-        if moves:
-            names = ", ".join(f"{name} to {target}" for name, target in moves.items())
-            yield Step("directories", str(directory), f"rename {names}: their state is not restored", len(moves))
+        for directory in self._directories_of(self.new) if self._has_one_directory() else ():
+            moves = find_moves(self.new, directory)
+            if moves:
+                names = ", ".join(f"{name} to {target}" for name, target in moves.items())
+                yield Step("directories", str(directory), f"rename {names}: their state is not restored", len(moves))
 
 
 def shown_members(groups: Mapping[str, Sequence[str]]) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamkit.changes.of_log import Groups
-from streamkit.errors import ActiveGroupError, TopicError, UsageError
+from streamkit.errors import ActiveGroupError, StreamkitError, TopicError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import source_topics
 from streamkit.record import PLACE_ON_LOG, TopicPartition
 from streamkit.runtime.operations.group_lag import COUNTED_ONE_BY_ONE, readable
 from streamkit.runtime.operations.migration_journal import JOURNAL
 from streamkit.runtime.operations.topic_reading import Target, resolve
-from streamkit.state.directory import StateDirectory, stored
+from streamkit.state.directory import StateDirectory, directories_of, stored
 from streamkit.suggestions import did_you_mean
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, Transport
 
@@ -59,6 +59,14 @@ class InternalTopic:
 
 
 @dataclass(frozen=True)
+class LocalState:
+    """The application's directory of an instance, and the directories of tasks and global stores in it."""
+
+    directory: Path
+    entries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Reset:
     """The changes of a reset."""
 
@@ -69,16 +77,15 @@ class Reset:
     internals: tuple[InternalTopic, ...]
     members: tuple[str, ...]
     """The active members of the group."""
-    directory: Path
-    stored: tuple[str, ...]
-    """Directories of tasks and global stores below `directory`."""
+    state: tuple[LocalState, ...]
+    """Of each instance on this machine."""
     skips: bool = False
     """Whether only one record is skipped, so that internal topics and local state stay."""
 
 
 def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) -> Reset:
     """Return the changes of a reset without making them. Raises UsageError, TransportError, StateError."""
-    directory = Path(plan.config.state_dir) / plan.application
+    directories = directories_of(plan.config.state_dir, plan.application)
     with closing(transport.admin()) as admin:
         counts = admin.partition_counts()
         roles = _roles(plan, choice, counts)
@@ -90,8 +97,7 @@ def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) ->
             missing=tuple(name for name in roles if name not in counts),
             internals=_internals(plan, choice, roles, sorted(counts), Groups(admin, transport, counts)),
             members=tuple(admin.group_members(plan.application)),
-            directory=directory,
-            stored=tuple(stored(directory)),
+            state=tuple(LocalState(directory, tuple(stored(directory))) for directory in directories),
         )
 
 
@@ -115,8 +121,8 @@ def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = F
     metadata = "" if committed is None else committed.metadata
     before = None if committed is None else committed.offset
     change = OffsetChange(place, INTERNAL if internal else INPUT, before, offset + 1, "one record skipped", metadata)
-    directory = Path(plan.config.state_dir) / plan.application
-    return Reset(plan.application, (change,), (), (), members, directory, (), skips=True)
+    state = tuple(map(LocalState, directories_of(plan.config.state_dir, plan.application)))
+    return Reset(plan.application, (change,), (), (), members, state, skips=True)
 
 
 def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = False) -> None:
@@ -125,7 +131,9 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
     force: remove members from the group; without it, raises ActiveGroupError if there are any. Raises StateLockedError if a
     process on this machine runs the application, TransportError, StateError. It may be repeated after a failure.
     """
-    with locked_state(plan, reset.directory) as directory, closing(transport.admin()) as admin:
+    with ExitStack() as stack:
+        directories = [stack.enter_context(locked_state(state.directory)) for state in reset.state]
+        admin = stack.enter_context(closing(transport.admin()))
         _empty_group(admin, reset, force)
         with closing(transport.consumer(plan.application)) as consumer:
             moved = {
@@ -135,19 +143,25 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
             }
             if moved:
                 consumer.commit(moved)
-        admin.delete_topics([topic.name for topic in reset.internals])
-        if directory is not None and not reset.skips:
-            for name in stored(directory.path):
-                directory.wipe(name)
+        try:
+            admin.delete_topics([topic.name for topic in reset.internals])
+            for directory in directories:
+                if directory is not None and not reset.skips:
+                    for name in stored(directory.path):
+                        directory.wipe(name)
+        except StreamkitError as error:
+            # What remains would be counted again.
+            text = "offsets have moved, but not all topics and state are deleted: repeat this command before the application starts"
+            raise StreamkitError(f"{error}; {text}") from error
 
 
 @contextmanager
-def locked_state(plan: Plan, path: Path) -> Iterator[StateDirectory | None]:
-    """Lock the state directory, if there is one, so that no process on this machine can start meanwhile."""
+def locked_state(path: Path) -> Iterator[StateDirectory | None]:
+    """Lock an application's directory, if it exists, so that no process on this machine can start meanwhile."""
     if not path.is_dir():
         yield None
         return
-    with closing(StateDirectory(plan.config.state_dir, plan.application)) as directory:
+    with closing(StateDirectory(path.parent, path.name)) as directory:
         yield directory
 
 

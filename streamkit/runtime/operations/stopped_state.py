@@ -33,6 +33,8 @@ class KeptStore:
     task: str
     store: str
     engine: str
+    instance: str = ""
+    """The directory of one of several instances (`run --processes`) below the state directory; empty for the first."""
     bytes: int | None = None
     rows: int | None = None
     """An estimate, unless `counted`."""
@@ -62,7 +64,10 @@ def kept_stores(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a directory")
-    applications = [folder] if stored(folder) else sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    if stored(folder):
+        applications = [folder]
+    else:
+        applications = sorted(entry for entry in (*folder.iterdir(), *folder.glob("instance-*/*")) if entry.is_dir())
     kept: list[KeptStore] = []
     for application in applications:
         names = stored(application)
@@ -70,8 +75,10 @@ def kept_stores(
             continue
         if names:
             with closing(StateDirectory(application.parent, application.name)):
+                other = application.parent not in (folder, folder.parent)
                 for name in names:
-                    kept += _of_task(application, name, verify, plan, transport)
+                    found = _of_task(application, name, verify, plan, transport)
+                    kept += [replace(store, instance=application.parent.name) for store in found] if other else found
     if not kept:
         whose = "" if plan is None else f" of {plan.application}"
         raise UsageError(f"{folder} holds no stores{whose}")

@@ -204,7 +204,7 @@ class Evolution:
         directory = Path(self._new.config.state_dir) / self._new.application
         with (
             translated(),
-            locked_state(self._new, directory),
+            locked_state(directory),
             self._checkpoint(spark, stores).opened(stores.plan) as manifest,
             self._log() as log,
         ):
