@@ -176,25 +176,22 @@ class Function:
     locate: Locate | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True)
 class Linked:
     """A function that expressions can use; `name` is its name in generated code."""
 
+    name: str
     params: tuple[str, ...] = ()
     call: CallableRef | None = None
     links: tuple[Link, ...] = ()
     helpers: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     kind: str | None = None
-    flags = 0
-    cost = 1
-    operations = 0
-    uses_budget = False
+    flags: int = 0
+    cost: int = 1
+    operations: int = 0
+    uses_budget: bool = False
     problems: tuple[Problem, ...] = ()
-
-    def __init__(self, name: str, **fields: object):
-        self.name = name
-        for field_name, value in fields.items():
-            setattr(self, field_name, value)
 
     @property
     def broken(self) -> bool:

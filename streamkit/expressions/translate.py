@@ -1276,9 +1276,9 @@ class Library(Mapping[str, Linked]):
         self._check_params(function)
         source = Source(function.expr or "", function.expr_position or function.position, function.locate)
         linked = _translated(function, source, self, self._problems)
-        linked.problems = tuple(dict.fromkeys(self._problems[before:]))
-        self._problems[before:] = [problem for problem in linked.problems if problem not in self._problems[:before]]
-        return linked
+        own = tuple(dict.fromkeys(self._problems[before:]))
+        self._problems[before:] = [problem for problem in own if problem not in self._problems[:before]]
+        return replace(linked, problems=own)
 
     def _check_params(self, function: Function) -> None:
         seen: set[str] = set()
