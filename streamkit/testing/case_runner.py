@@ -27,7 +27,7 @@ class Failure:
     """A difference from an expectation.
 
     position: of the expectation; what: the thing compared, in a few words. Only the fields of its kind
-    is set: `expectation` with `pairs` for records and rows, `plain` or `described` with `actual` for single values, `details`
+    are set: `expectation` with `pairs` for records and rows, `plain` or `described` with `actual` for single values, `details`
     (lines with their kinds) for a simulation.
     """
 
@@ -105,9 +105,7 @@ class _Run:
             for phase in phases:
                 before = self._dropped_total()
                 printed: list[Record] = []
-                ended_by = self._feed(phase, printed)
-                if ended_by is None and phase is phases[-1]:
-                    ended_by = self._finish(phase, printed)
+                ended_by = self._feed(phase, phase is phases[-1], printed)
                 self._compare(phase, printed, ended_by, self._dropped_total() - before)
                 if ended_by is not None:
                     return
@@ -137,11 +135,13 @@ class _Run:
         assert self._driver is not None
         return self._dropped + self._driver.dropped
 
-    def _feed(self, phase: Phase, printed: list[Record]) -> str | None:
-        """Run the actions of a phase; return the text of the error that ended it."""
-        for action in phase.given:
-            assert self._driver is not None
-            try:
+    def _feed(self, phase: Phase, is_last: bool, printed: list[Record]) -> str | None:
+        """Run the actions of a phase, and close the processors after the last one; return the text of the error that ended it."""
+        assert self._driver is not None
+        position, failing = phase.position, "processing fails here"
+        try:
+            for action in phase.given:
+                position = action.position
                 if action.restart:
                     printed += self._driver.finish()
                     self._dropped += self._driver.dropped
@@ -153,22 +153,13 @@ class _Run:
                 else:
                     assert action.record is not None
                     printed += self._driver.pipe(action.record)
-            except StreamkitError as error:
-                printed += self._driver.printed()
-                if phase.error is None:
-                    self._outcome.failures.append(Failure(action.position, f"processing fails here: {error}"))
-                return str(error)
-        return None
-
-    def _finish(self, phase: Phase, printed: list[Record]) -> str | None:
-        """Close the processors after the last phase; return the text of an error."""
-        assert self._driver is not None
-        try:
-            printed += self._driver.finish()
+            if is_last:
+                position, failing = phase.position, "closing the processors fails"
+                printed += self._driver.finish()
         except StreamkitError as error:
             printed += self._driver.printed()
             if phase.error is None:
-                self._outcome.failures.append(Failure(phase.position, f"closing the processors fails: {error}"))
+                self._outcome.failures.append(Failure(position, f"{failing}: {error}"))
             return str(error)
         return None
 
