@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -355,50 +355,58 @@ def _is_of_spark(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
+# The first pattern that a message of Spark has decides its remedy.
+_REMEDIES: Mapping[str, Callable[[re.Match[str]], str | None]] = {
+    r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists": lambda found: f"{found[1]} exists; --overwrite replaces it",
+    r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ": lambda found: (
+        f"{found[1]} was deleted while the job read it; this run was discarded"
+    ),
+    # Spark's message names only the file; the error is in the cause.
+    r"(?ms)NO_HINT\] Encountered error while reading file (\S+?)\. .*?^Caused by: [\w.$]+: ([^\n]+)": lambda found: (
+        f"{found[1]} can't be read: {found[2]}"
+    ),
+    r"\[CANNOT_MERGE_SCHEMAS\]": lambda found: (
+        f"files have {_different_types(found.string)}; read them as two inputs, with a pattern for the files of each type"
+    ),
+    r"\(TIMESTAMP\(NANOS,": lambda found: (
+        "a column has times in nanoseconds: --conf spark.sql.legacy.parquet.nanosAsLong=true reads it as whole numbers, and "
+        "timestamp_micros(COLUMN div 1000) makes them times"
+    ),
+    r"\[UNABLE_TO_INFER_SCHEMA\]": lambda found: "no file has columns; remove empty files",
+    r"\[COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists": lambda found: (
+        f"there are two columns {found[1]}; if their names differ in case, --conf spark.sql.caseSensitive=true tells them apart"
+    ),
+    r"\[CONFLICTING_DIRECTORY_STRUCTURES\]": lambda found: (
+        f"{_two_folders(found.string)} have folders NAME=VALUE, which Spark reads as columns in only one directory: give each "
+        "directory its own --input"
+    ),
+    r"(?s)\A(?=.*(?:DATA_SOURCE_NOT_FOUND|Failed to find data source)).*?data source: (\w+)": lambda found: _in_package(
+        f"the format {found[1]}", found[1]
+    ),
+    r"Class org\.apache\.hadoop\.fs\.s3a\.S3AFileSystem not found": lambda found: (
+        f"s3a:// is in a package: add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
+    ),
+    r'No FileSystem for scheme "(s3n?)"': lambda found: f"Spark does not know {found[1]}://; write s3a://",
+    # Spark 4.3 words this message differently from 4.1 and 4.2.
+    r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)": lambda found: _in_package(
+        f"the class {found[1]}", found[2]
+    ),
+    "ArrowException: Unknown error: Wrapping": lambda found: (
+        "a text is not UTF-8 in a row: cast(COLUMN as binary) reads it as bytes, and "
+        "decode(cast(COLUMN as binary), 'ISO-8859-1') as Latin-1"
+    ),
+}
+
+
 def reason(error: Exception) -> str:
     """Return the line of Spark's exception that names the cause, with a remedy if one is known."""
-    text = str(error)
-    if match := re.search(r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists", text):
-        return f"{match[1]} exists; --overwrite replaces it"
-    if match := re.search(r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (\S+?)\. ", text):
-        return f"{match[1]} was deleted while the job read it; this run was discarded"
-    # Spark's message names only the file; the error is in the cause.
-    if match := re.search(
-        r"NO_HINT\] Encountered error while reading file (\S+?)\. .*?^Caused by: [\w.$]+: ([^\n]+)",
-        text,
-        re.DOTALL | re.M,
-    ):
-        return f"{match[1]} can't be read: {match[2]}"
-    if "[CANNOT_MERGE_SCHEMAS]" in text:
-        return (
-            f"files have {_different_types(text)}; read them as two inputs, with a pattern for the files of each type"
-        )
-    if "(TIMESTAMP(NANOS," in text:
-        return (
-            "a column has times in nanoseconds: --conf spark.sql.legacy.parquet.nanosAsLong=true reads it as whole numbers, and "
-            "timestamp_micros(COLUMN div 1000) makes them times"
-        )
-    if "[UNABLE_TO_INFER_SCHEMA]" in text:
-        return "no file has columns; remove empty files"
-    if match := re.search(r"\[COLUMN_ALREADY_EXISTS\] The column `(.+?)` already exists", text):
-        return f"there are two columns {match[1]}; if their names differ in case, --conf spark.sql.caseSensitive=true tells them apart"
-    if "[CONFLICTING_DIRECTORY_STRUCTURES]" in text:
-        paths = " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
-        return f"{paths} have folders NAME=VALUE, which Spark reads as columns in only one directory: give each directory its own --input"
-    if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text:
-        match = re.search(r"data source: (\w+)", text)
-        package = None if match is None else package_of(match[1])
-        if match is not None and package is not None:
-            return f"the format {match[1]} is in a package: {package}"
-    if "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found" in text:
-        return f"s3a:// is in a package: add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
-    if match := re.search(r'No FileSystem for scheme "(s3n?)"', text):
-        return f"Spark does not know {match[1]}://; write s3a://"
-    # Spark 4.3 words this message differently from 4.1 and 4.2.
-    if match := re.search(r"plugin class (?:for catalog '\w+': |')(\S+\.(iceberg|delta)\.[\w.]*\w)", text):
-        return f"the class {match[1]} is in a package: {package_of(match[2])}"
-    if "ArrowException: Unknown error: Wrapping" in text:
-        return "a text is not UTF-8 in a row: cast(COLUMN as binary) reads it as bytes, and decode(cast(COLUMN as binary), 'ISO-8859-1') as Latin-1"
+    matches = ((re.search(pattern, str(error)), remedy) for pattern, remedy in _REMEDIES.items())
+    remedies = (remedy(match) for match, remedy in matches if match is not None)
+    return next(filter(None, remedies), None) or _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an exception that says more than where it was raised: in Python, the last one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception): ", line)]
     if "Traceback (most recent call last):" in lines and raised:
@@ -412,6 +420,16 @@ def reason(error: Exception) -> str:
         if text.startswith(": "):
             return re.sub(r"^: (?:[a-z]\w*\.)+[A-Z]\w*: ", "", text)
     return type(error).__name__
+
+
+def _two_folders(text: str) -> str:
+    return " and ".join(sorted(re.findall(r"^\t(\w+:/.*)$", text, re.MULTILINE))[:2])
+
+
+def _in_package(what: str, name: str) -> str | None:
+    """Return the remedy for something that is in a package of a format; None for an unknown one."""
+    package = package_of(name)
+    return package and f"{what} is in a package: {package}"
 
 
 def _different_types(text: str) -> str:
