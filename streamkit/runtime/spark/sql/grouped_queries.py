@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.expressions.calls import CallableRef
@@ -40,6 +40,7 @@ from streamkit.runtime.spark.sql.terms import (
     only_if,
     quoted_text,
     read_rows,
+    refuse_if,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
 from streamkit.runtime.spark.workers.worker import call_function
@@ -142,6 +143,10 @@ class Called:
         return rows.withColumn(self.name, called(*map(sf.expr, self.arguments)))
 
 
+Test: TypeAlias = Guard | Keep | TableJoin | Earlier | Exploded | Called
+"""What a step does with each record, other than to change its parts."""
+
+
 @dataclass(frozen=True)
 class Records:
     """The records at a place of a stage: the records of a source that pass tests, in their order, as steps have changed them.
@@ -153,7 +158,7 @@ class Records:
     key: Term
     value: Term
     time: Term
-    tests: tuple[Guard | Keep | TableJoin | Earlier | Exploded | Called, ...] = ()
+    tests: tuple[Test, ...] = ()
     row: str = ""
     """SQL of the key of the row that a change changes, if key and value are its group and what the group aggregates."""
     is_mixed: bool = False
@@ -199,15 +204,22 @@ class Records:
 
     def kept_where(self, condition: str) -> Records:
         """Return the records for which a condition is true."""
-        return replace(self, tests=(*self.tests, Keep(condition)))
+        return self.tested(Keep(condition))
 
-    def required(self, guard: Guard) -> Records:
-        """Return the records, with the guarantee that each meets a guard."""
-        return replace(self, tests=(*self.tests, guard))
+    def tested(self, *tests: Test) -> Records:
+        """Return the records that pass further tests."""
+        return replace(self, tests=(*self.tests, *tests))
 
-    def guarded(self, term: Term) -> Records:
-        """Return the records, with the guarantee that each meets the guards of a value that a step computes from it."""
-        return replace(self, tests=(*self.tests, *term.guards))
+    def guarded(self, term: Term, condition: str = "") -> Records:
+        """Return the records, with the guarantee that each meets the guards of a value that a step computes from it.
+
+        condition: of the records of which it computes the value.
+        """
+        return self.tested(*(guard.under(condition) if condition else guard for guard in term.guards))
+
+    def with_value(self, value: Term) -> Records:
+        """Return the records with another value, with the guarantee that each meets its guards."""
+        return replace(self.guarded(value), value=value.without_guards())
 
     @property
     def joins(self) -> list[TableJoin]:
@@ -361,7 +373,7 @@ class Pairs:
             has_key = f"(NOT {side.key.is_null})"
             valued = side.kept_where(f"(NOT {side.value.is_null})")
             guard = Guard(has_key, f"{shown}: a record without a key has no partner")
-            sides.append(valued.required(guard) if is_emitted else valued.kept_where(has_key))
+            sides.append(valued.tested(guard) if is_emitted else valued.kept_where(has_key))
         topics = [source.topic for side in (left, right) for source in side.sources]
         refusals = {
             "it joins pairs of other streams": len(topics) > 2,
@@ -378,21 +390,24 @@ class Pairs:
         for side in (left, right):
             for source in side.sources:
                 refusals[f"{source.topic} is not ordered by its timestamps"] = not source.may_be_in_order
-        for refusal, holds in refusals.items():
-            if holds:
-                raise UntranslatableError(f"{shown}: {refusal}")
+        refuse_if(refusals, shown)
         lowest = min(before, after)
         one, other = sides
         if lowest < 0:
             # Negative times of windows end at 0.
             early = f"{shown}: a time is too near to 1970"
-            one, other = (side.required(Guard(f"({side.time.sql} >= {-lowest}L)", early)) for side in (one, other))
+            one, other = (side.tested(Guard(f"({side.time.sql} >= {-lowest}L)", early)) for side in (one, other))
         return cls(one, other, before, after, before + after + grace, shown, kind)
 
     @property
     def is_inner(self) -> bool:
         """Whether it emits pairs only, in the order of their times."""
         return self.kind == "inner"
+
+    @property
+    def may_be_in_order(self) -> bool:
+        """Whether it emits in the order of times."""
+        return self.is_inner
 
     @property
     def topic(self) -> str:
@@ -961,9 +976,9 @@ class Groups:
         """The parts of a row that expressions may use."""
         return {"key": self.key, "value": self.value}
 
-    def required(self, guard: Guard) -> Groups:
-        """Return the rows, with the guarantee that each meets a guard."""
-        return replace(self, tests=(*self.tests, guard))
+    def tested(self, *guards: Guard) -> Groups:
+        """Return the rows, with the guarantee that each meets further guards."""
+        return replace(self, tests=(*self.tests, *guards))
 
 
 @contextmanager
@@ -1198,9 +1213,7 @@ def sent_of(records: Records, sender: Sender, serdes: tuple[Serde, Serde], used:
         f"the place of a record determines its partition of {topic}": sender.partitions > 1
         and records.key.kind == NOTHING,
     }
-    for refusal, holds in refusals.items():
-        if holds:
-            raise UntranslatableError(refusal)
+    refuse_if(refusals)
     key, value = (
         _as_bytes(term, serde, fields, f"a {part} of {topic}")
         for part, term, serde, fields in (
@@ -1211,9 +1224,9 @@ def sent_of(records: Records, sender: Sender, serdes: tuple[Serde, Serde], used:
     columns = [("key", key), ("value", value), ("timestamp", records.time.sql)]
     if has_tasks:
         columns.append((WRITER, _as_column(source.key, None, f"a key of {source.topic}")))
-        records = records.required(Guard(f"({source.key.sql} IS NOT NULL)", f"a record of {source.topic} has no key"))
+        records = records.tested(Guard(f"({source.key.sql} IS NOT NULL)", f"a record of {source.topic} has no key"))
     if sender.partitions > 1:
-        records = records.required(Guard(f"(NOT {records.key.is_null})", f"a record of {topic} has no key"))
+        records = records.tested(Guard(f"(NOT {records.key.is_null})", f"a record of {topic} has no key"))
     if sum(map(len, (*(sql for _, sql in columns), *(test.sql for test in records.tests)))) > _LONGEST_SQL:
         raise UntranslatableError(f"the query of {topic} has more than {_LONGEST_SQL:,} characters")
     return Sent(records, sender, tuple(columns))
@@ -1443,9 +1456,7 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
         if term.kind == OBJECT and None not in names and not names.issuperset(term.fields):
             raise UntranslatableError(f"the output {layout.place} has no column for a field of its {part}s")
     cells = [(column.name, *_cell(rows, column)) for column in layout.columns]
-    for _, _, guards in cells:
-        for guard in guards:
-            rows = rows.required(guard)
+    rows = rows.tested(*(guard for _, _, guards in cells for guard in guards))
     columns = tuple((name, sql) for name, sql, _ in cells)
     parts = () if isinstance(rows, Records) else rows.parts
     texts = [sql for part in parts for sql in part.operands.values()]

@@ -12,7 +12,7 @@ from streamkit.config import Config
 from streamkit.errors import UntranslatableError
 from streamkit.expressions import Expression
 from streamkit.expressions.syntax import Source
-from streamkit.operators.codegen.code_writer import ProcessorNode
+from streamkit.operators.codegen.code_writer import Processor, ProcessorNode
 from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
 from streamkit.operators.core.parsed_values import SessionWindows, Windows
 from streamkit.operators.core.value_getters import DerivedGetter, Getter, MapValuesGetter, StoreGetter
@@ -103,16 +103,19 @@ from streamkit.runtime.spark.sql.terms import (
     fits_serde,
     object_of,
     only_if,
+    refuse_if,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, MOST_WINDOWS
 from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
 from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
 from streamkit.serdes.serde import Serde
+from streamkit.state.definitions import StoreDef
 
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that depends on the types of its input, which only Spark knows."""
 _SEVERAL_TASKS = "its windows close by the times of each of several partitions"
+_MORE_THAN_LAST_ROWS = "its table keeps versions, or rows for some time"
 _LONGEST_KEY = 256
 """The maximum size of the key of a record that a step turns into several records, in bytes."""
 _Rows: TypeAlias = tuple[Records, ...] | Groups
@@ -279,7 +282,7 @@ class _Compiler:
         sources = [source.topic for source in records.sources]
         tasks = max(self._partitions[source] for source in sources)
         is_first = self._between.keys().isdisjoint(stage.inputs)
-        refusals = {
+        reasons = {
             f"one task of Spark runs all tasks that write {topic}": stage.cyclic,
             f"{topic} has records that come from another stage in Python": any(each.is_of_tasks for each in rows),
             f"{topic} has the records of several steps, or of several topics": bool(others),
@@ -289,9 +292,7 @@ class _Compiler:
             f"tasks that write {topic} take the records of several others by their times": not is_first
             and self._most_tasks[topic] > 1,
         }
-        for refusal, holds in refusals.items():
-            if holds:
-                raise UntranslatableError(refusal)
+        refuse_if(reasons)
         sender = Sender(sub, tasks, sources[0], topic, self._partitions[topic])
         return sent_of(records, sender, self._form.reading(topic), fields_read(self._plan, topic))
 
@@ -371,9 +372,8 @@ def _check_order(topic: str, rows: tuple[Records, ...], is_final: bool) -> None:
         "and joins of streams": len(sources) > len(rows),
         **{f"and {source.topic} is not ordered by its timestamps": not source.may_be_in_order for source in sources},
     }
-    for reason, holds in reasons.items():
-        if holds:
-            raise UntranslatableError(f"{topic} is a stream that merges the records of several topics, {reason}")
+    merges = f"{topic} is a stream that merges the records of several topics"
+    refuse_if({f"{merges}, {reason}": holds for reason, holds in reasons.items()})
 
 
 def _guards(rows: Records) -> set[Guard]:
@@ -432,7 +432,7 @@ class _Walk:
         if node.pattern is not None or any(
             (node.value_kind == "changed") != bool(source_records.row) for source_records in records
         ):
-            raise UntranslatableError(f"{where(self._plan, node)}: it reads more than the records of its topics")
+            raise self._refusal(node, "it reads more than the records of its topics")
         self._seen.add(node.name)
         self._to_children(node.children, records)
 
@@ -445,7 +445,7 @@ class _Walk:
         parents = () if isinstance(node, SourceNode) else node.parents
         if len(parents) > 1:
             if isinstance(rows, Groups):
-                raise UntranslatableError(f"{where(self._plan, node)}: it merges the changes of several steps")
+                raise self._refusal(node, "it merges the changes of several steps")
             self._arrived.setdefault(name, []).append(rows)
             if len(self._arrived[name]) < len(parents):
                 return
@@ -453,17 +453,21 @@ class _Walk:
         self._seen.add(name)
         if isinstance(node, SinkNode):
             self._write(node, rows)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, Branch) and not isinstance(rows, Groups):
-            self._branch(node.processor, rows)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableSource) and not node.children:
-            self._check_table(node)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, StreamStreamJoin):
-            self._join_streams(node, node.processor, rows)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, TableTableJoin):
-            self._join_tables(node, node.processor, rows)
-        elif isinstance(node, ProcessorNode) and isinstance(node.processor, SubscriptionSend | ForeignTableJoin):
-            self._join_foreign(node, node.processor, rows)
         elif isinstance(node, ProcessorNode):
+            self._follow_processor(node, node.processor, rows)
+
+    def _follow_processor(self, node: ProcessorNode, processor: Processor, rows: _Rows) -> None:
+        if isinstance(processor, Branch) and not isinstance(rows, Groups):
+            self._branch(processor, rows)
+        elif isinstance(processor, TableSource) and not node.children:
+            self._check_table(node)
+        elif isinstance(processor, StreamStreamJoin):
+            self._join_streams(node, processor, rows)
+        elif isinstance(processor, TableTableJoin):
+            self._join_tables(node, processor, rows)
+        elif isinstance(processor, SubscriptionSend | ForeignTableJoin):
+            self._join_foreign(node, processor, rows)
+        else:
             output = self._processed(node, rows)
             if not node.children:
                 self._drop(node, output)
@@ -513,12 +517,9 @@ class _Walk:
             "it joins more than the changes of two topics": len(rows) != 1
             or any(isinstance(test, Earlier) for test in rows[0].tests),
             "other steps read its rows": merge.processor.send_old,
-            "its table keeps versions, or rows for some time": join.versioned_parent
-            or (store is not None and (store.type == "versioned" or store.ttl is not None)),
+            _MORE_THAN_LAST_ROWS: join.versioned_parent or (store is not None and _keeps_more(store)),
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{shown}: {reason}")
+        refuse_if(reasons, shown)
         self._sides[f"{name} {join.is_left}"] = rows[0]
         if f"{name} {not join.is_left}" not in self._sides:
             self._rules[name] = join
@@ -531,11 +532,7 @@ class _Walk:
         if left.source.topic == right.source.topic:
             raise UntranslatableError(f"{shown}: both tables come from the same topic")
         pair = TablePair(kind, left, right)
-        value = translate(join.value, pair.names, self._footprint)
-        if value.guards:
-            # Python joins earlier rows of a key too.
-            raise UntranslatableError(value.guards[0].reason)
-        groups = pair.result(value)
+        groups = pair.result(self._unfailing(join.value, pair.names))
         if store is not None:
             groups = self._checked(merge, "value", store.value_serde, groups)
         self._seen.add(name)
@@ -557,9 +554,7 @@ class _Walk:
                 isinstance(other, SinkNode) and other.partition is not None for other in nodes
             ),
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{shown}: {reason}")
+        refuse_if(reasons, shown)
         serde = join.value_serde if is_left else join.foreign_value_serde
         self._sides[f"{join.topic} {is_left}"] = self._checked(node, "value", serde, rows[0])
         if f"{join.topic} {not is_left}" not in self._sides:
@@ -573,8 +568,7 @@ class _Walk:
                 result = self._sub.nodes[name]
                 assert isinstance(result, ProcessorNode)
                 for store in (self._plan.stores[name] for name in result.stores):
-                    if store.type == "versioned" or store.ttl is not None:
-                        raise UntranslatableError(f"{shown}: its table keeps versions, or rows for some time")
+                    refuse_if({_MORE_THAN_LAST_ROWS: _keeps_more(store)}, shown)
                     groups = self._checked(result, "value", store.value_serde, groups)
                 self._seen.add(name)
                 self._to_children(result.children, groups)
@@ -590,38 +584,29 @@ class _Walk:
         )
         present, names = left.presence()
         on = translate(send.on, _without_time(names), self._footprint)
-        for guard in (*on.guards, *fits_serde(join.foreign_key_serde.spec, on, f"{shown}: a key has over 32 bits")):
-            left = left.required(guard.under(present))
+        fits = fits_serde(join.foreign_key_serde.spec, on, f"{shown}: a key has over 32 bits")
+        left = left.guarded(on, present).tested(*(guard.under(present) for guard in fits))
         if on.kind != right.key.kind or on.kind not in (TEXT, INTEGER):
             raise UntranslatableError(f"{shown}: {on.kind} is no key of {right.source.topic}")
         is_empty_absent = right.value.kind == TEXT and join.foreign_value_serde.spec == "string"
         kind = "left" if join.left else "inner"
         pair = ForeignPair(kind, left, right, only_if(on.without_guards(), present), is_empty_absent)
-        value = translate(response.value, pair.names, self._footprint)
-        if value.guards:
-            # Python joins earlier rows of a key too.
-            raise UntranslatableError(value.guards[0].reason)
-        return pair.result(value)
+        return pair.result(self._unfailing(response.value, pair.names))
 
     def _check_table(self, node: ProcessorNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
         joins = [other for other in self._sub.nodes.values() if isinstance(other, ProcessorNode) and other is not node]
         if not any(_joined_store(join) == _store_of(node) for join in joins):
-            raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
+            raise self._refusal(node, "no output gets its records")
 
     def _changes(self, node: ProcessorNode, rows: tuple[Records, ...]) -> tuple[Records, ...]:
         """Return what a step of a table makes of changes: records with a key, without a value if they delete the row."""
         processor = node.processor
         reasons = {
-            "its table keeps versions, or rows for some time": any(
-                self._plan.stores[name].type == "versioned" or self._plan.stores[name].ttl is not None
-                for name in node.stores
-            ),
+            _MORE_THAN_LAST_ROWS: any(_keeps_more(self._plan.stores[name]) for name in node.stores),
             "its records come from several tasks, or topics": len(rows) > 1 or self._is_internal,
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        refuse_if(reasons, where(self._plan, node))
         (records,) = rows
         if isinstance(processor, TableFilter):
             return (self._filtered(processor, records),)
@@ -634,14 +619,12 @@ class _Walk:
         """Return changes whose values are null where the predicate does not hold; rows without a value are not tested."""
         present, names = records.presence()
         test = translate_condition(processor.predicate, _of_changes(processor, names), self._footprint)
-        for guard in test.guards:
-            records = records.required(guard.under(present))
+        records = records.guarded(test, present)
         condition = f"(NOT {test.sql})" if processor.negate else test.sql
         value = only_if(records.value, f"({present} AND {condition})")
         if processor.skip_empty:
             earlier = Earlier(f"{len(records.tests)}: before", records.key.sql, f"(NOT {value.is_null})")
-            records = replace(records, tests=(*records.tests, earlier))
-            records = records.kept_where(f"(NOT {value.is_null} OR {ticked(earlier.name)})")
+            records = records.tested(earlier).kept_where(f"(NOT {value.is_null} OR {ticked(earlier.name)})")
         return replace(records, value=value)
 
     def _regrouped(self, processor: TableGroupBy, records: Records) -> Records:
@@ -650,8 +633,8 @@ class _Walk:
         names = _without_time(names)
         key = translate(processor.key, names, self._footprint)
         value = records.value if processor.value is None else translate(processor.value, names, self._footprint)
-        for guard in (*key.guards, *(() if processor.value is None else value.guards)):
-            records = records.required(guard.under(present))
+        records = records.guarded(key, present)
+        records = records if processor.value is None else records.guarded(value, present)
         key, value = (only_if(term.without_guards(), present) for term in (key, value))
         return replace(records, row=records.key.sql, key=key, value=value)
 
@@ -659,13 +642,22 @@ class _Walk:
         """Return changes with other values; a deletion stays one."""
         present, names = records.presence()
         value = translate(processor.value, _of_changes(processor, names), self._footprint)
-        has_value = Guard(
-            f"(NOT {value.is_null})", f"{where(self._plan, node)}: a row that a join looks up has no value"
-        )
-        for guard in (*value.guards, *([has_value] if self._needs_values and value.nullable else [])):
-            records = records.required(guard.under(present))
+        records = records.guarded(value, present)
+        if self._needs_values and value.nullable:
+            missing = f"{where(self._plan, node)}: a row that a join looks up has no value"
+            records = records.tested(Guard(f"(NOT {value.is_null})", missing).under(present))
         value = value.without_guards()
         return replace(records, value=only_if(value, present) if records.value.nullable else value)
+
+    def _unfailing(self, expression: Expression, names: Mapping[str, Term]) -> Term:
+        """Return an expression that can't fail: Python also evaluates it for earlier rows of a key, which the query does not have."""
+        value = translate(expression, names, self._footprint)
+        if value.guards:
+            raise UntranslatableError(value.guards[0].reason)
+        return value
+
+    def _refusal(self, node: PlanNode, reason: str) -> UntranslatableError:
+        return UntranslatableError(f"{where(self._plan, node)}: {reason}")
 
     def _drop(self, node: ProcessorNode, rows: _Rows) -> None:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
@@ -679,7 +671,7 @@ class _Walk:
             self._check_table(origin)
             return
         if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
-            raise UntranslatableError(f"{where(self._plan, node)}: no output gets its records")
+            raise self._refusal(node, "no output gets its records")
         self._dropped += [(node, records) for records in rows]
 
     def _branch(self, branch: Branch, rows: tuple[Records, ...]) -> None:
@@ -690,9 +682,7 @@ class _Walk:
             conditions = list[tuple[str, str]]()
             for predicate, target in zip(branch.predicates, branch.targets, strict=True):
                 test = translate_condition(predicate, records.names, self._footprint)
-                earlier = " AND ".join(before)
-                guards = tuple(guard.under(earlier) if before else guard for guard in test.guards)
-                records = replace(records, tests=(*records.tests, *guards))
+                records = records.guarded(test, " AND ".join(before))
                 conditions.append((target, " AND ".join((*before, test.sql))))
                 before.append(f"(NOT {test.sql})")
             if branch.default is not None:
@@ -717,7 +707,7 @@ class _Walk:
             return tuple(self._regrouped(processor, records) for records in rows)
         if isinstance(processor, StreamAggregate | TableAggregate | WindowedAggregate):
             if len(rows) > 1 and self._spread is not None:
-                raise UntranslatableError(f"{where(self._plan, node)}: {self._spread}")
+                raise self._refusal(node, f"{self._spread}")
             mixed = [replace(records, is_mixed=True) for records in rows] if len(rows) > 1 else rows
             return merged([self._aggregated(node, processor, records) for records in mixed])
         return tuple(self._stepped(node, records) for records in rows)
@@ -735,7 +725,7 @@ class _Walk:
             return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
         if isinstance(processor, Assert):
             test = translate_condition(processor.condition, rows.names, self._footprint)
-            return rows.guarded(test).required(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
+            return rows.guarded(test).tested(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
         if isinstance(processor, Peek):
             return rows.guarded(translate(processor.do, rows.names, self._footprint))
         if isinstance(processor, MapValues) and processor.value.links:
@@ -752,7 +742,7 @@ class _Walk:
             return self._joined(node, processor, rows, on, topic, True)
         if isinstance(processor, StreamTableJoin):
             return self._joined(node, processor, rows, rows.key, self._table_topic(node, processor, rows), False)
-        raise UntranslatableError(f"{where(self._plan, node)}: the step has no exact form in SQL")
+        raise self._refusal(node, "the step has no exact form in SQL")
 
     def _joined(
         self,
@@ -768,24 +758,20 @@ class _Walk:
             "a step before it makes several records of one": any(isinstance(test, Exploded) for test in rows.tests),
             "another stage has written its records in Python": rows.is_of_tasks,
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        refuse_if(reasons, where(self._plan, node))
         table = self._source(topic, f"{len(rows.joins) + 1}:")
         if on.kind != table.key.kind or on.kind not in (TEXT, INTEGER):
-            raise UntranslatableError(f"{where(self._plan, node)}: {on.kind} is no key of the table {topic}")
-        rows = rows.guarded(on)
+            raise self._refusal(node, f"{on.kind} is no key of the table {topic}")
         kept = [rows.value, *(() if join.left else (on,))]
-        rows = replace(rows, tests=(*rows.tests, *(Keep(f"(NOT {term.is_null})") for term in kept if term.nullable)))
+        present = [Keep(f"(NOT {term.is_null})") for term in kept if term.nullable]
         table_join = TableJoin(table, on.sql, is_global)
-        rows = replace(rows, tests=(*rows.tests, table_join))
+        rows = rows.guarded(on).tested(*present, table_join)
         row = self._looked_up(join.getter, on, table_join.row) if isinstance(join, StreamTableJoin) else table_join.row
         if not join.left:
             rows = rows.kept_where(f"(NOT {row.is_null})")
         right = row if join.left else replace(row, nullable=False)
         names = {"key": rows.key, "left": rows.value, "right": right} | ({"mapped_key": on} if is_global else {})
-        value = translate(join.value, names, self._footprint)
-        return replace(rows.guarded(value), value=value.without_guards())
+        return rows.with_value(translate(join.value, names, self._footprint))
 
     def _looked_up(self, getter: Getter, key: Term, row: Term) -> Term:
         """Return what steps of a table make of its row with a key. Raises UntranslatableError."""
@@ -793,11 +779,7 @@ class _Walk:
             return row
         parent = self._looked_up(getter.parent, key, row)
         names = {"key": replace(key, nullable=False), "value": replace(parent, nullable=False)}
-        value = translate(getter.value, names, self._footprint)
-        if value.guards:
-            # Python maps each change of the table too.
-            raise UntranslatableError(value.guards[0].reason)
-        return only_if(value, f"(NOT {parent.is_null})")
+        return only_if(self._unfailing(getter.value, names), f"(NOT {parent.is_null})")
 
     def _global_topic(self, node: ProcessorNode, store: str) -> str:
         """Return the topic of a global table. Raises UntranslatableError for a table that a processor fills."""
@@ -805,7 +787,7 @@ class _Walk:
             for other in sub.nodes.values():
                 if isinstance(other, ProcessorNode) and other.processor == GlobalTableSource(store):
                     return sub.source_topics[0]
-        raise UntranslatableError(f"{where(self._plan, node)}: another step writes its table")
+        raise self._refusal(node, "another step writes its table")
 
     def _table_topic(self, node: ProcessorNode, join: StreamTableJoin, rows: Records) -> str:
         """Return the topic of a table. Raises UntranslatableError for a table that other steps make, or of versions."""
@@ -813,9 +795,7 @@ class _Walk:
             "it waits for records of its table": join.grace is not None,
             "a step before it sets the timestamps": rows.time != rows.source.time,
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        refuse_if(reasons, where(self._plan, node))
         for other in self._sub.nodes.values():
             if (
                 isinstance(other, ProcessorNode)
@@ -827,7 +807,7 @@ class _Walk:
                 is_topic = isinstance(source, SourceNode) and not source.internal and source.pattern is None
                 if isinstance(source, SourceNode) and is_topic and len(source.topics) == 1:
                     return source.topics[0]
-        raise UntranslatableError(f"{where(self._plan, node)}: its table is none of a topic as it is")
+        raise self._refusal(node, "its table is none of a topic as it is")
 
     def _flattened(self, shown: str, processor: FlatMapValues, records: Records) -> Records:
         """Return a record for each item of a list, or for what a comprehension makes of those that it keeps."""
@@ -841,12 +821,12 @@ class _Walk:
         key = records.key
         if key.kind == TEXT:
             fits = f"({key.sql} IS NULL OR octet_length({key.sql}) <= {_LONGEST_KEY})"
-            records = records.required(Guard(fits, f"{shown}: a key has over {_LONGEST_KEY} bytes"))
+            records = records.tested(Guard(fits, f"{shown}: a key has over {_LONGEST_KEY} bytes"))
             records = replace(records, key=replace(key, size=_LONGEST_KEY * MOST_ITEMS))
         name = f"{len(records.tests)}: item"
         item = replace(items.item, sql=ticked(name))
-        records = replace(records, tests=(*records.tests, *items.guards, Exploded(name, items.sql)))
-        return replace(records, value=item) if loop is None else self._looped(loop, source, records, item)
+        records = replace(records.tested(*items.guards, Exploded(name, items.sql)), value=item)
+        return records if loop is None else self._looped(loop, source, records, item)
 
     def _looped(self, loop: ast.ListComp | ast.GeneratorExp, source: Source, records: Records, item: Term) -> Records:
         """Return a record for each item that a comprehension keeps."""
@@ -858,8 +838,7 @@ class _Walk:
         for condition in over.ifs:
             test = translator.condition(condition)
             records = records.guarded(test).kept_where(test.sql)
-        value = translator.of(loop.elt)
-        return replace(records.guarded(value), value=value.without_guards())
+        return records.with_value(translator.of(loop.elt))
 
     def _changed(self, records: Records, key: Expression | None, value: Expression | None) -> Records:
         """Return records with other keys and values; both expressions see the records before."""
@@ -868,8 +847,7 @@ class _Walk:
             term = translate(key, names, self._footprint)
             records = replace(records.guarded(term), key=term.without_guards())
         if value is not None:
-            term = translate(value, names, self._footprint)
-            records = replace(records.guarded(term), value=term.without_guards())
+            records = records.with_value(translate(value, names, self._footprint))
         return records
 
     def _called(self, node: ProcessorNode, value: Expression, records: Records) -> Records:
@@ -884,7 +862,7 @@ class _Walk:
         called = Called(name, call.ref, COLUMN_TYPES[kind], arguments, call.shown)
         size = LONGEST * self._footprint.times if kind == TEXT else 0
         result = Term(kind, ticked(name), True, size=size)
-        return replace(records, tests=(*records.tests, called), value=result)
+        return replace(records.tested(called), value=result)
 
     def _written_kind(self, node: ProcessorNode) -> str | None:
         """Return the only kind of values that the outputs take; None if a further step or another stage reads the values."""
@@ -902,25 +880,23 @@ class _Walk:
     def _timed(self, node: ProcessorNode, processor: SetTimestamp, records: Records) -> Records:
         time = translate(processor.timestamp, records.names, self._footprint)
         if time.kind != INTEGER:
-            raise UntranslatableError(f"{where(self._plan, node)}: {time.kind} is no timestamp")
+            raise self._refusal(node, f"{time.kind} is no timestamp")
         fits = Guard(f"({time.sql} BETWEEN 0 AND {LATEST})", f"{where(self._plan, node)}: it is no timestamp")
-        return replace(records.guarded(time).required(fits), time=replace(time, guards=(), nullable=False))
+        return replace(records.guarded(time).tested(fits), time=replace(time, guards=(), nullable=False))
 
     def _mapped(self, node: ProcessorNode, groups: Groups) -> Groups:
-        """Return rows of a table with other values. Python maps earlier rows of a key too, so the expression must not be able to fail."""
+        """Return rows of a table with other values."""
         processor = node.processor
         is_plain = isinstance(processor, TableMapValues) and processor.store is None
         if not (is_plain or isinstance(processor, MapValues)):
-            raise UntranslatableError(f"{where(self._plan, node)}: the step has no form in SQL for the rows of a table")
+            raise self._refusal(node, "the step has no form in SQL for the rows of a table")
         assert isinstance(processor, TableMapValues | MapValues)
         # A table does not map the value of a row that is deleted.
         maps_all = not (is_plain and groups.value.nullable)
         names = groups.names if maps_all else groups.names | {"value": replace(groups.value, nullable=False)}
-        value = translate(processor.value, names, self._footprint)
-        if value.guards:
-            raise UntranslatableError(value.guards[0].reason)
+        value = self._unfailing(processor.value, names)
         if value.kind == NOTHING or value.nullable:
-            raise UntranslatableError(f"{where(self._plan, node)}: the value may be null, which deletes the row")
+            raise self._refusal(node, "the value may be null, which deletes the row")
         return replace(groups, value=value if maps_all else only_if(value, f"(NOT {groups.value.is_null})"))
 
     def _aggregated(
@@ -932,7 +908,7 @@ class _Walk:
         store = self._plan.stores[processor.store]
         known = ("timestamped_key_value", "window", "session")
         if store.type not in known or store.ttl is not None:
-            raise UntranslatableError(f"{where(self._plan, node)}: its table keeps more than its last rows")
+            raise self._refusal(node, "its table keeps more than its last rows")
         records = self._checked(node, "key", store.key_serde, records)
         windows: Windows | None = None
         if isinstance(processor, WindowedAggregate):
@@ -953,16 +929,13 @@ class _Walk:
             # A record of the time at which a session closes still changes it.
             "sessions without grace may be emitted twice": isinstance(windows, SessionWindows) and not windows.grace,
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        refuse_if(reasons, where(self._plan, node))
         return replace(groups, closing=Closing(suppress.duration))
 
     def _windowed(self, node: ProcessorNode, processor: WindowedAggregate, records: Records) -> Records:
         """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
         source = records.source
         windows = processor.windows if isinstance(processor, WindowAggregate) else IN_ORDER
-        is_in_order = source.is_inner if isinstance(source, Pairs) else source.may_be_in_order
         reasons = {
             _SEVERAL_TASKS: processor.on_close and self._tasks > 1,
             "sliding windows that close have no form in SQL": processor.on_close
@@ -973,19 +946,17 @@ class _Walk:
             f"a record is in more than {MOST_WINDOWS:,} windows": windows.size > MOST_WINDOWS * windows.advance,
             "only counts and reductions of sessions have a form in SQL": isinstance(processor, SessionAggregate)
             and processor.aggregation.kind not in ("count", "reduce"),
-            f"{source.topic} is not ordered by its timestamps": not is_in_order,
+            f"{source.topic} is not ordered by its timestamps": not source.may_be_in_order,
             "a step before it sets the timestamps": records.time != source.time,
         }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UntranslatableError(f"{where(self._plan, node)}: {reason}")
+        refuse_if(reasons, where(self._plan, node))
         longest = 1 + (processor.windows.length or 0)
         fits = f"({records.time.sql} <= {LATEST}L - {longest}L)"
-        return records.required(Guard(fits, f"{where(self._plan, node)}: a window ends too late"))
+        return records.tested(Guard(fits, f"{where(self._plan, node)}: a window ends too late"))
 
     def _write(self, node: SinkNode, rows: _Rows) -> None:
         if node.topic is None or node.partition is not None:
-            raise UntranslatableError(f"{where(self._plan, node)}: records choose their topics or their partitions")
+            raise self._refusal(node, "records choose their topics or their partitions")
         for part, serde in (("key", node.key_serde), ("value", node.value_serde)):
             if isinstance(rows, Groups):
                 rows = self._checked(node, part, serde, rows)
@@ -995,15 +966,13 @@ class _Walk:
             self._footprint.size += output.key.size + output.value.size
         length = rows.windows.length if isinstance(rows, Groups) and rows.windows is not None else None
         if length is not None and getattr(node.key_serde, "size", None) != length:
-            raise UntranslatableError(f"{where(self._plan, node)}: its serde has windows of another size")
+            raise self._refusal(node, "its serde has windows of another size")
         if not self._footprint.fits:
-            raise UntranslatableError(f"{where(self._plan, node)}: a record's texts may make it too large for Python")
+            raise self._refusal(node, "a record's texts may make it too large for Python")
         if not isinstance(rows, Groups) and node.internal:
             self.between[self._plan.internal_name(node.topic)] = tuple(map(self._sent, rows))
         elif node.internal or node.topic in self.written:
-            raise UntranslatableError(
-                f"{where(self._plan, node)}: further steps read the changes of a table as records"
-            )
+            raise self._refusal(node, "further steps read the changes of a table as records")
         else:
             self.written[node.topic] = rows
 
@@ -1023,12 +992,13 @@ class _Walk:
         guards = fits_serde(serde.spec, term, f"{where(self._plan, node)}: its {part} has over 32 bits")
         # Earlier values of a key must fit too, not only the last one.
         if term.kind not in known or (guards and part == "value" and isinstance(rows, Groups)):
-            raise UntranslatableError(
-                f"{where(self._plan, node)}: its {part} is {term.kind} for the serde {serde.spec}"
-            )
-        for guard in guards:
-            rows = rows.required(guard)
-        return rows
+            raise self._refusal(node, f"its {part} is {term.kind} for the serde {serde.spec}")
+        return rows.tested(*guards)
+
+
+def _keeps_more(store: StoreDef) -> bool:
+    """Return whether a store keeps more than the last row of each key."""
+    return store.type == "versioned" or store.ttl is not None
 
 
 def _passes_values(node: ProcessorNode) -> bool:
@@ -1145,8 +1115,7 @@ class _Folding:
         (part,) = groups.parts
         is_in = self.records.is_in_group if self.records.row else None
         used = self.used if is_in is None else [guard.under(is_in) for guard in self.used]
-        records = replace(part.records, tests=(*part.records.tests, *used))
-        return replace(groups, parts=(replace(part, records=records),))
+        return replace(groups, parts=(replace(part, records=part.records.tested(*used)),))
 
     def _initial(self) -> Term | None:
         """Return the initial value; None for `reduce`, which begins with the first value."""

@@ -186,6 +186,13 @@ def only_if(term: Term, condition: str) -> Term:
     return replace(term, sql=f"if({present}, true, NULL)", nullable=True, fields=_Shown(term, condition))
 
 
+def refuse_if(reasons: Mapping[str, bool], shown: str = "") -> None:
+    """Raise UntranslatableError for the first reason that holds. shown: the step, for messages."""
+    for reason, holds in reasons.items():
+        if holds:
+            raise UntranslatableError(f"{shown}: {reason}" if shown else reason)
+
+
 def fits_serde(spec: object, term: Term, reason: str) -> tuple[Guard, ...]:
     """Return what must hold of a value of a kind that a serde takes, so that it takes the value."""
     if spec != "integer" or term.kind != INTEGER:
