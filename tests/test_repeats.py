@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from streamkit.repeats import Repeats
-from streamkit_cli.commands.run import JsonLines
+from streamkit_cli.command_process import JsonLines
 
 
 class Lines(logging.Handler):

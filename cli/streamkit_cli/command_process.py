@@ -1,16 +1,21 @@
-"""The process of a command: events that signals set, and the output of the user's Python code."""
+"""The process of a command: events that signals set, the output of the user's Python code, and the log."""
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from datetime import UTC, datetime
+from enum import StrEnum
 from types import FrameType
 from typing import TextIO
 
+from streamkit.errors import StreamkitError
+from streamkit.repeats import Repeats
 from streamkit.runtime.local.signal_handlers import set_from_handler
 
 
@@ -74,3 +79,119 @@ def user_log() -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = propagates
+
+
+# The log of the process: lines of text or of JSON on stderr.
+
+VERBOSE = "--verbose"
+_CLIENTS = ("streamkit.kafka", "kafka")
+"""Loggers of Kafka's clients, for debugging; streamkit logs their important errors itself."""
+
+
+class LogLevel(StrEnum):
+    """The lowest level of lines that are written."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class JsonLines(logging.Formatter):
+    """Formats each record as a line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        data = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        application = getattr(record, "application", None)
+        if application is not None:
+            data["application"] = application
+        if record.exc_info:
+            data["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(data, ensure_ascii=False)
+
+
+class TextLines(logging.Formatter):
+    """Lines of time, level and message; the message begins with the application if the process runs several."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        application = getattr(record, "application", None)
+        if application is not None:
+            record.message = f"{application}: {record.message}"
+        return super().formatMessage(record)
+
+
+class _ApplicationOfThread(logging.Filter):
+    """Adds the application to records of its threads, whose names begin with its id."""
+
+    def __init__(self, applications: Iterable[str]):
+        super().__init__()
+        # Longest first: a thread `orders-eu-…` belongs to `orders-eu`, not to `orders`.
+        self._applications = sorted(applications, key=len, reverse=True)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        thread = record.threadName or ""
+        for application in self._applications:
+            if thread == application or thread.startswith(f"{application}-"):
+                record.application = application
+                break
+        return True
+
+
+def name_applications(applications: Iterable[str]) -> None:
+    """Add to each line the application whose thread logs it; called after `set_up_log`."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_ApplicationOfThread(applications))
+
+
+def set_up_log(level: LogLevel, as_json: bool = False, handler: logging.Handler | None = None) -> None:
+    """Write streamkit's log, and warnings of other libraries, to stderr or through `handler`.
+
+    At level debug, all lines of other libraries are written. Repeated lines are counted. Uncaught exceptions of threads
+    are logged.
+    """
+    chosen = handler or logging.StreamHandler(sys.stderr)
+    chosen.setFormatter(JsonLines() if as_json else TextLines())
+    number = logging.getLevelNamesMapping()[level.value.upper()]
+    verbose = level is LogLevel.debug
+    logging.basicConfig(
+        level=number if verbose else max(number, logging.WARNING), handlers=[Repeats(chosen)], force=True
+    )
+    logging.getLogger("streamkit").setLevel(number)
+    threading.excepthook = _log_end_of_thread
+    for clients in _CLIENTS:
+        # At level debug kafka-python logs the bytes that it sends, passwords included.
+        logging.getLogger(clients).setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
+
+
+def count_repeats() -> None:
+    """Write the counts of repeated lines so far, before the last line of the process."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Repeats):
+            handler.count()
+
+
+def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Log an exception that ended a thread, in place of printing it."""
+    if ended.exc_type is SystemExit or ended.exc_value is None:
+        return
+    name = "" if ended.thread is None else ended.thread.name
+    exception = ended.exc_type, ended.exc_value, ended.exc_traceback
+    logging.getLogger("streamkit").error("the thread %s failed", name, exc_info=exception)
+
+
+def log_end(error: StreamkitError) -> int:
+    """Log the error that ended the process, and return its exit code."""
+    count_repeats()
+    cause = error.__cause__ if VERBOSE in sys.argv else None
+    text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    logging.getLogger("streamkit").error("%s", text, exc_info=cause)
+    return error.exit_code

@@ -14,11 +14,10 @@ from tests.cli.support import LIMIT_S
 
 NOISE = """\
 import asyncio, logging, sys, threading
-from streamkit_cli.commands.run import LogLevel, count_repeats, log_end, set_up
-from streamkit_cli.options import Format
+from streamkit_cli.command_process import LogLevel, count_repeats, log_end, set_up_log
 from streamkit.errors import StreamkitError
 
-set_up(Format(sys.argv[1]), LogLevel.info)
+set_up_log(LogLevel.info, sys.argv[1] == 'json')
 clients = logging.getLogger("streamkit.kafka")
 loop = asyncio.new_event_loop()
 

@@ -8,10 +8,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -29,9 +28,18 @@ from streamkit.errors import (
     TopologyError,
     UsageError,
 )
-from streamkit.repeats import Repeats
 from streamkit.state.directory import instance_directory
-from streamkit_cli.command_process import restarting, stopping, user_output
+from streamkit_cli.command_process import (
+    VERBOSE,
+    LogLevel,
+    count_repeats,
+    log_end,
+    name_applications,
+    restarting,
+    set_up_log,
+    stopping,
+    user_output,
+)
 from streamkit_cli.loading import SETTINGS, STDIN, announce, load_plan, overrides
 from streamkit_cli.options import EnvFile, Format, Settings
 from streamkit_cli.remote import read_token
@@ -146,7 +154,7 @@ def run(
         streamkit run orders.yaml payments.yaml --set bootstrap.servers=localhost:9092 --until-idle
     """
     level = chosen_level(context, log_level, until_idle)
-    set_up(log_format, level)
+    set_up_log(level, log_format is Format.json)
     try:
         if processes is not None:
             if len(files) > 1:
@@ -257,12 +265,12 @@ def _show_state(application: Application, plan: Plan, table_level: LogLevel | No
     from streamkit_cli import live
 
     console = Console(stderr=True)
-    set_up(Format.text, table_level, live.ConsoleHandler(console))
+    set_up_log(table_level, handler=live.ConsoleHandler(console))
     try:
         with live.table(application, console):
             yield
     finally:
-        set_up(Format.text, table_level)
+        set_up_log(table_level)
 
 
 def _is_terminal(form: Format) -> bool:
@@ -413,21 +421,7 @@ def remove_option(arguments: Sequence[str], option: str) -> list[str]:
     return left
 
 
-# The process's own log: lines of text or of JSON on stderr.
-
-VERBOSE = "--verbose"
-_CLIENTS = ("streamkit.kafka", "kafka")
-"""Loggers of Kafka's clients, for debugging; streamkit logs their important errors itself."""
-
-
-class LogLevel(StrEnum):
-    """The lowest level of lines that are written."""
-
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
-
+# The log of `run`.
 
 Form = Annotated[Format, typer.Option("--log-format", envvar="STREAMKIT_LOG_FORMAT", help="The format of log lines.")]
 Level = Annotated[
@@ -439,97 +433,6 @@ Level = Annotated[
         show_default=False,
     ),
 ]
-
-
-class JsonLines(logging.Formatter):
-    """Formats each record as a line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        data = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "thread": record.threadName,
-            "message": record.getMessage(),
-        }
-        application = getattr(record, "application", None)
-        if application is not None:
-            data["application"] = application
-        if record.exc_info:
-            data["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(data, ensure_ascii=False)
-
-
-class TextLines(logging.Formatter):
-    """Lines of time, level and message; the message begins with the application if the process runs several."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        application = getattr(record, "application", None)
-        if application is not None:
-            record.message = f"{application}: {record.message}"
-        return super().formatMessage(record)
-
-
-class _ApplicationOfThread(logging.Filter):
-    """Adds the application to records of its threads, whose names begin with its id."""
-
-    def __init__(self, applications: Iterable[str]):
-        super().__init__()
-        # Longest first: a thread `orders-eu-…` belongs to `orders-eu`, not to `orders`.
-        self._applications = sorted(applications, key=len, reverse=True)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        thread = record.threadName or ""
-        for application in self._applications:
-            if thread == application or thread.startswith(f"{application}-"):
-                record.application = application
-                break
-        return True
-
-
-def name_applications(applications: Iterable[str]) -> None:
-    """Add to each line the application whose thread logs it; called after `set_up`."""
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(_ApplicationOfThread(applications))
-
-
-def set_up(form: Format, level: LogLevel, handler: logging.Handler | None = None) -> None:
-    """Write streamkit's log, and warnings of other libraries, to stderr or through `handler`.
-
-    At level debug, all lines of other libraries are written. Repeated lines are counted. Uncaught exceptions of threads
-    are logged.
-    """
-    chosen = handler or logging.StreamHandler(sys.stderr)
-    chosen.setFormatter(JsonLines() if form is Format.json else TextLines())
-    number = logging.getLevelNamesMapping()[level.value.upper()]
-    verbose = level is LogLevel.debug
-    logging.basicConfig(
-        level=number if verbose else max(number, logging.WARNING), handlers=[Repeats(chosen)], force=True
-    )
-    logging.getLogger("streamkit").setLevel(number)
-    threading.excepthook = _log_end_of_thread
-    for clients in _CLIENTS:
-        # At level debug kafka-python logs the bytes that it sends, passwords included.
-        logging.getLogger(clients).setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
-
-
-def count_repeats() -> None:
-    """Write the counts of repeated lines so far, before the last line of the process."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, Repeats):
-            handler.count()
-
-
-def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:
-    """Log an exception that ended a thread, in place of printing it."""
-    if ended.exc_type is SystemExit or ended.exc_value is None:
-        return
-    name = "" if ended.thread is None else ended.thread.name
-    exception = ended.exc_type, ended.exc_value, ended.exc_traceback
-    logging.getLogger("streamkit").error("the thread %s failed", name, exc_info=exception)
 
 
 def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: bool) -> LogLevel:
@@ -544,15 +447,6 @@ def chosen_level(context: typer.Context, level: LogLevel | None, until_idle: boo
     if level is not None:
         return level
     return LogLevel.warning if until_idle else LogLevel.info
-
-
-def log_end(error: StreamkitError) -> int:
-    """Log the error that ended the process, and return its exit code."""
-    count_repeats()
-    cause = error.__cause__ if VERBOSE in sys.argv else None
-    text = "; ".join([str(error), *getattr(error, "__notes__", ())])
-    logging.getLogger("streamkit").error("%s", text, exc_info=cause)
-    return error.exit_code
 
 
 # `run --http`: serves the application over HTTP, from before its start to after its end.
