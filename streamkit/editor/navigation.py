@@ -1,4 +1,4 @@
-"""Definitions, references and renames: from the index of the names of a topology, of the files that it includes and of its tests."""
+"""Definitions, references and renames, from the index of the names of a topology, its tests and the files that it includes; semantic tokens."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from streamkit import plugins
 from streamkit.changes.compare_versions import compare
 from streamkit.changes.finding import Verdict
 from streamkit.changes.of_plan import form_of
+from streamkit.editor import KINDS
 from streamkit.editor.analysis import TEST, TEST_SUFFIXES, TOPOLOGY, Analysis, analyse, of_repository
-from streamkit.editor.names import Mention, Names, python_place
+from streamkit.editor.names import Mention, Names, Word, placed_words, python_place
 from streamkit.editor.project import Project, identity, path_of
 from streamkit.editor.texts import Text, Texts
 from streamkit.errors import Position, Problem, StreamkitError, UsageError
@@ -333,3 +334,30 @@ def _findings(old: Plan | None, new: Plan | None, label: str) -> list[str]:
     return [
         f"{change.message[:1].upper()}{change.message[1:]}." for change in changes if change.verdict is not Verdict.SAFE
     ]
+
+
+# Semantic tokens: the words within expressions, which editors would otherwise show as plain YAML scalars.
+
+
+def semantic_tokens(project: Project, uri: str, text: Text) -> lsp.SemanticTokens:
+    """Return the words of all expressions of a file, as of its latest analysis."""
+    analysis = project.analysis(uri)
+    if analysis is None or analysis.read is None:
+        return lsp.SemanticTokens([])
+    file = identity(path_of(uri))
+    # A step of a macro is read once for each use.
+    own = {node.start: node for node in analysis.read.expressions if identity(node.source.file) == file}
+    return lsp.SemanticTokens(_encoded(text, [word for node in own.values() for word in placed_words(node)]))
+
+
+def _encoded(text: Text, words: list[Word]) -> list[int]:
+    """Encode words for the protocol, which gives the position of each word relative to the previous one."""
+    data, line, character = list[int](), 0, 0
+    for word in sorted(set(words)):
+        start, end = text.at(word.start), text.at(word.end)
+        if start.line != line:
+            character = 0
+        data += [start.line - line, start.character - character, end.character - start.character]
+        data += [KINDS.index(word.kind), 0]
+        line, character = start.line, start.character
+    return data

@@ -31,7 +31,7 @@ GRAPH_CHANGED = "streamkit/graphChanged"
 _REQUEST_FAILED = -32803
 """LSPErrorCodes.RequestFailed"""
 _ANSWERS = (
-    "typing_help", "quick_fixes", "navigation", "semantic_tokens", "formatting", "drawings", "programs",
+    "typing_help", "quick_fixes", "navigation", "formatting", "drawings", "programs",
 )  # fmt: skip
 """The modules that answer requests; imported after the first response to the client."""
 _ANALYSIS_TIMEOUT_S = 10.0
@@ -223,7 +223,7 @@ class EditorServer:
         return await self._answer(uri, lambda project, text: quick_fixes(uri, text, problems), [])
 
     async def _semantic_tokens(self, params: lsp.SemanticTokensParams) -> lsp.SemanticTokens:
-        from streamkit.editor.semantic_tokens import semantic_tokens
+        from streamkit.editor.navigation import semantic_tokens
 
         uri = params.text_document.uri
         return await self._current(
