@@ -43,13 +43,13 @@ class Members:
     def join(self) -> StreamsMembership:
         member = KafkaTransport(self._address).streams_membership(GROUP, "instance", self._topology)
         assert isinstance(member, StreamsMembership)
-        send = member._send
+        send = member._coordinator.send
 
         def counted(request: object) -> object:
             self.sent += 1
             return send(request)
 
-        member._send = counted  # type: ignore[method-assign,assignment]
+        member._coordinator.send = counted  # type: ignore[method-assign]
         self.opened.append(member)
         name = f"process-{len(self.opened)}".encode()
         member.join(lambda: name, ())

@@ -239,7 +239,7 @@ def members(log: Log, request: pytest.FixtureRequest) -> Iterator[Members]:
 
 def loses_an_answer(member: StreamsMembership, error: Exception = LOST, with_tasks: bool = True) -> None:
     """Let a heartbeat fail that the coordinator has answered: the next one, or the next one whose answer has tasks."""
-    send, lost = member._send, []
+    send, lost = member._coordinator.send, []
 
     def broken(request: object) -> object:
         answer = send(request)
@@ -248,7 +248,7 @@ def loses_an_answer(member: StreamsMembership, error: Exception = LOST, with_tas
             raise error
         return answer
 
-    member._send = broken
+    member._coordinator.send = broken
 
 
 @pytest.mark.parametrize("error", [LOST, NotCoordinatorError()], ids=["connection", "coordinator"])
@@ -353,7 +353,9 @@ def test_a_member_gives_up_its_tasks_before_another_has_them(members: Members) -
 
 def kept_description(member: StreamsMembership) -> dict | None:
     """The description of the topology that the broker has for a member's group."""
-    answer = member._send(StreamsGroupDescribeRequest(group_ids=[member._group], include_topology_description=True))
+    answer = member._coordinator.send(
+        StreamsGroupDescribeRequest(group_ids=[member._group], include_topology_description=True)
+    )
     kept = answer.groups[0].topology_description
     return None if kept is None else kept.to_dict()
 
@@ -411,6 +413,6 @@ def test_a_static_member_waits_for_the_session_of_the_one_before(members: Member
     first = members.join("a", "one")
     members.own(4)
     # Its heartbeats end, as those of a process that was killed.
-    first._send = lambda request: threading.Event().wait()
+    first._coordinator.send = lambda request: threading.Event().wait()
     members.opened[:] = [members.join("b", "one")]
     assert len(members.own(4)[0].partitions) == 4

@@ -142,17 +142,13 @@ class StreamsMembership(Membership):
 
     def __init__(self, settings: Mapping[str, str], timeout: float, group: str, topology: StreamsTopology):
         """`settings`: librdkafka's names; `timeout`: seconds for which a call may wait for brokers."""
-        self._settings = settings
-        self._address = settings["bootstrap.servers"]
         self._group = group
         self._static_id = settings.get("group.instance.id") or None
-        self._timeout = timeout
         self._topology = topology
         self._member = str(uuid.uuid4())
-        self._describe: Describe = bytes
-        self._described: tuple[float, StreamsInstance] | None = None
-        """The description of the instance in heartbeats, and its time. It is reused for some time, because a new one takes requests for offsets."""
-        self._admin: KafkaAdminClient | None = None
+        self._coordinator = _Coordinator(settings, timeout, group)
+        self._instance = _Instance(topology)
+        self._description = _Description(self._coordinator, group, self._member, topology.description)
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         # The lock of `_changed` protects all attributes from here on.
@@ -179,9 +175,6 @@ class StreamsMembership(Membership):
         self._foreign_since: float | None = None
         self._missing_since: float | None = None
         self._warned: tuple[str, ...] = ()
-        self._pushing = False
-        self._push_again = 0.0
-        """When the description of the topology may be sent again; the coordinator's quota delays this."""
 
     @property
     def member_id(self) -> str:
@@ -189,11 +182,9 @@ class StreamsMembership(Membership):
         return self._member
 
     def join(self, metadata: Describe, topics: Iterable[str]) -> None:
-        if self._admin is None:
-            self._admin = connected_admin(self._settings, self._timeout, "the group could not be joined")
-        instance = self._topology.decode(metadata())
+        self._coordinator.connect()
+        instance = self._instance.described_by(metadata)
         with self._changed:
-            self._describe, self._described = metadata, (monotonic(), instance)
             self._has_threads = instance.threads > 0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._beat, name="streams-group", daemon=True)
@@ -227,29 +218,29 @@ class StreamsMembership(Membership):
             return encode_generation(Generation(self._group, self._decided.epoch, self._member), self._static_id)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        deadline = monotonic() + self._timeout
-        with translated("offsets could not be committed", self._address):
+        deadline = monotonic() + self._coordinator.timeout
+        with translated("offsets could not be committed", self._coordinator.address):
             while True:
                 with self._changed:
                     if self._state is not _State.MEMBER:
                         raise FencedError(f"this member is not in group {self._group}: its tasks are lost")
                     epoch = self._decided.epoch
                 try:
-                    self._commit(offsets, epoch)
+                    self._coordinator.commit(offsets, epoch, self._member, self._static_id)
                     return
                 except kafka_errors.KafkaError as error:
                     # A heartbeat changed the epoch, and its answer has not arrived yet (brokers before 4.4, KIP-1251).
                     is_stale = isinstance(error, kafka_errors.StaleMemberEpochError)
                     if not (is_stale or error.retriable) or monotonic() > deadline:
                         raise
-                    self._forget_coordinator()
+                    self._coordinator.forget()
                 with self._changed:
                     self._changed.wait(_BACKOFF)
 
     def give_up(self, reason: str) -> None:
         with self._changed:
             self._lose()
-        with translated("the group could not be left", self._address):
+        with translated("the group could not be left", self._coordinator.address):
             self._leave(_LEAVE)
 
     def leave(self) -> None:
@@ -260,15 +251,14 @@ class StreamsMembership(Membership):
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if self._admin is None:
+        if not self._coordinator.is_connected:
             return
         # Otherwise the coordinator removes the member after group.streams.session.timeout.ms.
         with suppress(StreamkitError, kafka_errors.KafkaError):
             if self._may_be_member:
                 self._leave(_LEAVE if self._static_id is None else _LEAVE_FOR_A_WHILE)
         with suppress(kafka_errors.KafkaError):
-            self._admin.close()
-        self._admin = None
+            self._coordinator.close()
 
     # -- The member's side of an assignment; callers hold the lock --------------------------------------------------------
 
@@ -332,7 +322,7 @@ class StreamsMembership(Membership):
                 self._handle_failure(error, turn)
 
     def _beat_once(self, turn: int) -> None:
-        instance = self._instance_now()
+        instance = self._instance.latest()
         overdue = monotonic() - self._polled_at > instance.rebalance_timeout_ms / 1000
         with self._changed:
             if turn != self._turn:
@@ -353,12 +343,12 @@ class StreamsMembership(Membership):
                 return
             request, named = self._heartbeat(instance, joins)
             self._may_be_member = True
-        answer = self._send(request)
+        answer = self._coordinator.send(request)
         _raise_error(answer)
         self._handle_answer(answer, turn, named)
 
     def _leave(self, epoch: int) -> None:
-        _raise_error(self._send(self._empty_heartbeat(epoch)))
+        _raise_error(self._coordinator.send(self._empty_heartbeat(epoch)))
         self._may_be_member = epoch == _LEAVE_FOR_A_WHILE
 
     def _is_due(self) -> bool:
@@ -379,28 +369,6 @@ class StreamsMembership(Membership):
         if joins:
             _describe_instance(request, instance, self._topology.sub_topologies)
         return request, tasks
-
-    def _instance_now(self) -> StreamsInstance:
-        """Return the latest description of the instance.
-
-        A thread renews it from time to time, because the requests for offsets of standbys may take long.
-        """
-        with self._changed:
-            assert self._described is not None
-            since, instance = self._described
-            stale = monotonic() - since > _DESCRIBE_SECONDS
-            if stale:
-                self._described = monotonic(), instance
-                describe = self._describe
-        if stale:
-            threading.Thread(target=self._describe_again, args=(describe,), daemon=True).start()
-        return instance
-
-    def _describe_again(self, describe: Describe) -> None:
-        instance = self._topology.decode(describe())
-        with self._changed:
-            if self._describe is describe:
-                self._described = monotonic(), instance
 
     def _empty_heartbeat(self, epoch: int) -> StreamsGroupHeartbeatRequest:
         """Return a heartbeat that identifies its sender and has no other contents."""
@@ -426,37 +394,10 @@ class StreamsMembership(Membership):
             self._state, self._resync, self._named_tasks, self._foreign_since = _State.MEMBER, False, named, None
             self._decided = replace(decided, end=self._handle_status(answer.status or ()))
             if answer.topology_description_required:
-                self._push()
+                self._description.push()
             if named != self._owned:
                 self._due = 0.0
             self._changed.notify_all()
-
-    def _push(self) -> None:
-        """Send the description of the topology in a thread, as a broker's plugin may be slow; the caller holds the lock."""
-        description = self._topology.description
-        if description is not None and not self._pushing and monotonic() >= self._push_again:
-            self._pushing = True
-            threading.Thread(target=self._push_now, args=(description,), daemon=True).start()
-
-    def _push_now(self, description: DescribedTopology) -> None:
-        """Send the description once: after an error, the coordinator asks for it again (KIP-1331)."""
-        throttled = 0
-        try:
-            answer: StreamsGroupTopologyDescriptionUpdateResponse = self._send(
-                _Update(
-                    group_id=self._group,
-                    member_id=self._member,
-                    topology_epoch=_TOPOLOGY_EPOCH,
-                    topology_description=description_message(description),
-                )
-            )
-            throttled = answer.throttle_time_ms
-            _raise_error(answer)
-            log.info("group %s has the description of its topology", self._group)
-        except Exception as error:
-            log.warning("group %s did not take the description of its topology: %s", self._group, error)
-        with self._changed:
-            self._pushing, self._push_again = False, monotonic() + throttled / 1000
 
     def _handle_status(self, statuses: Sequence[DataContainer]) -> bool:
         """Handle the status of the group; return whether all instances must stop (handleStreamsRebalanceData)."""
@@ -491,7 +432,7 @@ class StreamsMembership(Membership):
                 return
             self._named_tasks = None
             self._due = monotonic() + _BACKOFF
-            self._forget_coordinator()
+            self._coordinator.forget()
             joining = self._state is _State.JOINING
             if number in _FENCED or (isinstance(error, kafka_errors.GroupIdNotFoundError) and not joining):
                 log.info("group %s: %s", self._group, error)
@@ -535,16 +476,42 @@ class StreamsMembership(Membership):
                 "topology only while it is empty"
             )
         try:
-            with translated("the group could not be joined", self._address):
+            with translated("the group could not be joined", self._coordinator.address):
                 raise error
         except StreamkitError as translated_error:
             return translated_error
         except Exception as other:
             return TransportError(f"the group could not be joined: {type(other).__name__}: {other}")
 
-    # -- Requests ---------------------------------------------------------------------------------------------------------
 
-    def _send(self, request: ApiMessage) -> ApiMessage:
+class _Coordinator:
+    """The coordinator of a group, to which a member sends its requests."""
+
+    def __init__(self, settings: Mapping[str, str], timeout: float, group: str):
+        self.address = settings["bootstrap.servers"]
+        self.timeout = timeout
+        self._settings = settings
+        self._group = group
+        self._admin: KafkaAdminClient | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether requests can be sent."""
+        return self._admin is not None
+
+    def connect(self) -> None:
+        """Connect to the brokers. Raises TransportError."""
+        if self._admin is None:
+            self._admin = connected_admin(self._settings, self.timeout, "the group could not be joined")
+
+    def close(self) -> None:
+        """End the connection. Raises KafkaError."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def send(self, request: ApiMessage) -> ApiMessage:
+        """Send a request, and return the answer. Raises KafkaError."""
         admin = self._admin
         assert admin is not None
 
@@ -559,12 +526,15 @@ class StreamsMembership(Membership):
 
         return admin._manager.run(ask)
 
-    def _forget_coordinator(self) -> None:
+    def forget(self) -> None:
         """Make the next request look up the coordinator again."""
         assert self._admin is not None
         self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, self._group), None)
 
-    def _commit(self, offsets: Mapping[TopicPartition, CommittedOffset], epoch: int) -> None:
+    def commit(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], epoch: int, member: str, static_id: str | None
+    ) -> None:
+        """Commit offsets of a member. Raises KafkaError."""
         by_topic = defaultdict(list)
         topic_of = OffsetCommitRequest.OffsetCommitRequestTopic
         for (topic, number), committed in offsets.items():
@@ -575,13 +545,13 @@ class StreamsMembership(Membership):
                     committed_metadata=committed.metadata,
                 )
             )
-        answer: OffsetCommitResponse = self._send(
+        answer: OffsetCommitResponse = self.send(
             OffsetCommitRequest(
                 version=_COMMIT_VERSION,
                 group_id=self._group,
                 generation_id_or_member_epoch=epoch,
-                member_id=self._member,
-                group_instance_id=self._static_id,
+                member_id=member,
+                group_instance_id=static_id,
                 topics=[topic_of(name=t, partitions=p) for t, p in by_topic.items()],
             )
         )
@@ -590,6 +560,82 @@ class StreamsMembership(Membership):
                 error = kafka_errors.for_code(partition.error_code)
                 if error is not kafka_errors.NoError:
                     raise error(f"{topic.name}-{partition.partition_index}")
+
+
+class _Instance:
+    """The description of the instance in heartbeats. It is reused for some time, because a new one takes requests for offsets."""
+
+    def __init__(self, topology: StreamsTopology):
+        self._topology = topology
+        self._lock = threading.Lock()
+        self._describe: Describe = bytes
+        self._described: tuple[float, StreamsInstance] | None = None
+        """The last description, and its time."""
+
+    def described_by(self, describe: Describe) -> StreamsInstance:
+        """Return the description by a function, which all later ones come from."""
+        instance = self._topology.decode(describe())
+        with self._lock:
+            self._describe, self._described = describe, (monotonic(), instance)
+        return instance
+
+    def latest(self) -> StreamsInstance:
+        """Return the last description. A thread renews an old one, because the requests for offsets of standbys may take long."""
+        with self._lock:
+            assert self._described is not None
+            since, instance = self._described
+            is_old = monotonic() - since > _DESCRIBE_SECONDS
+            if is_old:
+                self._described = monotonic(), instance
+                threading.Thread(target=self._renew, args=(self._describe,), daemon=True).start()
+        return instance
+
+    def _renew(self, describe: Describe) -> None:
+        instance = self._topology.decode(describe())
+        with self._lock:
+            if self._describe is describe:
+                self._described = monotonic(), instance
+
+
+class _Description:
+    """The description of the topology, which a coordinator with a plugin asks for (KIP-1331)."""
+
+    def __init__(self, coordinator: _Coordinator, group: str, member: str, description: DescribedTopology | None):
+        self._coordinator = coordinator
+        self._group = group
+        self._member = member
+        self._description = description
+        self._lock = threading.Lock()
+        self._is_pushing = False
+        self._next = 0.0
+        """When it may be sent again; the coordinator's quota delays this."""
+
+    def push(self) -> None:
+        """Send the description in a thread, as a broker's plugin may be slow."""
+        with self._lock:
+            if self._description is not None and not self._is_pushing and monotonic() >= self._next:
+                self._is_pushing = True
+                threading.Thread(target=self._push, args=(self._description,), daemon=True).start()
+
+    def _push(self, description: DescribedTopology) -> None:
+        """Send the description once: after an error, the coordinator asks for it again."""
+        throttled = 0
+        try:
+            answer: StreamsGroupTopologyDescriptionUpdateResponse = self._coordinator.send(
+                _Update(
+                    group_id=self._group,
+                    member_id=self._member,
+                    topology_epoch=_TOPOLOGY_EPOCH,
+                    topology_description=description_message(description),
+                )
+            )
+            throttled = answer.throttle_time_ms
+            _raise_error(answer)
+            log.info("group %s has the description of its topology", self._group)
+        except Exception as error:
+            log.warning("group %s did not take the description of its topology: %s", self._group, error)
+        with self._lock:
+            self._is_pushing, self._next = False, monotonic() + throttled / 1000
 
 
 def _raise_error(answer: StreamsGroupHeartbeatResponse | StreamsGroupTopologyDescriptionUpdateResponse) -> None:
