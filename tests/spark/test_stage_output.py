@@ -51,6 +51,29 @@ topics: {prices: {value: long, partitions: 1}}
 pipelines:
   prices: {table: prices, store: {name: prices, versioned: 1h}}
 """
+HOLDS = """\
+streamkit: 1
+application: holds
+topics: {lines: {value: string, partitions: 1}, held: {value: string, partitions: 1}, counts: {value: long, partitions: 1}}
+stores: {seen: {type: key_value, key: string, value: string}}
+pipelines:
+  held: {stream: lines, steps: [{process: {call: "holding:Hold", stores: [seen]}}], to: TO}
+  counts: {stream: held, steps: [group_by_key, count, to_stream], to: counts}
+"""
+HOLDING = """\
+class Hold:
+    def init(self, context):
+        self.context, self.records = context, []
+        context.schedule(1000, "stream_time", lambda now: None)
+
+    def process(self, record):
+        self.records.append(record)
+
+    def close(self):
+        for record in self.records:
+            self.context.store("seen").put(record.key, record.value)
+            self.context.forward(record)
+"""
 
 
 def plan_of(folder: Path, text: str) -> Plan:
@@ -161,3 +184,29 @@ def test_a_memory_without_offsets_is_read(tmp_path: Path) -> None:
     for memory in state.tasks.values():
         del memory["own"]
     assert [row["topic"] for row in job._run(second, state, draw)] == ["out"]
+
+
+def test_what_processors_forward_when_they_are_closed_is_written(tmp_path: Path) -> None:
+    (tmp_path / "holding.py").write_text(HOLDING)
+    plan = plan_of(tmp_path, HOLDS.replace("TO", "held"))
+    records = [{"topic": "lines", "key": "k", "value": value, "timestamp": time} for time, value in enumerate("abc")]
+    job = InProcess(plan, records)
+    for parts in (
+        job.parts(random.Random(1), 1),
+        [job.parts(random.Random(1), 1)[0], InProcess(plan, records[:1]).parts(random.Random(1), 1)[0]],
+    ):
+        written, state = job.run(parts, random.Random(1))
+        assert [record["value"] for record in written if record["topic"] == "held"] == [*"abc", *"a"][: 2 + len(parts)]
+        assert [record["value"] for record in written if record["topic"] == "counts"] == [1, 2, 3, 4][: 2 + len(parts)]
+        assert state.rows()["seen", 0].keys() == {b"k"}
+    once = plan_of(tmp_path, HOLDS.replace("TO", "held").partition("  counts:")[0])
+    options = JobOptions({"lines": (Place("-", JSON_LINES),)}, {"held": Place("-", PARQUET)})
+    assert [row["value"] for row in written_by(Job(once, {"lines": 1, "held": 1}, options), records)] == [
+        b"a",
+        b"b",
+        b"c",
+    ]
+    cycle = plan_of(tmp_path, HOLDS.replace("TO", "lines"))
+    with pytest.raises(RuntimeError, match="a processor forwards a record to lines in its close"):
+        run = InProcess(cycle, records)
+        run.run(run.parts(random.Random(1), 1), random.Random(1))

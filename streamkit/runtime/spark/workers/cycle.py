@@ -8,6 +8,7 @@ from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from streamkit.errors import InvalidTopologyError
 from streamkit.plan.partitions import task_count
 from streamkit.record import Columns, OutputTuple, RecordBatch, TaskId
 from streamkit.runtime.execution.task import Task
@@ -123,18 +124,26 @@ class _Cycle:
             yield from self._collector.collect(self._output)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Commit, and yield the rest."""
+        """Commit, close the processors, and yield the rest. Raises InvalidTopologyError."""
         kept = self._work.kept
         for task in self._tasks.values():
-            commit(task, self._work.ends)
+            task.flush_stores()
             self._collect(task)
         self._deliver_written()
+        memories = {}
+        for name, task in self._tasks_by_id():
+            if kept is None:
+                commit(task, self._work.ends)
+            else:
+                memories[name] = memory_of(task, self._loaded.plan)
+            self._collect(task)
+        if self._undelivered:
+            raise InvalidTopologyError(
+                f"a processor forwards a record to {self._undelivered[0][0]} in its close, when the tasks that read this topic have ended"
+            )
         if self._work.drops is not None:
             for task_id, task in self._tasks.items():
                 self._work.drops.add(task_id, 0, task)
-        memories = (
-            {} if kept is None else {name: memory_of(task, self._loaded.plan) for name, task in self._tasks_by_id()}
-        )
         yield from self.output()
         yield from self._collector.finish()
         if kept is None or not isinstance(self._stores, KeptStores) or not memories:

@@ -204,9 +204,8 @@ def resume(task: BatchTask, saved: Document) -> None:
 
 
 def memory_of(task: BatchTask, plan: Plan) -> dict[str, Document]:
-    """Commit a task, and return its state outside of its stores. Raises StateError."""
-    task.touch(task.inputs)
-    offsets = task.prepare_commit(lambda place: 0)
+    """Commit a task, close its processors, and return its state outside of its stores. Raises StateError."""
+    task.flush_stores()
     places = {id(timer): index for index, timer in enumerate(task.timers)}
     schedules = []
     for timer in task.stream_timers():
@@ -217,6 +216,10 @@ def memory_of(task: BatchTask, plan: Plan) -> dict[str, Document]:
             raise StateError(
                 f"{where(plan, task.spec.program.nodes[timer.node])}: a timer that a processor schedules outside `init` can't be kept in a checkpoint"
             )
+    # Their timers end with the processors, whose last records may still change the times of windows.
+    task.close_processors()
+    task.touch(task.inputs)
+    offsets = task.prepare_commit(lambda place: 0)
     return {
         "times": [[*place, offset.metadata] for place, offset in sorted(offsets.items())],
         "volatile": {

@@ -322,9 +322,10 @@ class _Running:
 
 
 def commit(task: Task, ends: Mapping[TopicPartition, int] | None) -> None:
-    """Flush the caches of a task; if `ends` is given, add the offsets that the task would commit to its output."""
+    """Flush the caches of a task and close its processors; if `ends` is given, add the offsets that the task would commit to its output."""
+    task.flush_stores()
+    task.close_processors()
     if ends is None:
-        task.flush_stores()
         return
     task.commit_needed = True
     # A live run finds repartition topics empty, so only the stream time in the metadata counts.
