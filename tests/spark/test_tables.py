@@ -21,7 +21,7 @@ from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
-from streamkit.runtime.spark.spark_session import Cluster, check_meaning, open_session, translated
+from streamkit.runtime.spark.spark_session import Cluster, _settings, check_meaning, open_session, translated
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.lake_sample import sample_in
 from streamkit.runtime.spark.submission.request import inputs_of
@@ -380,16 +380,24 @@ def test_a_number_that_is_too_large_for_an_order_without_ansi(spark: Any, tmp_pa
         ("parquet.outputTimestampType", "timestamp_millis"),
         ("legacy.timeParserPolicy", "LEGACY"),
         ("orc.impl", "hive"),
+        ("files.ignoredPathSegmentRegex", "^(old|[._])"),
+        ("files.ignoredPathSegmentRegex", ""),
+        ("files.archive.reader.enabled", "true"),
     ],
 )
-def test_settings_of_a_session_that_change_times(setting: str, value: str, spark: Any) -> None:
+def test_settings_of_a_session_that_change_results(setting: str, value: str, spark: Any) -> None:
     check_meaning(spark)
     spark.conf.set(f"spark.sql.{setting}", value)
     try:
-        with pytest.raises(ConfigError, match=rf"^spark\.sql\.{setting}={value.upper()}: "):
+        with pytest.raises(ConfigError, match=re.escape(f"spark.sql.{setting}={value}: ")):
             check_meaning(spark)
     finally:
         spark.conf.unset(f"spark.sql.{setting}")
+
+
+def test_null_and_empty_text_differ_in_csv_whatever_the_settings_are() -> None:
+    name = "spark.sql.legacy.nullValueWrittenAsQuotedEmptyStringCsv"
+    assert _settings(Cluster("local[2]", {name: "true"}), False)[name] == "false"
 
 
 def test_a_class_that_chooses_files(spark: Any) -> None:
@@ -421,8 +429,9 @@ def test_formats_are_recognized_by_the_files(spark: Any, orders: Any, tmp_path: 
 def test_files_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
     def refused(name: str, words: str) -> None:
         with pytest.raises(StreamkitError, match=words) as caught:
-            copied(spark, f"{tmp_path}/{name},key=user,value=*,timestamp=ts", tmp_path)
-        assert str(caught.value).startswith(f"{tmp_path}/{name}: ")
+            file, _, settings = name.partition(",")
+            copied(spark, f"{tmp_path}/{file},{settings or 'key=user,value=*'},timestamp=ts", tmp_path)
+        assert str(caught.value).startswith(f"{tmp_path}/{file}: ")
         assert "\n" not in str(caught.value)
 
     nanoseconds = pa.array([1_000_000_001], pa.timestamp("ns"))
@@ -441,6 +450,12 @@ def test_files_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
     refused("types", "files have n as BIGINT and as DOUBLE; read them as two inputs")
     (tmp_path / "empty.parquet").touch()
     refused("empty.parquet", "no file has columns")
+    pq.write_table(pa.table({"Partition": [0], "Offset": [7], "ts": [1]}), tmp_path / "topic.parquet")
+    refused("topic.parquet,value=ts", "column 'Offset' would not be read; rename it to 'offset', or set offset=Offset")
+    for name, path in (("case", "1"), ("Case", "2")):
+        (tmp_path / "cases").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"user": ["ann"], "ts": [1], name: [1]}), tmp_path / "cases" / f"{path}.parquet")
+    refused("cases", "the names of case and Case differ only in case; --conf spark.sql.caseSensitive=true")
     (tmp_path / "twice.json").write_text('{"user": "ann", "User": "bob", "ts": 1}\n')
     refused("twice.json", "the names of User and user differ only in case; --conf spark.sql.caseSensitive=true")
     # Spark knows compressed files by their suffix alone, and would read these as text.
@@ -474,6 +489,8 @@ def test_an_input_without_files_is_reported(spark: Any, tmp_path: Path) -> None:
         ("o=/a,options.mode=PERMISSIVE", "never left out"),
         ("o=/a,options.enforceSchema=true", "read by their names"),
         ("o=/a,options.ignoreExtension=false", "whatever their names are"),
+        ("o=/a,options.ignoredPathSegmentRegex=^old", "begins with _ or ."),
+        ("o=/a,options.archivePathFilter=*.csv", "archives are not read"),
     ],
 )
 def test_wrong_settings(text: str, words: str) -> None:

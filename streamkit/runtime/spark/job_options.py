@@ -106,6 +106,8 @@ _CHOSEN_HERE = {
     "samplingratio": "the columns of all rows are read",
     "ignoremissingfiles": "a file that is missing is an error, and is never left out",
     "ignoreinvalidpartitionpaths": "a folder that is not NAME=VALUE beside such folders is an error, and is never left out",
+    "ignoredpathsegmentregex": "a file is left out only if its name begins with _ or .",
+    "archivepathfilter": "archives are not read",
     "ignoreextension": "files of Avro are read whatever their names are",
 }
 """Spark options that would lose records, in lower case, each with the behaviour that a job guarantees instead."""

@@ -56,10 +56,12 @@ _FIXED = {
     **{f"spark.sql.files.ignore{kind}": "false" for kind in ("MissingFiles", "CorruptFiles", "InvalidPartitionPaths")},
     **{f"spark.files.ignore{kind}": "false" for kind in ("MissingFiles", "CorruptFiles")},
     "spark.sql.parquet.respectSummaryFiles": "false",
+    "spark.sql.legacy.nullValueWrittenAsQuotedEmptyStringCsv": "false",
 }
 """Settings that users can't override, because other values would lose data. With the first two, which Delta reads only from the
 session, Delta would skip files that it can't read, and with the third one Spark would skip folders. The next two do the same for tables of
-Hive. With the last one, Spark would omit columns that a `_metadata` file does not list."""
+Hive. With the next one, Spark would omit columns that a `_metadata` file does not list. With the last one, null and empty text would be the same
+in CSV."""
 _REFUSED = {
     "spark.sql.timestampType": (
         "TIMESTAMP_NTZ",
@@ -74,8 +76,13 @@ _REFUSED = {
         "times in the names of folders lose their hours; CORRECTED keeps them",
     ),
     "spark.sql.orc.impl": ("HIVE", "it reads times without a zone as numbers; native reads them as times"),
+    "spark.sql.files.ignoredPathSegmentRegex": (
+        r"(?!\^\[\._\]$).*",
+        "Spark would leave out files, or read hidden ones; a pattern in the path selects files",
+    ),
+    "spark.sql.files.archive.reader.enabled": ("TRUE", "the contents of archives are not checked; unpack them"),
 }
-"""Values of settings that would change results, with the reason."""
+"""Values of settings that would change results, as patterns, with the reason."""
 _USUAL = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Settings with other defaults than Spark's. Those that a user has chosen stay.
 
@@ -185,8 +192,9 @@ def _set_zone_of_jvm(context: SparkContext) -> None:
 def check_meaning(spark: SparkSession) -> None:
     """Raise ConfigError for a setting of a session that would change results."""
     for name, (wrong, why) in _REFUSED.items():
-        if (spark.conf.get(name, None) or "").upper() == wrong:
-            raise ConfigError(f"{name}={wrong}: {why}")
+        value = spark.conf.get(name, None)
+        if value is not None and re.fullmatch(wrong, value, re.IGNORECASE):
+            raise ConfigError(f"{name}={value}: {why}")
     context = classic_context(spark)
     chosen = None if context is None else context._jsc.hadoopConfiguration().get(_PATH_FILTER)
     if chosen:

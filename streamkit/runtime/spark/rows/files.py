@@ -498,8 +498,12 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         return frame
     if place.format == "csv":
         check_csv(spark, place, paths)
-    # Some formats accept no list, and the name of a table in place of a path.
-    frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+    # In a case-insensitive session, columns of different files would be one if their names differ only in case.
+    with changed_settings(spark, {_CASE: "true"} if place.format in (PARQUET, "orc") else {}):
+        # Some formats accept no list, and the name of a table in place of a path.
+        frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+    if place.format in (PARQUET, "orc"):
+        check_names(place, frame)
     if place.format == DELTA:
         return _at_one_version(frame, place, lambda more: reader.options(**more).format(DELTA).load(paths[0]))
     if place.format == "csv" and place.infers_types:

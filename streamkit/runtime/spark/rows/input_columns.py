@@ -120,14 +120,23 @@ def order_of(place: Place, columns: Sequence[str]) -> str | None:
 
 
 def check_case(place: Place, columns: Sequence[str]) -> None:
-    """Raise TransportError for a column whose name differs from a part of the record only in case, which Spark ignores."""
+    """Raise TransportError for a column whose name differs from a part of the record only in case, which Spark ignores.
+
+    If settings choose parts, only for the offsets of an exported topic, from which no setting reads the order of the records.
+    """
     chosen = {part: getattr(place.columns, part) for part in PARTS}
-    for name in columns:
-        part = name.lower()
-        if name not in PARTS and part in PARTS and chosen[part] is None and not any(chosen.values()):
-            raise TransportError(
-                f"{place.path}: column {name!r} would not be read; rename it to {part!r}, or set {part}={name}"
-            )
+    unread = {
+        name.lower(): name
+        for name in columns
+        if name not in PARTS and name.lower() in PARTS and chosen[name.lower()] is None
+    }
+    if any(chosen.values()):
+        is_topic = {"partition", "offset"} <= unread.keys() and place.order is None and EVERY not in chosen.values()
+        unread = {"offset": unread["offset"]} if is_topic else {}
+    for part, name in unread.items():
+        raise TransportError(
+            f"{place.path}: column {name!r} would not be read; rename it to {part!r}, or set {part}={name}"
+        )
 
 
 def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Column:

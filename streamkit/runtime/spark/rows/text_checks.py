@@ -209,7 +209,7 @@ def _is_one_value(place: Place, text: Column) -> Column:
 def check_names(place: Place, frame: DataFrame) -> None:
     """Raise TransportError for fields whose names differ only in case, in a session that does not distinguish them.
 
-    frame: with the fields that the lines have, as read with case.
+    frame: with the fields that the files have, as read with case.
     """
     if tells_case(frame.sparkSession):
         return
