@@ -74,6 +74,19 @@ def test_a_column_of_files_that_their_folders_have_too(
     assert [record["value"] for record in found] == [{"dt": "2026-01-02", "n": 1}]
 
 
+@pytest.mark.parametrize("name", ["7d", "0x1p3", "9007199254740993.5"])
+def test_a_folder_with_a_name_that_spark_reads_as_another_number(name: str, spark: Any, tmp_path: Path) -> None:
+    for folder in ("__HIVE_DEFAULT_PARTITION__", "1.50", name):
+        put(tmp_path / f"lake/span={folder}/x.json", '{"n":1}\n')
+    place = f"{tmp_path}/lake,format=json,value=*,timestamp=0"
+    with pytest.raises(
+        TransportError, match=f"the folder span={name}: Spark would read another number; .*=false reads text"
+    ):
+        copied(spark, place, tmp_path)
+    (tmp_path / f"lake/span={name}/x.json").unlink()
+    assert [record["value"]["span"] for record in copied(spark, place, tmp_path)] == [1.5, None]
+
+
 def test_the_folder_of_a_table_with_a_history(spark: Any, tmp_path: Path) -> None:
     """Its files have deleted rows too, until they are cleaned up."""
     put(tmp_path / "lake/x.json", '{"n":1}\n')

@@ -207,6 +207,7 @@ def test_what_processors_forward_when_they_are_closed_is_written(tmp_path: Path)
         b"c",
     ]
     cycle = plan_of(tmp_path, HOLDS.replace("TO", "lines"))
+    job = InProcess(cycle, records)
+    parts = job.parts(random.Random(1), 1)
     with pytest.raises(RuntimeError, match="a processor forwards a record to lines in its close"):
-        run = InProcess(cycle, records)
-        run.run(run.parts(random.Random(1), 1), random.Random(1))
+        job.run(parts, random.Random(1))

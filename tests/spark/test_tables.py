@@ -428,8 +428,8 @@ def test_formats_are_recognized_by_the_files(spark: Any, orders: Any, tmp_path: 
 
 def test_files_that_spark_does_not_read(spark: Any, tmp_path: Path) -> None:
     def refused(name: str, words: str) -> None:
+        file, _, settings = name.partition(",")
         with pytest.raises(StreamkitError, match=words) as caught:
-            file, _, settings = name.partition(",")
             copied(spark, f"{tmp_path}/{file},{settings or 'key=user,value=*'},timestamp=ts", tmp_path)
         assert str(caught.value).startswith(f"{tmp_path}/{file}: ")
         assert "\n" not in str(caught.value)

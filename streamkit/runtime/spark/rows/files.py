@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
@@ -169,6 +170,8 @@ _STREAM_LOG = "_spark_metadata"
 _SCHEMA_READERS = 8
 _MOST_FILES = 32
 """Files that a query reads one after the other: Spark plans a scan of each."""
+_INFERS_FOLDERS = "spark.sql.sources.partitionColumnTypeInference.enabled"
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _SPECIAL = re.compile(r"[=*?{}\[\]\\]")
 _ORDERED = 1 << 62
 """Added to a number that orders rows, so that the resulting place is higher than the places in files."""
@@ -538,6 +541,30 @@ def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, path
             f"{place.path}: column {name} is in the files, and in the names of their folders {name}=VALUE, which Spark would read "
             "instead; options.recursiveFileLookup=true reads the column of the files, and ignores the folders' names"
         )
+    if relation is not None and '"double"' in relation.partitionSchema().json():
+        _check_numbers_of_folders(place, relation)
+
+
+def _check_numbers_of_folders(place: Place, relation: JavaObject) -> None:
+    """Raise TransportError for the name of a folder that is not the number that Spark reads, such as 7d or one with many digits."""
+    paths = relation.location().partitionSpec().partitions().mkString("\n")
+    kinds = orjson.loads(relation.partitionSchema().json())["fields"]
+    for name in (field["name"] for field in kinds if field["type"] == "double"):
+        for text in map(
+            unquote, re.findall(rf"/{re.escape(name)}=([^/\n]*?)(?=/|\)?$)", paths, re.MULTILINE | re.IGNORECASE)
+        ):
+            if text != _NULL_FOLDER and not _is_shortest(text):
+                raise TransportError(
+                    f"{place.path}: the folder {name}={text}: Spark would read another number; --conf {_INFERS_FOLDERS}=false reads text"
+                )
+
+
+def _is_shortest(text: str) -> bool:
+    """Return whether a text is the number that a double shows as its shortest text."""
+    try:
+        return Decimal(text) == Decimal(repr(float(text)))
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def _relation(frame: DataFrame) -> JavaObject | None:
