@@ -498,7 +498,7 @@ _PREDICTIONS = ("predict", "predict_proba", "decision_function")
 
 
 def _single_predictions(subject: Subject) -> Iterable[Place]:
-    nodes = [node for sub in subject.plan.sub_topologies for node in sub.nodes.values()]
+    nodes = subject.plan.nodes
     for node in nodes:
         processor = node.processor if isinstance(node, ProcessorNode) else None
         if node.origin is None or not isinstance(processor, MapValues | Filter | FlatMapValues):
@@ -585,7 +585,7 @@ def _debug_prints(subject: Subject) -> Iterable[Place]:
 
 
 def _timestamps_without_default(subject: Subject) -> Iterable[Place]:
-    nodes = [node for sub in subject.plan.sub_topologies for node in sub.nodes.values()]
+    nodes = subject.plan.nodes
     for source in (node for node in nodes if isinstance(node, SourceNode)):
         for topic, expression in source.timestamps.items():
             if not isinstance(expression, Expression) or not subject.is_own(expression.position):

@@ -274,7 +274,7 @@ def _serdes(plan: Plan, model: TopologyModel) -> Iterator[tuple[Serde | None, Po
         yield entry.key, entry.position or NOWHERE
         yield entry.value, entry.position or NOWHERE
     declared = {entry.topic for entry in model.topics.values()}
-    for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+    for node in plan.nodes:
         if declared.isdisjoint(_topics(node)):
             position = NOWHERE if node.origin is None else node.origin.position
             yield node.key_serde, position

@@ -141,6 +141,21 @@ class Plan:
     included: tuple[str, ...] = ()
     """The files that the topology includes."""
 
+    @property
+    def nodes(self) -> list[PlanNode]:
+        """The nodes of all sub-topologies."""
+        return [node for sub in self.sub_topologies for node in sub.nodes.values()]
+
+    @property
+    def global_topics(self) -> tuple[str, ...]:
+        """The topics of global stores, which every instance reads completely."""
+        return tuple(topic for sub in self.sub_topologies if sub.is_global for topic in sub.source_topics)
+
+    @property
+    def internal_names(self) -> frozenset[str]:
+        """The internal topics by their names on the log."""
+        return frozenset(map(self.internal_name, self.internal_topics))
+
     def internal_name(self, topic: str) -> str:
         """Return the name that a topic has on the log: internal ones have the application id as their prefix."""
         return f"{self.application}-{topic}" if topic in self.internal_topics else topic
@@ -156,7 +171,7 @@ class Plan:
         """Return all topics that the application reads or writes, by their names on the log."""
         changelogs = map(self.changelog_name, self.stores)
         external = {topic.name for topic in self.external_topics.values()}
-        return external.union(map(self.internal_name, self.internal_topics), filter(None, changelogs))
+        return external.union(self.internal_names, filter(None, changelogs))
 
 
 # Topics of a plan by their names in the file or on the log.

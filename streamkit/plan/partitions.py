@@ -71,7 +71,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
         partitions[plan.internal_name(name)] = internal_topic.partitions
         if internal_topic.partitions is not None:
             enforced.add(plan.internal_name(name))
-    internal = {plan.internal_name(name) for name in plan.internal_topics}
+    internal = plan.internal_names
     _check_missing(sources, partitions, internal)
     _derive(plan, sources, partitions, internal)
     known = {topic: count for topic, count in partitions.items() if count is not None}
@@ -90,8 +90,7 @@ def lay_out(plan: Plan, counts: Mapping[str, int]) -> Layout:
 def _node_topics(plan: Plan, node: SourceNode, counts: Mapping[str, int]) -> tuple[str, ...]:
     if node.pattern is None:
         return tuple(plan.internal_name(topic) for topic in node.topics)
-    own = {plan.internal_name(topic) for topic in plan.internal_topics}
-    own.update(name for store in plan.stores if (name := plan.changelog_name(store)) is not None)
+    own = plan.internal_names.union(map(plan.changelog_name, plan.stores))
     compiled = re.compile(node.pattern)
     return tuple(topic for topic in sorted(counts) if topic not in own and compiled.fullmatch(topic))
 
@@ -103,7 +102,7 @@ def source_topics(plan: Plan, sub_topology: SubTopology, counts: Mapping[str, in
 
 
 def _check_missing(
-    sources: Mapping[int, tuple[str, ...]], partitions: Mapping[str, int | None], internal: set[str]
+    sources: Mapping[int, tuple[str, ...]], partitions: Mapping[str, int | None], internal: frozenset[str]
 ) -> None:
     for index, topics in sources.items():
         missing = [topic for topic in topics if topic not in internal and partitions[topic] is None]
@@ -112,7 +111,7 @@ def _check_missing(
 
 
 def _derive(
-    plan: Plan, sources: Mapping[int, tuple[str, ...]], partitions: dict[str, int | None], internal: set[str]
+    plan: Plan, sources: Mapping[int, tuple[str, ...]], partitions: dict[str, int | None], internal: frozenset[str]
 ) -> None:
     """Set the count of each repartition topic without one to the largest count upstream, until all have one."""
     writers: dict[str, list[int]] = {}
@@ -159,7 +158,7 @@ def groups_on_log(plan: Plan, counts: Mapping[str, int]) -> list[set[str]]:
     )
 
 
-def _enforce(group: set[str], partitions: dict[str, int], internal: set[str], enforced: set[str]) -> None:
+def _enforce(group: set[str], partitions: dict[str, int], internal: frozenset[str], enforced: set[str]) -> None:
     """Make the counts of a co-partition group equal. Raises InvalidTopologyError (CopartitionedTopicsEnforcer.enforce)."""
     repartitions = sorted(group & internal)
     external = {topic: partitions[topic] for topic in sorted(group - internal)}

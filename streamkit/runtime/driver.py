@@ -96,7 +96,7 @@ class Driver:
             plan.registry.start_dry_run()
         self._json = records or RecordJson(plan)
         self._printed: list[dict[str, Json]] = []
-        self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}
+        self._internal = plan.internal_names
         self._changelogs = {
             plan.changelog_name(name) for name, store in plan.stores.items() if store.source_topic is None
         }

@@ -34,7 +34,7 @@ class RecordJson:
         self._written: dict[str, Serdes] = {}
         self._routed: list[Serdes] = []
         self._forms: dict[str, list[tuple[Callable[..., Operand], ...]]] = {}
-        for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+        for node in plan.nodes:
             if isinstance(node, SourceNode):
                 for topic in node.topics:
                     self._read[plan.internal_name(topic)] = node.topic_serdes.get(

@@ -593,7 +593,7 @@ class Names:
         self._json = RecordJson(plan)
         topics = plan.external_topics.values()
         self.read = {topic.entry: topic.name for topic in topics if topic.read}
-        nodes = [node for sub in plan.sub_topologies for node in sub.nodes.values()]
+        nodes = plan.nodes
         self._patterns = [re.compile(node.pattern) for node in nodes if isinstance(node, SourceNode) and node.pattern]
         self.dead_letters = frozenset(_dead_letters(plan))
         self._routed = any(isinstance(node, SinkNode) and node.topic is None for node in nodes)
@@ -646,7 +646,7 @@ def step_name(step: StepRef) -> str:
 
 def step_names(plan: Plan) -> list[str]:
     """Return the names of a topology's steps."""
-    nodes = [node for sub in plan.sub_topologies for node in sub.nodes.values()]
+    nodes = plan.nodes
     return list(dict.fromkeys(step_name(node.origin) for node in nodes if node.origin is not None))
 
 

@@ -197,7 +197,7 @@ class Cluster:
         self._global_topics = {
             topic for sub in plan.sub_topologies if sub.is_global for topic in source_topics(plan, sub, self._counts)
         }
-        self._internal = {plan.internal_name(topic) for topic in plan.internal_topics}
+        self._internal = plan.internal_names
         self._changelogs = {
             plan.changelog_name(name) for name, store in plan.stores.items() if store.source_topic is None
         }

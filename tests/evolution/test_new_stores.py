@@ -14,7 +14,7 @@ from streamkit.plan.model import Plan
 from streamkit.plan.partitions import lay_out
 from streamkit.runtime.spark.evolution.evolution import records_of
 from streamkit.runtime.spark.evolution.new_stores import reduced
-from streamkit.runtime.spark.submission.submit_job import declared_counts, global_topics
+from streamkit.runtime.spark.submission.submit_job import declared_counts
 from streamkit.runtime.spark.workers.task_stores import SpillingMap
 from streamkit.state.definitions import StoreDef
 from streamkit.state.engines.ages import row_key
@@ -96,7 +96,7 @@ def check(plan: Plan, records: list[dict]) -> None:
     whole = state_of(plan, records, plan.application)
     written = {topic for sub in plan.sub_topologies for topic in sub.sink_topics} - set(plan.internal_topics)
     topics = [topic for sub in plan.sub_topologies for topic in sub.source_topics if topic not in plan.internal_topics]
-    layout = lay_out(plan, declared_counts(plan, [*topics, *global_topics(plan)]))
+    layout = lay_out(plan, declared_counts(plan, [*topics, *plan.global_topics]))
     for name in logged:
         part = reduced(plan, [name], layout)
         if written.intersection(topic for sub in part.sub_topologies for topic in sub.source_topics):

@@ -113,7 +113,7 @@ def source_headers(headers: Headers) -> Headers:
 
 def dead_letter_topics(plan: Plan) -> list[str]:
     """Return the topics on the log to which the application and its steps write dead letters."""
-    nodes = (node for sub in plan.sub_topologies for node in sub.nodes.values())
+    nodes = plan.nodes
     handlers = (getattr(node, "on_error", None) for node in nodes)
     topics = [
         plan.config.errors_dead_letter_queue_topic_name,

@@ -529,7 +529,7 @@ class OwnTransactions:
         """Whether the application has the right to look for markers, and for those of its offsets, as far as it is known."""
         self._refresh = True
         """Whether the producer may be another one than at the last look for markers."""
-        routed = any(getattr(node, "route", None) for sub in plan.sub_topologies for node in sub.nodes.values())
+        routed = any(getattr(node, "route", None) for node in plan.nodes)
         self._only_read = {topic.name for topic in plan.external_topics.values() if not (topic.written or routed)}
         existing = shared.topics.partitions.keys() | shared.topics.ids.keys()
         self._own_topics = (plan.topic_names() & existing) - {topic.name for topic in plan.external_topics.values()}

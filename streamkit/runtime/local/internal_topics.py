@@ -77,16 +77,11 @@ def prepare(
     layout = lay_out(plan, existing)
     _create_internal(admin, existing, (*layout.repartitions, *layout.changelogs))
     changelogs = {plan.changelog_name(name) for name in plan.stores}
-    inputs = {topic for topics in layout.sources.values() for topic in topics} | _global_topics(plan)
+    inputs = {topic for topics in layout.sources.values() for topic in topics} | set(plan.global_topics)
     found = {**ids, **admin.topic_ids([name for name in existing if name in changelogs | inputs and name not in ids])}
     _warn_of_unwritten(plan, existing)
     own, read = ({name: found[name] for name in names if name in found} for names in (changelogs, inputs))
     return TopicsOnLog(existing, layout.sources, own, read)
-
-
-def _global_topics(plan: Plan) -> set[str]:
-    """Return the topics of global stores, which every instance reads completely."""
-    return {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
 
 
 def _warn_of_unwritten(plan: Plan, existing: Mapping[str, int]) -> None:
@@ -194,7 +189,7 @@ class TopicWatch:
             return
         self._next = monotonic() + self._every
         known = {topic for inputs in self._topics.inputs.values() for topic in inputs}
-        shared = _global_topics(self._plan)
+        shared = set(self._plan.global_topics)
         read = known | shared
         subs = [sub for sub in self._plan.sub_topologies if sub.id in self._topics.inputs]
         patterns = any(getattr(node, "pattern", None) for sub in subs for node in sub.nodes.values())

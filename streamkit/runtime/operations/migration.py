@@ -310,7 +310,7 @@ class _Comparison:
             for topic in source_topics(old, sub, self._existing)
             if topic in self._existing
         }
-        internal = {old.internal_name(topic) for topic in old.internal_topics}
+        internal = old.internal_names
         wanted: dict[str, NewTopic] = {topic.name: topic for topic in self._layout.repartitions}
         topics = {
             self.old.form.log_name(before): wanted[self.new.form.log_name(after)]
@@ -659,7 +659,7 @@ def _check_routing(plan: Plan, store: str, conversion: RowConversion) -> None:
     if conversion.routing is None:
         raise MigrationError("its rows contain partitions, so that they can't change theirs")
     sources = {topic for sub in plan.sub_topologies if store in sub.stores for topic in sub.source_topics}
-    for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+    for node in plan.nodes:
         if isinstance(node, SinkNode) and node.topic in sources and node.partition is not None:
             raise MigrationError(
                 f"an expression gives the partitions of {plan.internal_name(node.topic or '')}, not the key"

@@ -117,7 +117,7 @@ def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = F
         first, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
         start = first if committed is None else max(first, committed.offset)
         _check_next(consumer, place, offset, start, end)
-    internal = place.topic in {plan.internal_name(name) for name in plan.internal_topics}
+    internal = place.topic in plan.internal_names
     metadata = "" if committed is None else committed.metadata
     before = None if committed is None else committed.offset
     change = OffsetChange(place, INTERNAL if internal else INPUT, before, offset + 1, "one record skipped", metadata)
@@ -227,7 +227,7 @@ def _check_next(consumer: Consumer, place: TopicPartition, offset: int, start: i
 
 def _roles(plan: Plan, choice: Choice, counts: dict[str, int]) -> dict[str, str]:
     """Return the roles of the topics whose offsets change: inputs move to the target, topics that are also written to their ends."""
-    internal = {plan.internal_name(name) for name in plan.internal_topics}
+    internal = plan.internal_names
     read = [
         topic
         for sub in plan.sub_topologies
@@ -263,8 +263,7 @@ def _internals(
     The prefix may be the name of another application that begins with this one's. Java's tool deletes the topics of both.
     """
     prefix = f"{plan.application}-"
-    known = {plan.internal_name(name) for name in plan.internal_topics}
-    known.update(name for store in plan.stores if (name := plan.changelog_name(store)) is not None)
+    known = plan.internal_names.union(map(plan.changelog_name, plan.stores))
     internal = [
         topic for topic in existing if topic not in roles and topic.startswith(prefix) and _INTERNAL.fullmatch(topic)
     ]

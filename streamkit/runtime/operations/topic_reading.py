@@ -484,7 +484,7 @@ def _pairs(plan: Plan, topic: str) -> list[tuple[Side, Side]]:
 
 def _internal(plan: Plan, topic: str) -> Iterator[tuple[Side, Side]]:
     """Yield the form of a repartition, subscription or response topic for each node that reads or writes it."""
-    for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+    for node in plan.nodes:
         if not isinstance(node, (SourceNode, SinkNode)) or not node.internal:
             continue
         names = node.topics if isinstance(node, SourceNode) else (node.topic,)

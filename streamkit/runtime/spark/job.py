@@ -170,7 +170,7 @@ class Job:
     @property
     def external_outputs(self) -> tuple[str, ...]:
         """The external topics that the job writes, those of routes left out."""
-        return tuple(topic for topic in self._written if topic not in self._internal())
+        return tuple(topic for topic in self._written if topic not in self.plan.internal_names)
 
     def dropped(self) -> list[str]:
         """Return a line for each sub-topology and reason for which its tasks dropped records; complete once the outputs are written."""
@@ -271,7 +271,7 @@ class Job:
     def sources(self) -> tuple[str, ...]:
         """Return the topics that the job reads from files or the log: those that it writes itself only if they are inputs."""
         read = dict.fromkeys(topic for stage in self.stages for topic in stage.inputs)
-        read.update(dict.fromkeys(self._global_topics()))
+        read.update(dict.fromkeys(self.plan.global_topics))
         return tuple(topic for topic in read if self._from_outside(topic))
 
     def build(self, spark: SparkSession, inputs: Inputs) -> dict[str, DataFrame]:
@@ -354,7 +354,7 @@ class Job:
             rows.written[topic].append(outputs.filter(outputs.topic == topic))
         if REST in names:
             stores = map(state_of, self._stores(stage))
-            others = [*names, *self._internal(), *self._changelogs, OFFSETS, MEMORY, *stores]
+            others = [*names, *self.plan.internal_names, *self._changelogs, OFFSETS, MEMORY, *stores]
             rows.written[REST].append(outputs.filter(~outputs.topic.isin(others)))
 
     def _own_names(self, stage: Stage, names: tuple[str, ...]) -> list[str]:
@@ -364,7 +364,7 @@ class Job:
 
     def _from_outside(self, topic: str) -> bool:
         """Return whether a topic is read from files or the log; one that the job writes too only if it is an input."""
-        return topic not in self._internal() and (topic not in self._written or topic in self.options.inputs)
+        return topic not in self.plan.internal_names and (topic not in self._written or topic in self.options.inputs)
 
     def _subs(self, stage: Stage) -> list[SubTopology]:
         return [sub for sub in self.plan.sub_topologies if sub.id in stage.subs]
@@ -531,7 +531,7 @@ class Job:
 
     def _topics_read(self) -> set[str]:
         """Return the topics that stages and global tables read."""
-        return {topic for stage in self.stages for topic in stage.inputs} | set(self._global_topics())
+        return {topic for stage in self.stages for topic in stage.inputs} | set(self.plan.global_topics)
 
     def final_topics(self) -> frozenset[str]:
         """Return the topics that get only the final record of each key: topics of tables that no stage reads."""
@@ -541,18 +541,12 @@ class Job:
     def _forbidden(self, stage: Stage) -> frozenset[str]:
         if not self._routing:
             return frozenset()
-        read = {topic for topics in self.layout.sources.values() for topic in topics} | set(self._global_topics())
+        read = {topic for topics in self.layout.sources.values() for topic in topics} | set(self.plan.global_topics)
         return frozenset(read - set(stage.outputs))
-
-    def _internal(self) -> set[str]:
-        return {self.plan.internal_name(topic) for topic in self.plan.internal_topics}
-
-    def _global_topics(self) -> tuple[str, ...]:
-        return tuple(topic for sub in self.plan.sub_topologies if sub.is_global for topic in sub.source_topics)
 
     def _global_tables(self, spark: SparkSession, inputs: Inputs) -> GlobalTables | None:
         """Read the topics of global tables and send them to all workers."""
-        topics = self._global_topics()
+        topics = self.plan.global_topics
         if not topics:
             return None
         written = [topic for topic in topics if topic in self._written]

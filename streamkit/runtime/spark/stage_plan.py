@@ -67,7 +67,7 @@ def make_stages(plan: Plan, layout: Layout) -> list[Stage]:
         cyclic = len(own) > 1 or own[0] in after[own[0]]
         written = dict.fromkeys(topic for index in own for topic in writes[index])
         sources = dict.fromkeys(topic for index in own for topic in layout.sources[index])
-        inputs = tuple(topic for topic in sources if not (cyclic and topic in written and _internal(plan, topic)))
+        inputs = tuple(topic for topic in sources if not (cyclic and topic in written and topic in plan.internal_names))
         tasks = 1 if cyclic else sum(1 for index, _ in layout.tasks if index in group)
         stages.append(Stage(len(stages) + 1, own, inputs, tuple(written), tasks, cyclic))
     return stages
@@ -103,7 +103,7 @@ def topics_read(plan: Plan) -> tuple[str, ...]:
 
 def patterns(plan: Plan) -> list[str]:
     """Return the patterns of a plan's sources."""
-    return [node.pattern for node in _nodes(plan) if isinstance(node, SourceNode) and node.pattern]
+    return [node.pattern for node in plan.nodes if isinstance(node, SourceNode) and node.pattern]
 
 
 def matching(plan: Plan, topic: str) -> bool:
@@ -113,7 +113,7 @@ def matching(plan: Plan, topic: str) -> bool:
 
 def refuse_clocks(plan: Plan) -> None:
     """Raise InvalidTopologyError, with the step, if the plan reads the wall clock, which a batch job does not have."""
-    for node in _nodes(plan):
+    for node in plan.nodes:
         if isinstance(node, SourceNode):
             clocks = [topic for topic, policy in node.timestamps.items() if policy == "wallclock"]
             if clocks:
@@ -129,7 +129,7 @@ def refuse_clocks(plan: Plan) -> None:
 
 def refuse_headed_buffers(plan: Plan) -> None:
     """Raise InvalidTopologyError if a checkpoint can't hold the state: of a buffer it holds no headers (dsl.store.format)."""
-    for node in _nodes(plan):
+    for node in plan.nodes:
         stores = node.stores if isinstance(node, ProcessorNode) else ()
         buffers = [name for name in stores if plan.stores[name].type == "suppress"]
         if buffers and plan.stores[buffers[0]].keeps_headers:
@@ -145,14 +145,6 @@ def where(plan: Plan, node: PlanNode) -> str:
     if origin is None:
         return f"{plan.file}: node {node.name}"
     return origin.place
-
-
-def _nodes(plan: Plan) -> Iterator[PlanNode]:
-    return (node for sub in plan.sub_topologies for node in sub.nodes.values())
-
-
-def _internal(plan: Plan, topic: str) -> bool:
-    return topic in {plan.internal_name(name) for name in plan.internal_topics}
 
 
 def global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:

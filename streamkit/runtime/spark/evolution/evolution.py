@@ -34,7 +34,6 @@ from streamkit.runtime.spark.rows.file_system import FileSystem, join
 from streamkit.runtime.spark.rows.log_rows import COMMITTED, Address, write_log
 from streamkit.runtime.spark.spark_session import translated
 from streamkit.runtime.spark.submission.incremental import submit_next
-from streamkit.runtime.spark.submission.submit_job import global_topics
 from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import Kept, unpack_rows
@@ -339,7 +338,7 @@ def digest(plan: Plan) -> str:
     Expressions, functions of the file, settings of steps, inputs, rows and their retention count; Python modules and the
     settings of the application do not.
     """
-    nodes = [node for sub in plan.sub_topologies for node in sub.nodes.values()]
+    nodes = plan.nodes
     numbers = {node.name: number for number, node in enumerate(nodes)}
     stores = [(store.retention, store.history, store.grace, store.ttl) for store in plan.stores.values()]
     parts = [
@@ -368,7 +367,7 @@ class EvolvedOffsets:
     def __init__(self, stores: NewStores):
         self._stores = stores
         self._plan = stores.plan
-        self._globals = set(global_topics(stores.plan))
+        self._globals = set(stores.plan.global_topics)
 
     def committed_of(self, log: LogAccess, *, with_fresh: bool = True) -> tuple[int, ...]:
         """Return the committed offset of each input partition, -1 if there is none, in the order of their names."""

@@ -228,7 +228,7 @@ def find_new_stores(old: Plan, new: Plan, transport: Transport, renames: Mapping
     problems = [*_refused(new, plan, added), *_refused_topics(old, new, fresh, added, kept)]
     if problems:
         raise MigrationError("; ".join(problems))
-    topics = {plan.internal_name(name) for name in plan.internal_topics}
+    topics = plan.internal_names
     unshared = _unshared(old, new, kept) & topics
     return NewStores(
         plan,
@@ -258,7 +258,7 @@ def _changelogs(plan: Plan, stores: Collection[str], layout: Layout) -> dict[str
 
 def _read(plan: Plan, counts: Mapping[str, int]) -> set[str]:
     """Return the external topics that the tasks of a plan read."""
-    internal = {plan.internal_name(name) for name in plan.internal_topics}
+    internal = plan.internal_names
     read = {topic for sub in plan.sub_topologies if not sub.is_global for topic in source_topics(plan, sub, counts)}
     return read - internal
 
@@ -270,7 +270,7 @@ def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
                 f"store {name} has no changelog, so no instance could restore its rows: remove `logging: false`, or add the "
                 "store in a later version"
             )
-    for node in (node for sub in plan.sub_topologies for node in sub.nodes.values()):
+    for node in plan.nodes:
         if isinstance(node, ProcessorNode) and isinstance(node.processor, Enrich):
             yield (
                 f"{where(new, node)}: a service returns today's results, not past ones: write the results of the "
@@ -278,14 +278,14 @@ def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
             )
 
 
-def _unshared(old: Plan, new: Plan, kept: Collection[str]) -> set[str]:
+def _unshared(old: Plan, new: Plan, kept: Collection[str]) -> frozenset[str]:
     """Return the new version's repartition topics that the old version does not have, and that lead to no store of the old version."""
     graph = Graph(new)
-    internal = {new.internal_name(name) for name in new.internal_topics}
+    internal = new.internal_names
     for name, node in graph.nodes.items():
         if isinstance(node, SourceNode) and node.internal and graph.reached(name).intersection(kept):
             internal -= {new.internal_name(topic) for topic in node.topics}
-    return internal - {old.internal_name(name) for name in old.internal_topics}
+    return internal - old.internal_names
 
 
 def _written(plan: Plan) -> set[str]:

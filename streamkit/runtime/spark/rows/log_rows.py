@@ -253,7 +253,7 @@ def create_internal_topics(address: Address, layout: Layout) -> None:
 
 def commit_offsets(plan: Plan, address: Address, offsets: DataFrame, ranges: Iterable[LogRange]) -> None:
     """Commit the tasks' offsets for the application's group; for partitions without records, commit the ends of the ranges."""
-    globals_ = {topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics}
+    globals_ = plan.global_topics
     committed = {
         span.place: CommittedOffset(span.stop, metadata.encode(metadata.UNKNOWN))
         for span in ranges

@@ -38,7 +38,6 @@ from streamkit.runtime.spark.submission.submit_job import (
     check,
     check_session,
     count_of,
-    global_topics,
     layouts_of,
     prepare,
     with_formats,
@@ -271,7 +270,7 @@ def _open(
     plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, files_of_topics: Mapping[str, TopicFiles]
 ) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files. Each run reads all files of a global table."""
-    whole = set(global_topics(plan))
+    whole = set(plan.global_topics)
     opened = {
         topic: open_some(
             files,

@@ -101,7 +101,7 @@ class Prepared:
 
     def has_records(self) -> bool:
         """Return whether there may be records to read from the log, those of global tables left out."""
-        whole = set(global_topics(self.job.plan))
+        whole = set(self.job.plan.global_topics)
         return any(span.stop > span.start for span in self.ranges if span.place.topic not in whole)
 
     def engines(self) -> list[str]:
@@ -164,7 +164,7 @@ def prepare(
         read = {topic: known[topic] for topic in needed}
         if by_pattern:
             read.update({topic: count for topic, count in known.items() if matching(plan, topic)})
-        ranges, warnings = find_ranges(address, plan.application, options.range, read, global_topics(plan))
+        ranges, warnings = find_ranges(address, plan.application, options.range, read, plan.global_topics)
         counts = {**{name: known[name] for name in plan.external_topics if name in known}, **read, **counts}
     elif options.range != Range():
         raise UsageError("--from and --until select records of the log, and every input is read from files")
@@ -565,10 +565,6 @@ def _compare(spark: SparkSession, prepared: Prepared, reprocessed: DataFrame, to
     existing = read_frame(spark, LogReading(prepared.address, tuple(ranges)))
     with named(spark, replace(job.name_of(topic), description=f"{job.plan.application} / {topic} / compare")):
         return compare(reprocessed, existing, job.plan, topic, job.is_final(topic))
-
-
-def global_topics(plan: Plan) -> list[str]:
-    return [topic for sub in plan.sub_topologies if sub.is_global for topic in sub.source_topics]
 
 
 def _is_leftover(place: Place) -> bool:
