@@ -244,11 +244,10 @@ _UNUSED_RULES = (
 
 _NUMBERED = re.compile(r"-\d{10}\b")
 _CACHE = "statestore.cache.max.bytes"
-_NAMED_BY = {
-    **dict.fromkeys(("repartition", "suppress", "group_by", "group_by_key"), "'name'"),
-    "deduplicate": "'store' for the store, 'name' for the topic",
-}
-"""The options that give names, of steps where not both give all names."""
+_NAMED_ALONE = ("repartition", "suppress", "group_by", "group_by_key")
+"""Steps without `store`: their `name` gives all names."""
+_NAMED_APART = ("join", "left_join", "outer_join", "to_table", "deduplicate")
+"""Steps whose `name` gives names to topics, and whose `store` to stores; the `store` of other steps gives both."""
 _MERGE = "merge.repartition.topics"
 
 
@@ -268,9 +267,20 @@ def _unnamed(subject: Subject) -> Iterable[Place]:
                     seen.add(store)
                     unnamed.setdefault(node.origin, []).append(f"the store {store}")
     for origin, names in unnamed.items():
-        option = _NAMED_BY.get(origin.step, "'store' or 'name'")
         listed = " and ".join(dict.fromkeys(names))
-        yield origin.position, f"{origin.step} has a generated name for {listed}; give it {option}"
+        yield (
+            origin.position,
+            f"{origin.step} has a generated name for {listed}; give it {_named_by(origin.step, names)}",
+        )
+
+
+def _named_by(step: str, names: list[str]) -> str:
+    """Return the options that give names to the topics and stores of a step."""
+    if step not in _NAMED_APART:
+        return "'name'" if step in _NAMED_ALONE else "'store'"
+    # The stores of a foreign-key join get their names from its `name`; its `store` is that of the result.
+    by_name = [name.startswith("the repartition topic") or "-FK-JOIN-" in name for name in names]
+    return " and ".join(option for option, used in (("'store'", not all(by_name)), ("'name'", any(by_name))) if used)
 
 
 def _implicit_cache(subject: Subject) -> Iterable[Place]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamkit.errors import SerdeError, UsageError
 from streamkit.plan.model import ExternalTopic, Plan, find_topic
 from streamkit.record import OutputTuple
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, json_of_line
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import unused
 from streamkit_cli.loading import existing_topic
@@ -65,12 +65,7 @@ def json_line(record: Json) -> str:
 
 def parse_record(line: str) -> dict[str, Json]:
     """Return the record of a JSON line. Raises SerdeError."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise SerdeError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-    except (ValueError, RecursionError) as error:
-        raise SerdeError(f"not JSON: {error}") from None
+    record = json_of_line(line)
     if not isinstance(record, dict):
         raise SerdeError("expected an object with key, value, timestamp, headers, partition")
     return record

@@ -256,6 +256,8 @@ def foreign_operator(text: str) -> tuple[int, str] | None:
         written = _OPERATORS.get(token)
         if written is None or (token == "=" and _is_inside_brackets(text[: match.start()])):
             continue
+        if token in ("=>", "->") and not _is_inside_brackets(text[: match.start()]):
+            return match.start(), f"write what is after {token!r} alone: an expression has no parameters"
         if token == "=" and "\n" in text:
             return (
                 match.start(),

@@ -819,7 +819,13 @@ class Translator(Calls, Loops):
             work |= WORK if member else 0
             piece = self.visit(operand) if member else self.value_or_view(operand)
             if isinstance(operator, (ast.Is, ast.IsNot)) and not (
-                isinstance(operand, ast.Constant) and (operand.value is None or isinstance(operand.value, bool))
+                (isinstance(operand, ast.Constant) and (operand.value is None or isinstance(operand.value, bool)))
+                # `null` has been reported.
+                or (
+                    isinstance(operand, ast.Name)
+                    and operand.id in NAMES
+                    and operand.id not in {*self.names, *self.scope}
+                )
             ):
                 piece = self.refuse(operand, "'is' compares with None, True or False only; use '=='")
             pieces.append(piece)
@@ -869,6 +875,10 @@ class Translator(Calls, Loops):
 
     def on_Set(self, node: ast.Set) -> Piece:
         pieces, sources = self._elements(node.elts, hashed=True)
+        if any(isinstance(part, (ast.Set, ast.Dict, ast.List)) for part in node.elts):
+            template = len(node.elts) == 1 and isinstance(node.elts[0], ast.Set)
+            hint = "names need no braces, so write 'value' for '{{ value }}'" if template else "write a list: [a, b]"
+            return self.refuse(node, f"a set can't have sets, lists or objects as members; {hint}")
         source = f"{{{', '.join(sources)}}}"
         if any(isinstance(part, ast.Starred) for part in node.elts):
             source = self.helper("_x_set", f"[{', '.join(sources)}]")

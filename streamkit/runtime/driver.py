@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import sys
 from collections import Counter, deque
@@ -24,7 +23,7 @@ from streamkit.runtime.execution.store_opening import MemoryStores, reprocess, r
 from streamkit.runtime.execution.task import Task
 from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSpec, log_to_stderr
 from streamkit.runtime.records import RecordJson, store_rows
-from streamkit.serdes.plain import Json
+from streamkit.serdes.plain import Json, json_of_line
 from streamkit.state.definitions import Store
 from streamkit.suggestions import did_you_mean
 from streamkit.transport.log_interface import CommittedOffset
@@ -373,11 +372,9 @@ def _duration(value: object) -> int:
 def record_of_line(line: str, place: str) -> dict[str, Json]:
     """Return the record or the control of a JSON line. Raises SerdeError with its place."""
     try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise SerdeError(f"{place}: not JSON: {error.msg} at character {error.pos + 1}") from error
-    except (ValueError, RecursionError) as error:
-        raise SerdeError(f"{place}: not JSON: {error}") from error
+        record = json_of_line(line)
+    except SerdeError as error:
+        raise SerdeError(f"{place}: {error}") from error
     if not isinstance(record, dict):
         raise SerdeError(f"{place}: expected an object with a topic")
     return record

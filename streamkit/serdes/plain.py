@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -41,6 +42,19 @@ def unplain(data: Json) -> Value:
                 raise SerdeError(f"not base64: {data['base64']!r}") from error
         return {name: unplain(item) for name, item in data.items()}
     return [unplain(item) for item in data] if isinstance(data, list) else data
+
+
+def json_of_line(line: str) -> Json:
+    """Return the document of a line of JSON Lines. Raises SerdeError."""
+    try:
+        document: Json = json.loads(line)
+    except json.JSONDecodeError as error:
+        is_cut_off = error.pos >= len(line.rstrip()) and line.lstrip().startswith(("{", "["))
+        hint = "; write each record on one line" if is_cut_off else ""
+        raise SerdeError(f"not JSON: {error.msg} at character {error.pos + 1}{hint}") from None
+    except (ValueError, RecursionError) as error:
+        raise SerdeError(f"not JSON: {error}") from None
+    return document
 
 
 # Values in messages: the beginning of their `repr`, without making the rest of it.

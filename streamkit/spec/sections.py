@@ -294,6 +294,8 @@ def read_pipelines(reader: Reader, node: Node) -> dict[str, PipelineSpec]:
 
 def _pipeline(reader: Reader, name: str, key: Node, body: Node) -> PipelineSpec | Bad:
     what = f"The pipeline {name!r}"
+    if name in PIPELINE_KEYS and body.kind != "mapping":
+        return reader.report(key, f"{name!r} is a key of a pipeline, and begins a pipeline here; indent it more")
     options = reader.options(body, what, PIPELINE_KEYS)
     origins = [origin for origin in ORIGINS if origin in options]
     source: Ref | Bad = BAD

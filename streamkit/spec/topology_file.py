@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -515,7 +515,7 @@ def check(reader: Reader, topics: list[str], stores: list[str], pipelines: Mappi
             hint = yaml_reader.hint(use.name, stores, "stores")
             reader.report(use.position, f"There is no store {use.name!r} in 'stores'{hint}")
         elif use.kind == "pipeline":
-            _check_pipeline(reader, use, branches)
+            _check_pipeline(reader, use, branches, topics)
     _check_stores(reader)
     _check_circles(reader, branches)
 
@@ -537,10 +537,12 @@ def _branches(reader: Reader, pipeline: PipelineSpec) -> list[str] | None:
     return [*names, default] if isinstance(default, str) else names
 
 
-def _check_pipeline(reader: Reader, use: Name, branches: Mapping[str, list[str] | None]) -> None:
+def _check_pipeline(reader: Reader, use: Name, branches: Mapping[str, list[str] | None], topics: Sequence[str]) -> None:
     pipeline, dot, branch = use.name.partition(".")
     if pipeline not in branches:
         hint = yaml_reader.hint(pipeline, branches, "pipelines")
+        if use.name in topics:
+            hint = f", but a topic of that name; write 'stream: {use.name}' or 'table: {use.name}'"
         reader.report(use.position, f"There is no pipeline {pipeline!r}{hint}")
         return
     if pipeline in reader.incomplete:

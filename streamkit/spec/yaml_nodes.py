@@ -160,7 +160,7 @@ class _Composer:
             mark = error.problem_mark or error.context_mark
             offset = mark.index if mark else 0
             raise TopologyError(
-                [*self.problems, Problem(self.source.at(offset), _syntax(error, self.source.text[offset : offset + 1]))]
+                [*self.problems, Problem(self.source.at(offset), _syntax(error, self.source.text, offset))]
             ) from error
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             message = f"Not readable as YAML: {str(error).splitlines()[0]}"
@@ -300,7 +300,8 @@ def _check_mapping(node: Node, problems: list[Problem]) -> None:
     first: dict[str, Node] = {}
     for key, _ in node.value:
         if key.kind != "scalar":
-            problems.append(Problem(key.position, f"A key must be text, not a {key.kind}"))
+            hint = "; '{{ value }}' is written 'value'" if key.kind == "mapping" else ""
+            problems.append(Problem(key.position, f"A key must be text, not a {key.kind}{hint}"))
         elif key.value == "<<" and key.plain:
             problems.append(
                 Problem(key.position, "Merge keys (<<) are not part of the language; write the entries out")
@@ -317,23 +318,60 @@ _HINTS = {
     "did not find expected ',' or ']'": "expected ',' or ']'; quote text that has a comma, a bracket or a quote",
     "found character that cannot start any token": "YAML indents with spaces; a tab stands here",
     "found character '\\t' that cannot start any token": "YAML indents with spaces; a tab stands here",
+    "found a tab character that violates indentation": "YAML indents with spaces; a tab stands here",
     "mapping values are not allowed in this context": "`: ` may not stand here; quote text that contains it",
     "mapping values are not allowed here": "`: ` may not stand here; quote text that contains it",
+    "could not find expected ':'": "a key ends with ': ', a colon and a space",
     "found unexpected end of stream": "the file ends within a quoted text",
 }
 
 
-def _syntax(error: yaml.MarkedYAMLError, character: str) -> str:
-    """Return the parser's error as one line: the problem and its context, if there is one."""
+_LONE_KEY = re.compile(r" *(?:- +)?([\w.-]+)")
+"""A line that is a key up to its colon."""
+_INDENTED = {"did not find expected '-' indicator": "list", "did not find expected key": "mapping"}
+"""The parser's problems with a line whose indentation fits no line before it, and what it was reading."""
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str, offset: int) -> str:
+    """Return the parser's error at an offset as one line: the problem and its context, if there is one."""
     problem = str(error.problem or error.context or "malformed")
+    if (hint := _layout_hint(problem, text[:offset].split("\n"), error.context_mark)) is not None:
+        return f"Malformed YAML: {hint}"
     context = f" {error.context}" if error.context and error.problem else ""
     mark, begin = error.problem_mark, error.context_mark
     if context and mark and begin and begin.line < mark.line:
         context += f" that begins in line {begin.line + 1}"
     hint = _HINTS.get(problem)
+    character = text[offset : offset + 1]
     if problem == "found character that cannot start any token" and character != "\t":
         hint = f"text that begins with {character!r} must be quoted"
     return f"Malformed YAML{context}: {hint or problem}".replace("\n", " ")
+
+
+def _layout_hint(problem: str, lines: list[str], begin: yaml.Mark | None) -> str | None:
+    """Return what is wrong with a line's indentation or its quotes, if that is the problem.
+
+    lines: the text before the problem. begin: where the list or mapping begins that the parser reads.
+    """
+    line = lines.pop()
+    if problem.startswith("mapping values are not allowed") and (key := _LONE_KEY.fullmatch(line)) is not None:
+        return f"{key[1]!r} continues the text of the line above, because it is indented more; indent both lines alike"
+    kind = _INDENTED.get(problem)
+    if kind is None or begin is None:
+        return None
+    if line.rstrip().endswith(("'", '"')):
+        return "nothing may follow a closing quote; put the whole text in quotes"
+    if line.strip():
+        return None
+    number, columns = begin.line + 1, begin.column
+    if len(line) == columns:
+        rows = ("list", "does not begin") if kind == "list" else ("keys", "begins")
+        return f"this line is indented like the {rows[0]} of line {number}, and {rows[1]} with '- '"
+    above = next(row for row in reversed(lines) if row.strip() and row.lstrip()[0] != "#")
+    return (
+        f"this line is indented by {len(line)}, the one above by {len(above) - len(above.lstrip())}, and the {kind} "
+        f"that begins in line {number} by {columns}"
+    )
 
 
 # Maps a character of a scalar's value to its place in the file, through quotes, folding and escapes.

@@ -122,6 +122,7 @@ def test_topics_are_named_as_the_file_names_them(upper: Path) -> None:
     [
         (b"nonsense", "not JSON"),
         (b"[" * 100_000, "not JSON"),
+        (b'{"value":', "; write each record on one line"),
         (b'"text"', "object"),
         (b'{"value": 5}', "value"),
         (b'{"value": "a", "partition": 2}', "partition is 2; topic words has 2 partitions, counted from 0"),
@@ -137,7 +138,7 @@ def test_topics_are_named_as_the_file_names_them(upper: Path) -> None:
 )
 def test_a_bad_line_is_named_and_what_came_before_is_written(line: bytes, reason: str, upper: Path) -> None:
     done = streamkit("produce", upper, "words", stdin=b'{"value": "first"}\n' + line + b'\n{"value": "third"}\n')
-    assert_one_clear_line(done, 1, "stdin:2: ", reason)
+    assert_one_clear_line(done, 1, "stdin:2: ", reason, "records written before it: 1")
     assert streamkit("consume", upper, "words", "--until-idle", "--lines").out == "first\n"
 
 

@@ -47,6 +47,7 @@ def problems(text: str) -> list[str]:
         ("$.cents > 0", "1:1", "write 'value' for '$'"),
         ("value > 1;", "1:10", "an expression is one value, without ';'"),
         ("value.map(x => x)", "1:13", "write 'lambda x: …' for '=>'"),
+        ("(k, v) -> v.cents", "1:8", "write what is after '->' alone: an expression has no parameters"),
         ("(value\n  && key)", "2:3", "write 'and' for '&&'"),
         (
             "x = value\nx",
@@ -77,6 +78,11 @@ def test_constants(name: str, written: str) -> None:
         (
             "math.pi",
             "1:1: unknown name 'math'; expressions can't import modules: write a Python function, and 'call' it",
+        ),
+        ("value is not null", "1:14: unknown name 'null'; write 'None', or put it in quotes where it is text"),
+        (
+            "{{ value }}",
+            "1:1: a set can't have sets, lists or objects as members; names need no braces, so write 'value' for '{{ value }}'",
         ),
         ("len()", "1:1: len() takes 1 argument, 0 given"),
         ("range(1, 2, 3, 4)", "1:1: range() takes 1 to 3 arguments, 4 given"),

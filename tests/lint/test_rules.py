@@ -26,9 +26,13 @@ def look_up(value):
 """
 
 
-def codes(text: str, folder: Path) -> list[str]:
+def findings(text: str, folder: Path) -> list[lint.Finding]:
     model = spec.load_text(text, str(folder / "topology.yaml"), environment={})
-    return [finding.code for finding in lint.check(model, plan.build(model, env={}))]
+    return lint.check(model, plan.build(model, env={}))
+
+
+def codes(text: str, folder: Path) -> list[str]:
+    return [finding.code for finding in findings(text, folder)]
 
 
 @pytest.mark.parametrize("code", RULES)
@@ -95,6 +99,39 @@ def test_a_store_is_found_once_where_it_is_made(tmp_path: Path) -> None:
         "    steps: [join: {with: rows, value: left + right, value_serde: string}]\n    to: out\n"
     )
     assert codes(text, tmp_path) == ["unnamed-state"]
+
+
+NAMELESS = """\
+streamkit: 1
+application: example
+topics: {in: {}, more: {}}
+pipelines:
+  rows: {table: more, store: rows}
+  p:
+    ORIGIN
+    steps: [STEPS]
+"""
+
+
+@pytest.mark.parametrize(
+    ("origin", "steps", "options"),
+    [
+        ("stream: in", "group_by: value.a, count: {OPTIONS}", {"store": "a"}),
+        ("stream: in", "select_key: value.a, to_table: {OPTIONS}", {"name": "a"}),
+        ("stream: in", "select_key: value.a, deduplicate: {by: key, within: 5m, OPTIONS}", {"store": "a", "name": "a"}),
+        ("stream: in", "select_key: value.a, join: {with: rows, value: left, OPTIONS}", {"name": "a"}),
+        ("stream: in", "join: {with: {stream: in}, value: left, within: 5m, OPTIONS}", {"store": "a"}),
+        ("table: in", "join: {with: rows, on: value.a, value: left, store: a, OPTIONS}", {"name": "a"}),
+    ],
+)
+def test_the_options_of_the_message_name_all_state(
+    origin: str, steps: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    text = NAMELESS.replace("ORIGIN", origin.replace("table: in", "table: in\n    store: in")).replace("STEPS", steps)
+    found = [each for each in findings(text.replace("OPTIONS", ""), tmp_path) if each.code == "unnamed-state"]
+    assert [each.message.partition("; give it ")[2] for each in found] == [" and ".join(map(repr, options))]
+    written = [f"{name}: {value}" for name, value in options.items()]
+    assert "unnamed-state" not in codes(text.replace("OPTIONS", ", ".join(written)), tmp_path)
 
 
 def test_a_topic_of_dead_letters_is_used(tmp_path: Path) -> None:

@@ -88,6 +88,80 @@ CASES = {
             "4:1: Malformed YAML while scanning for the next token: YAML indents with spaces; a tab stands here",
         ],
     ),
+    "list indented apart": (
+        HEAD + "include:\n  - a: 1\n   - b: 2",
+        [
+            "5:4: Malformed YAML: this line is indented by 3, the one above by 2, and the list that begins in line 4 by 2",
+        ],
+    ),
+    "item indented less": (
+        HEAD + "include:\n  - a\n - c",
+        [
+            "5:2: Malformed YAML: this line is indented by 1, the one above by 2, and the mapping that begins in line 1 by 0",
+        ],
+    ),
+    "key indented less": (
+        HEAD + "topics:\n  a: {}\n b: {}",
+        [
+            "5:2: Malformed YAML: this line is indented by 1, the one above by 2, and the mapping that begins in line 1 by 0",
+        ],
+    ),
+    "key indented more": (
+        HEAD + "description: a\n topics: {}",
+        [
+            "4:8: Malformed YAML: 'topics' continues the text of the line above, because it is indented more; indent both lines alike",
+        ],
+    ),
+    "key indented like a list": (
+        HEAD + "pipelines:\n  p:\n    steps:\n      - to_stream\n      to: out",
+        [
+            "7:7: Malformed YAML: this line is indented like the list of line 6, and does not begin with '- '",
+        ],
+    ),
+    "step indented like options": (
+        HEAD + "pipelines:\n  p:\n    steps:\n    - peek: value\n      - to_stream",
+        [
+            "7:7: Malformed YAML: this line is indented like the keys of line 6, and begins with '- '",
+        ],
+    ),
+    "text after a quote": (
+        HEAD + "description: 'a' == b",
+        [
+            "3:18: Malformed YAML: nothing may follow a closing quote; put the whole text in quotes",
+        ],
+    ),
+    "key without a space": (
+        HEAD + "description:a\ntopics: {}",
+        [
+            "4:1: Malformed YAML while scanning a simple key that begins in line 3: a key ends with ': ', a colon and a space",
+        ],
+    ),
+    "tab after text": (
+        HEAD + "include:\n  - a\n\t- b",
+        [
+            "5:1: Malformed YAML while scanning a plain scalar that begins in line 4: YAML indents with spaces; a tab stands here",
+        ],
+    ),
+    "braces of templates": (
+        HEAD + "description: {{ value }}",
+        [
+            "3:14: 'description' must be text, not a mapping",
+            "3:15: A key must be text, not a mapping; '{{ value }}' is written 'value'",
+        ],
+    ),
+    "topics in place of pipelines": (
+        HEAD + "topics: {t: {}}\npipelines: {a: {from: t}, b: {stream: t, steps: [merge: t]}}",
+        [
+            "4:23: There is no pipeline 't', but a topic of that name; write 'stream: t' or 'table: t'",
+            "4:57: There is no pipeline 't', but a topic of that name; write 'stream: t' or 'table: t'",
+        ],
+    ),
+    "keys of a pipeline beside it": (
+        HEAD + "topics: {t: {}}\npipelines:\n  p:\n    stream: t\n  to: t",
+        [
+            "7:3: 'to' is a key of a pipeline, and begins a pipeline here; indent it more",
+        ],
+    ),
     "recursive alias": (
         HEAD + "topics: &a {b: *a}",
         [

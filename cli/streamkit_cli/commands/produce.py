@@ -74,7 +74,7 @@ def produce(
             producer.flush()
         except SerdeError as error:
             producer.flush()
-            raise SerdeError(f"{error}; the {written} records before it have been written") from None
+            raise SerdeError(f"{error}; records written before it: {written}") from None
         finally:
             producer.close()
     if sys.stderr.isatty():

@@ -299,7 +299,10 @@ def _extraction_error(result: int | Exception) -> Exception:
         return error
     if type(result) is int:
         return TimestampError(f"the timestamp expression gave {shown(result, 80)}, which is beyond 64 bits")
-    return TimestampError(f"the timestamp expression gave {shown(result, 80)}, not a whole number of milliseconds")
+    hint = "; parse_time(TEXT) gives those of a time as text" if isinstance(result, str) else ""
+    return TimestampError(
+        f"the timestamp expression gave {shown(result, 80)}, not a whole number of milliseconds{hint}"
+    )
 
 
 def _end_at(times: list[int], start: int, stop: int, due: int) -> int:
