@@ -489,6 +489,13 @@ class Store(Volatile, ABC):
     def note_position(self, partition: int, position: int) -> None:  # stores in memory have no metadata
         """Set the offset up to which the store has a partition of its changelog, exclusive; the next commit writes it."""
 
+    def inputs(self) -> Mapping[str, int]:
+        """Return the input offsets that were committed before the rows on disk, by partition, as far as they are known."""
+        return {}
+
+    def note_inputs(self, offsets: Mapping[str, int]) -> None:  # stores in memory have no metadata
+        """Set the committed input offsets; the next commit writes them."""
+
     def measure(self) -> StoreSize:
         """Return the size of the store. Every thread may call it, also while the store is closed."""
         return StoreSize()

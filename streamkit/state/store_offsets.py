@@ -23,6 +23,8 @@ class StoreOffsets:
     """When a position last moved, since the epoch."""
     sequence: int = 0
     """The last number of a row of a NumberedStore."""
+    inputs: dict[str, int] = field(default_factory=dict)
+    """The input offsets that were committed before the rows, by partition, for a store without a changelog."""
 
     def note(self, partition: int, position: int) -> None:
         """Set a position, and the time if it has changed: an unchanged store is not written again."""
@@ -35,6 +37,8 @@ class StoreOffsets:
         document = {**vars(self.owner), "positions": self.positions, "committed_ms": self.committed_ms}
         if self.sequence:
             document["sequence"] = self.sequence
+        if self.inputs:
+            document["inputs"] = self.inputs
         return json.dumps(document, separators=(",", ":")).encode()
 
     def owned_by(self, owner: Owner) -> StoreOffsets:
@@ -48,7 +52,9 @@ def decode_offsets(data: bytes) -> StoreOffsets:
         document = json.loads(data)
         positions = {int(number): int(offset) for number, offset in document.pop("positions").items()}
         committed, sequence = document.pop("committed_ms", None), int(document.pop("sequence", 0))
-        return StoreOffsets(Owner(**document), positions, None if committed is None else int(committed), sequence)
+        inputs = {str(place): int(offset) for place, offset in document.pop("inputs", {}).items()}
+        times = None if committed is None else int(committed)
+        return StoreOffsets(Owner(**document), positions, times, sequence, inputs)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the metadata of a store can't be read: {error}") from error
 

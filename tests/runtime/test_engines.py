@@ -80,6 +80,27 @@ def test_without_the_setting_the_engine_that_wrote_the_state_keeps_it(
     assert (task / written / "counts").stat().st_ino == inode
 
 
+@pytest.mark.parametrize("engine", EVERY_ENGINE)
+def test_a_store_without_a_changelog_that_lost_its_last_commit_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, engine: str
+):
+    """As after the loss of LevelDB's write-ahead log, or where a task returns to a machine."""
+    state, task = tmp_path / "state", tmp_path / "state" / "app" / "0_0" / engine / "counts"
+    for number in (1, 2):
+        assert count(tmp_path, engine, UNLOGGED) == {"a": number}
+        if number == 1:
+            shutil.copytree(task, tmp_path / "earlier")
+    assert caplog.messages == []
+    shutil.rmtree(task)
+    shutil.copytree(tmp_path / "earlier", task)
+    assert count(tmp_path, engine, UNLOGGED) == {"a": 2}
+    assert ["has words-0 up to 1, and not what is committed" in line for line in caplog.messages] == [True]
+    caplog.clear()
+    shutil.rmtree(state)
+    assert count(tmp_path, engine, UNLOGGED) == {"a": 1}
+    assert ["counts has no input, and not what is committed" in line for line in caplog.messages] == [True]
+
+
 def test_an_engine_that_is_missing_is_named_before_the_state_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

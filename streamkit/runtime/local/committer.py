@@ -289,14 +289,18 @@ class Committer:
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for local_task in dirty:
             local_task.task.leave_record()
-            offsets.update(local_task.task.prepare_commit(self.consumer.position))
+            own = local_task.task.prepare_commit(self.consumer.position)
+            local_task.committed.update(own)
+            offsets.update(own)
             self.send(local_task)
         if self._settings.exactly_once and not offsets:
             # A transaction is checked against the group's generation by its offsets: without any, as after a timer of a task
             # without input, a member that was removed could commit what the next owner commits again.
             for local_task in dirty:
                 local_task.task.touch(local_task.task.inputs)
-                offsets.update(local_task.task.prepare_commit(self.consumer.position))
+                own = local_task.task.prepare_commit(self.consumer.position)
+                local_task.committed.update(own)
+                offsets.update(own)
         self._send_held(dirty)
         with self._gate.opened():
             self._commit_to_log(offsets)

@@ -153,11 +153,12 @@ class LocalTask:
         self.drops_noted: dict[str, int] = {}
         """The dropped records, by reason, that the committer has noted for the log."""
         self.committed: dict[TopicPartition, CommittedOffset] = {}
-        """The committed offsets of its inputs, as of the end of restoring."""
+        """The committed offsets of its inputs."""
         self.start_positions: dict[TopicPartition, int] = {}
         """The offsets from which its inputs are read."""
         self.at_end: list[TopicPartition] = []
         """Inputs without a committed offset that are read from their ends, by their reset policy."""
+        self._unlogged = [store for name, store in task.stores.items() if store.durable and name not in changelogs]
         self._set_offsets(changelogs)
         self.changelogs = [self._changelog(store, *place) for store, place in changelogs.items()]
         self._written = {
@@ -255,6 +256,7 @@ class LocalTask:
     def run(self) -> None:
         """Start counting the records that the task writes to its changelogs; its stores are fully restored."""
         self._warn_of_lost_offsets()
+        self._warn_of_other_state()
         self.running = True
         for changelog in self.changelogs:
             changelog.produced, changelog.marked = self.produced[changelog.partition.topic], False
@@ -270,12 +272,34 @@ class LocalTask:
                 self.name,
             )
 
+    def _warn_of_other_state(self) -> None:
+        """Warn of stores without a changelog that are not of the last commit: after a crash, damage, or a move of the task."""
+        committed = self._committed_inputs()
+        for store in self._unlogged:
+            known = store.inputs()
+            found = [f"{place} up to {had}" for place, had in known.items() if committed.get(place, had) != had]
+            if committed and not known and not _has_rows(store):
+                found = ["no input"]
+            if found:
+                log.warning(
+                    "task %s: the state of store %s has %s, and not what is committed; it has no changelog to be restored from, "
+                    "and `streamkit reset-offsets` begins with empty stores",
+                    self.name,
+                    store.name,
+                    ", ".join(found),
+                )
+
+    def _committed_inputs(self) -> dict[str, int]:
+        return {f"{place.topic}-{place.partition}": committed.offset for place, committed in self.committed.items()}
+
     def note_positions(self, *, marks: bool) -> None:
         """Set the positions of the stores after a commit that the log has acknowledged; the stores are committed next.
 
         In a changelog the position is after the records that the task has written, in a source topic after the records that
         it has processed. `marks`: see Changelog.wrote.
         """
+        for store in self._unlogged:
+            store.note_inputs(self._committed_inputs())
         consumed = self.task.consumed()
         for changelog in self.changelogs:
             partition = changelog.partition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import ClassVar
@@ -121,6 +121,13 @@ class MapStore(Store):
     def note_position(self, partition: int, position: int) -> None:
         if self._offsets is not None:
             self._offsets.note(partition, position)
+
+    def inputs(self) -> Mapping[str, int]:
+        return {} if self._offsets is None else self._offsets.inputs
+
+    def note_inputs(self, offsets: Mapping[str, int]) -> None:
+        if self._offsets is not None:
+            self._offsets.inputs = dict(offsets)
 
     def uncommitted_bytes(self) -> int:
         return self._map.uncommitted_bytes()
