@@ -726,9 +726,7 @@ def test_an_end_is_looked_for_if_the_look_for_markers_fails(tmp_path, monkeypatc
 
 
 def _shared_of(clock: Clock, admin: Any) -> Any:
-    plan = SimpleNamespace(
-        application="app", file="app.yaml", sub_topologies=(), external_topics={}, topic_names=lambda: set()
-    )
+    plan = SimpleNamespace(application="app", file="app.yaml", nodes=(), external_topics={}, topic_names=lambda: set())
     topics, transport = SimpleNamespace(partitions={}, ids={}), SimpleNamespace(admin=admin)
     noted: list[str] = []
 
