@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 from streamkit.errors import ConfigError, StreamkitError, UsageError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, Columns, JobOptions, Place, parse_place
 from streamkit.runtime.spark.rows.files import open_files
-from streamkit.runtime.spark.rows.output_columns import layout_of, write_columns
+from streamkit.runtime.spark.rows.output_columns import arranged, layout_of, write_columns
 from streamkit.runtime.spark.spark_session import Cluster, _settings, check_meaning, open_session, translated
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.lake_sample import sample_in
@@ -591,6 +592,15 @@ def test_a_table_as_columns(spark: Any, tmp_path: Path) -> None:
         1.0,
         None,
     )
+
+
+def test_times_that_orc_writes_as_others_are_refused(spark: Any, tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "out"), "orc")
+    times = "struct(array(timestamp_micros({}), null) AS at) AS value"
+    arranged(spark.range(1).selectExpr(times.format(-1_000_000)), place, "o", is_ordered=False).orc(place.path)
+    writer = arranged(spark.range(1).selectExpr(times.format(-1)), place, "o", is_ordered=False).mode("overwrite")
+    with pytest.raises(PySparkException, match=r"o: value\.at\[\] is in the last second before 1970 in a row"):
+        writer.orc(place.path)
 
 
 def test_windows_and_fields_by_inferred_types(spark: Any, tmp_path: Path) -> None:

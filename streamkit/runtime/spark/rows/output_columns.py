@@ -30,7 +30,8 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.runtime.spark.job_options import BUCKET, TIMES, Place, Transform
-from streamkit.runtime.spark.rows.input_columns import HIDDEN, in_utc
+from streamkit.runtime.spark.rows.input_columns import HIDDEN, any_value, in_utc
+from streamkit.runtime.spark.rows.input_columns import types_of as types_in
 from streamkit.runtime.spark.stage_plan import table_topics
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import load, mark_errors
@@ -598,6 +599,7 @@ _AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}
 _NULL_FOLDERS = ("", "__HIVE_DEFAULT_PARTITION__")
 """The texts that are null as names of folders."""
 _NUMBER = f"{HIDDEN}number"
+_SECOND = 1_000_000
 _NESTED = ("struct<", "array<", "map<", "binary")
 
 
@@ -649,6 +651,20 @@ def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame
     return rows
 
 
+def _with_exact_times(rows: DataFrame, shown: str) -> DataFrame:
+    """Return rows that fail for a time in the last second before 1970, because the library of ORC writes it as one second later."""
+    from pyspark.sql import functions as sf
+
+    for path in (path for path, kind in types_in(rows).items() if kind == "timestamp"):
+        wrong = any_value(rows, path, lambda time: sf.unix_micros(time).between(1 - _SECOND, -1))
+        assert wrong is not None
+        refusal = (
+            f"{shown}: {path} is in the last second before 1970 in a row, which ORC can't represent; format=parquet can"
+        )
+        rows = rows.where(sf.when(wrong, sf.raise_error(sf.lit(refusal)).cast("boolean")).otherwise(True))
+    return rows
+
+
 def arranged(rows: DataFrame, place: Place, shown: str, *, is_ordered: bool) -> DataFrameWriter:
     """Return a writer that writes rows in the folders and the order of an output.
 
@@ -657,6 +673,7 @@ def arranged(rows: DataFrame, place: Place, shown: str, *, is_ordered: bool) -> 
     from pyspark.sql import functions as sf
 
     layout = place.layout
+    rows = _with_exact_times(rows, shown) if place.format == "orc" else rows
     folders = [(_folder(transform), transform) for transform in layout.partition_by]
     rows = with_folders(rows, [name for name, transform in folders if not transform.kind], shown)
     for name, transform in folders:
