@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -238,6 +238,11 @@ class Cluster:
         try:
             for number, segment in enumerate(segments):
                 self._play_segment(number, segment, events or (), partitions, draw, faults, played)
+            last = Delivery(Event(max(0, len(segments) - 1)))
+            for thread in self._threads:
+                self._end(thread, thread.tasks.values(), last)
+            if last.written:
+                played.deliveries.append(last)
             opened = [*(task.stores for task in self._tasks()), self._instances[0].stores]
             played.rows = [
                 (name, key, value)
@@ -455,7 +460,7 @@ class Cluster:
         thread = self._threads[event.thread]
         if event.fault == REBALANCE and event.task is not None:
             before = self._owners[event.task]
-            self._commit(before, Delivery(event))
+            self._end(before, [before.tasks[event.task]], Delivery(event))
             before.tasks.pop(event.task).close()
             self._open(event.task, thread)
         elif event.fault == RESTART:
@@ -466,8 +471,15 @@ class Cluster:
     def _restart(self, thread: _Thread) -> None:
         for task in thread.tasks.values():
             self._process(task)
-        self._commit(thread, Delivery(Event(0)))
+        self._end(thread, thread.tasks.values(), Delivery(Event(0)))
         self._reopen(thread)
+
+    def _end(self, thread: _Thread, leaving: Iterable[Task], delivery: Delivery) -> None:
+        """Commit the tasks of a thread, close the processors of those that leave it, and commit what these forward."""
+        self._commit(thread, delivery)
+        for task in leaving:
+            task.close_processors()
+        self._commit(thread, delivery)
 
     def _reopen(self, thread: _Thread) -> None:
         """Open the tasks of a thread again, at what they have committed."""

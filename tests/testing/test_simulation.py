@@ -214,6 +214,23 @@ def test_state_in_a_processor_is_lost_by_a_restart(tmp_path: Path, monkeypatch: 
     assert "step process of pipeline p" in failure
 
 
+def test_what_a_processor_forwards_when_it_is_closed_depends_on_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = (
+        "    def init(self, context):\n        self.context, self.records = context, []\n\n"
+        "    def process(self, record):\n        self.records.append(record)\n\n"
+        "    def close(self):\n        for record in self.records[-1:]:\n"
+        "            self.context.forward(record.replace(value=str(len(self.records))))\n"
+    )
+    topology = processor(tmp_path, monkeypatch, "holds", body)
+    records = ", ".join("{key: k, value: x}" for _ in range(8))
+    failure = only_failure(
+        tmp_path, case(f"given: {{a: [{records}]}}\nexpect: {{b: [{{key: k, value: '8'}}]}}"), topology
+    )
+    assert "the output differs after a re" in failure
+
+
 def test_a_processor_that_draws_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = (
         "    def init(self, context):\n        self.context = context\n\n"
