@@ -92,7 +92,8 @@ DECODED, OF_LOG = "decoded", "log"
 _BY_MAGIC = {b"PAR1": PARQUET, b"ORC": "orc", b"Obj\x01": AVRO}
 _COMPRESSED_BY_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 _BY_SUFFIX = {".parquet": PARQUET, ".parq": PARQUET, ".csv": "csv", ".orc": "orc", ".avro": AVRO}
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
+"""The suffixes of files that Spark decompresses."""
 _DEEPEST = 12
 """The maximum depth of nested folders NAME=VALUE in which files are searched."""
 _CHOSEN_HERE = {
@@ -437,7 +438,7 @@ def recognized(path: str, names: Callable[[str], list[str] | None], first_bytes:
             suffix = next(
                 (extension for magic, extension in _COMPRESSED_BY_MAGIC.items() if data.startswith(magic)), None
             )
-            if suffix is not None and not path.lower().endswith(_COMPRESSED):
+            if suffix is not None and not path.lower().endswith(COMPRESSED):
                 raise UsageError(
                     f"{path}: the file is compressed, which Spark recognizes only by its suffix; rename it to end with {suffix}"
                 )
@@ -457,7 +458,7 @@ def format_of_name(path: str) -> str:
     """Return the format that the suffix of a name selects, by default JSON_LINES."""
     name = path.rstrip("/").lower()
     plain, suffix = os.path.splitext(name)
-    return _BY_SUFFIX.get(os.path.splitext(plain)[1] if suffix in _COMPRESSED else suffix, JSON_LINES)
+    return _BY_SUFFIX.get(os.path.splitext(plain)[1] if suffix in COMPRESSED else suffix, JSON_LINES)
 
 
 def _names(path: str) -> list[str] | None:

@@ -388,10 +388,8 @@ class _Walk:
         self._footprint = Footprint(times=MOST_ITEMS if flattens else 1)
         self._arrived: dict[str, list[tuple[Records, ...]]] = {}
         """The records from each parent of a node that has several."""
-        self._sides: dict[str, Records] = {}
-        """The records of streams that are joined, by the node of their side."""
-        self._rules: dict[str, TableTableJoin] = {}
-        """The sides of tables that have arrived, by the node that merges them with the others."""
+        self._sides: dict[tuple[str, bool], Records] = {}
+        """The records of the sides of joins that have arrived, by a name of the join, and whether a side is the left one."""
         self._is_internal = any(
             isinstance(node, SourceNode) and node.internal and not _of_foreign_key(node) for node in sub.nodes.values()
         )
@@ -475,14 +473,11 @@ class _Walk:
             raise UntranslatableError(f"{shown}: a record's pairs may make it too large for Python")
         if isinstance(rows, Groups) or len(rows) != 1:
             raise UntranslatableError(f"{shown}: one of its streams has the records of several topics, or of a table")
-        self._sides[node.name] = rows[0]
-        if join.peer not in self._sides:
+        both = self._both(node.name if join.is_left else join.peer, join.is_left, rows[0])
+        if both is None:
             return
-        left, right = (
-            self._sides[name] for name in ((node.name, join.peer) if join.is_left else (join.peer, node.name))
-        )
         times = (join.before, join.after) if join.is_left else (join.after, join.before)
-        pairs = Pairs.of(left, right, (*times, join.grace), shown, join.kind)
+        pairs = Pairs.of(*both, (*times, join.grace), shown, join.kind)
         value = translate(join.value, pairs.names, self._footprint)
         # Steps that depend on the order of records see only the order of each key.
         records = Records(
@@ -492,6 +487,13 @@ class _Walk:
         for name in node.children:
             self._follow(name, ())
             self._follow(name, (records,))
+
+    def _both(self, join: str, is_left: bool, records: Records) -> tuple[Records, Records] | None:
+        """Take the records of one side of a join; return those of the left and of the right one, once both have arrived."""
+        self._sides[join, is_left] = records
+        if (join, not is_left) not in self._sides:
+            return None
+        return self._sides[join, True], self._sides[join, False]
 
     def _join_tables(self, node: ProcessorNode, join: TableTableJoin, rows: _Rows) -> None:
         """Follow the rows of a join of two tables once the changes of both have arrived."""
@@ -510,18 +512,15 @@ class _Walk:
             _MORE_THAN_LAST_ROWS: join.versioned_parent or (store is not None and _keeps_more(store)),
         }
         refuse_if(reasons, shown)
-        self._sides[f"{name} {join.is_left}"] = rows[0]
-        if f"{name} {not join.is_left}" not in self._sides:
-            self._rules[name] = join
+        both = self._both(name, join.is_left, rows[0])
+        if both is None:
             return
-        first = self._rules[name]
-        kind = (join if join.is_left else first).rule
-        left, right = self._sides[f"{name} True"], self._sides[f"{name} False"]
+        left, right = both
         if left.key.kind != right.key.kind or left.key.kind not in (TEXT, INTEGER):
             raise UntranslatableError(f"{shown}: a key is {left.key.kind}, the other {right.key.kind}")
         if left.source.topic == right.source.topic:
             raise UntranslatableError(f"{shown}: both tables come from the same topic")
-        pair = TablePair(kind, left, right)
+        pair = TablePair("left" if join.rule == "right" else join.rule, left, right)
         groups = pair.result(self._unfailing(join.value, pair.names))
         if store is not None:
             groups = self._checked(merge, "value", store.value_serde, groups)
@@ -546,13 +545,13 @@ class _Walk:
         }
         refuse_if(reasons, shown)
         serde = join.value_serde if is_left else join.foreign_value_serde
-        self._sides[f"{join.topic} {is_left}"] = self._checked(node, "value", serde, rows[0])
-        if f"{join.topic} {not is_left}" not in self._sides:
+        both = self._both(join.topic, is_left, self._checked(node, "value", serde, rows[0]))
+        if both is None:
             return
         self._seen.update(other.name for other in nodes)
         for other in nodes:
             if isinstance(other, ProcessorNode) and isinstance(other.processor, ResponseJoin):
-                groups = self._responses(other, other.processor, nodes)
+                groups = self._responses(other, other.processor, nodes, *both)
                 # The table of the result.
                 (name,) = other.children
                 result = self._sub.nodes[name]
@@ -563,10 +562,11 @@ class _Walk:
                 self._seen.add(name)
                 self._to_children(result.children, groups)
 
-    def _responses(self, node: ProcessorNode, response: ResponseJoin, nodes: Sequence[PlanNode]) -> Groups:
-        """Return the rows of a foreign-key join. nodes: those of the join."""
+    def _responses(
+        self, node: ProcessorNode, response: ResponseJoin, nodes: Sequence[PlanNode], left: Records, right: Records
+    ) -> Groups:
+        """Return the rows of a foreign-key join of two tables. nodes: those of the join."""
         shown, join = where(self._plan, node), response.join
-        left, right = (self._sides[f"{join.topic} {is_left}"] for is_left in (True, False))
         (send,) = (
             other.processor
             for other in nodes

@@ -15,6 +15,7 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
     AUTO,
+    COMPRESSED,
     JSON_LINES,
     OF_SPARK,
     PARQUET,
@@ -680,7 +681,6 @@ def one_task_warnings(
 
 _COUNTED_BYTES = 64 * 1024 * 1024
 """Lines are counted in files of up to this total size, which takes less than a second."""
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
 def most_records(place: Place) -> int | None:
@@ -702,7 +702,7 @@ def most_records(place: Place) -> int | None:
 
             counts = [ORCFile(name).nrows for name in files]
             return sum(counts)
-        if place.format not in (JSON_LINES, "csv") or any(name.endswith(_COMPRESSED) for name in files):
+        if place.format not in (JSON_LINES, "csv") or any(name.endswith(COMPRESSED) for name in files):
             return None
         if sum(map(os.path.getsize, files)) > _COUNTED_BYTES:
             return None
