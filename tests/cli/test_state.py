@@ -147,6 +147,21 @@ def test_stores_that_are_not_as_they_should_be(shop: Path) -> None:
     assert found["0_1", "per-minute"]["problem"] is None
 
 
+def test_a_task_that_has_committed_nothing_is_as_it_should_be(shop: Path) -> None:
+    path = store(shop, "0_2", "counts")
+    path.parent.mkdir(parents=True)
+    open_map(DEFAULT_ENGINE, path).close()
+    done, found = state(shop)
+    assert (done.code, found["0_2", "counts"]["problem"]) == (0, None)
+    rows = open_map(DEFAULT_ENGINE, path)
+    rows.put(b"k", b"v")
+    rows.commit()
+    rows.close()
+    done, found = state(shop)
+    assert done.code == 1
+    assert found["0_2", "counts"]["problem"] == "does not record how much of its changelog it contains"
+
+
 def test_a_copy_of_a_directory_in_use_shows(shop: Path) -> None:
     with_owner = StateDirectory(shop / "state", "shop")
     with_owner.claim("0_0")

@@ -75,6 +75,15 @@ def test_one_task_reads_everything(lake: Path, tmp_path: Path) -> None:
     assert third == "  engine python; largest task: not known before the stages that write its topics have run"
 
 
+def test_fields_of_csv_are_text(tmp_path: Path) -> None:
+    table = tmp_path / "in.csv"
+    table.write_text("user,cents\nann,5\n")
+    expected = "orders: all fields are text, since CSV has no types; with options.inferSchema=true Spark finds numbers"
+    assert prepared(tmp_path, ", partitions: 4", f"{table},value=*,timestamp=0").warnings == (expected,)
+    for known in (f"{table},value=user,timestamp=0", f"{table},value=*,timestamp=0,options.inferSchema=true"):
+        assert prepared(tmp_path, ", partitions: 4", known).warnings == ()
+
+
 def test_a_declared_number_of_partitions(lake: Path, tmp_path: Path) -> None:
     found = prepared(tmp_path, ", partitions: 4", f"{lake},format=parquet")
     assert found.warnings == ()

@@ -16,6 +16,7 @@ from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
     AUTO,
     COMPRESSED,
+    EVERY,
     JSON_LINES,
     OF_SPARK,
     PARQUET,
@@ -176,6 +177,7 @@ def prepare(
         by_task = [stage for stage in job.stages if job.engines[stage.number].engine != SQL]
         cut = {topic: job.pieces(stage) for stage in by_task for topic in stage.inputs}
         warnings += one_task_warnings(plan, cut, options.inputs, counts, is_read=creates)
+        warnings += text_warnings(plan, options.inputs)
     return Prepared(job, address, tuple(ranges), tuple(warnings))
 
 
@@ -677,6 +679,19 @@ def one_task_warnings(
             "partition, spreads them over N tasks"
         )
     return warnings
+
+
+def text_warnings(plan: Plan, inputs: Mapping[str, tuple[Place, ...]]) -> list[str]:
+    """Return a warning for each topic with objects of all columns of CSV, which Spark reads as text."""
+    return [
+        f"{declared.entry}: all fields are text, since CSV has no types; with options.inferSchema=true Spark finds numbers"
+        for topic, declared in plan.external_topics.items()
+        if declared.value_serde.spec == "json"
+        and any(
+            place.format == "csv" and place.columns.value == EVERY and not place.infers_types
+            for place in inputs.get(topic, ())
+        )
+    ]
 
 
 _COUNTED_BYTES = 64 * 1024 * 1024
