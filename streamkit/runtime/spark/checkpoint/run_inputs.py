@@ -143,15 +143,40 @@ def _text(written: Parts) -> str:
 class TopicFiles:
     """The files of a topic. read: in earlier runs. new: not read yet, ordered by input and then by name."""
 
+    files: FileSystem
+    spark: SparkSession
+    places: Sequence[Place]
     read: tuple[InputFile, ...]
     new: tuple[InputFile, ...]
-    places: Mapping[str, int]
+    numbers: Mapping[str, int]
     """The number of each file's input, by the file's name."""
+
+    @property
+    def all(self) -> tuple[InputFile, ...]:
+        """All files, in the order in which runs found them."""
+        return (*self.read, *self.new)
 
     @property
     def ranks(self) -> dict[str, int]:
         """The rank of each file in the order in which runs found the files."""
-        return {file.name: rank for rank, file in enumerate((*self.read, *self.new))}
+        return {file.name: rank for rank, file in enumerate(self.all)}
+
+    def open_read(self) -> list[OpenedInput]:
+        """Open the files that earlier runs have read."""
+        return self.open(self.read)
+
+    def open(self, chosen: Sequence[InputFile]) -> list[OpenedInput]:
+        """Open some files: one result for each input that has at least one of them."""
+        opened = []
+        for number, place in enumerate(self.places):
+            names = [file.name for file in chosen if self.numbers[file.name] == number]
+            if names and place.format not in OF_SPARK:
+                opened.append(open_files(self.spark, place, names, number=number))
+            elif names:
+                of_place = [name for name, other in self.numbers.items() if other == number]
+                base, uris = _base(self.files, place, of_place), [_uri(name) for name in names]
+                opened.append(open_files(self.spark, place, uris, base, number))
+        return opened
 
 
 def find_files(
@@ -185,7 +210,7 @@ def find_files(
                 f"({_difference(past, now, place)}); {_cure([place]) or 'put new records into new files'}"
             )
     new = sorted(by_name.values(), key=lambda file: (numbers[file.name], file.name))
-    return TopicFiles(tuple(read), tuple(new), numbers)
+    return TopicFiles(files, spark, places, tuple(read), tuple(new), numbers)
 
 
 def _difference(past: InputFile, now: InputFile, place: Place) -> str:
@@ -205,27 +230,6 @@ def _cure(places: Iterable[Place]) -> str:
     tables = any(place.format not in OF_SPARK for place in places)
     only_added = "a run can read rows that were added to a table, but not a table that was rewritten"
     return f"{only_added}; begin with a new checkpoint and a new output" if tables else ""
-
-
-def open_some(
-    files: FileSystem,
-    spark: SparkSession,
-    places: Sequence[Place],
-    topic_files: TopicFiles,
-    chosen: Sequence[InputFile],
-) -> list[OpenedInput]:
-    """Open some files of a topic: one result for each input that has at least one of them."""
-    opened = []
-    for number, place in enumerate(places):
-        names = [file.name for file in chosen if topic_files.places[file.name] == number]
-        if names and place.format not in OF_SPARK:
-            opened.append(open_files(spark, place, names, number=number))
-        elif names:
-            of_place = [name for name, other in topic_files.places.items() if other == number]
-            opened.append(
-                open_files(spark, place, [_uri(name) for name in names], _base(files, place, of_place), number)
-            )
-    return opened
 
 
 def _base(files: FileSystem, place: Place, names: Iterable[str]) -> str | None:

@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from streamkit.errors import TransportError, UsageError
@@ -20,7 +19,6 @@ from streamkit.runtime.spark.checkpoint.run_inputs import (
     KnownInputs,
     TopicFiles,
     find_files,
-    open_some,
     with_all_fields,
 )
 from streamkit.runtime.spark.checkpoint.run_outputs import check_tables, output_of, settle_tables, waiting_place
@@ -104,21 +102,14 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     before, checkpoint = run.before, run.checkpoint
     _check_inputs(before, options)
     known = _known_inputs(checkpoint.files, before, options)
-    inputs_found = {
+    found = {
         topic: find_files(checkpoint.files, spark, topic, places, before.files.get(topic, ()), run.number)
         for topic, places in options.inputs.items()
     }
-    opened = _open(plan, options, spark, checkpoint.files, inputs_found)
+    opened = _open(plan, options, found)
     inputs = {
-        topic: known[topic].after(
-            checkpoint.files,
-            options.inputs[topic],
-            read,
-            partial(
-                open_some, checkpoint.files, spark, options.inputs[topic], inputs_found[topic], inputs_found[topic].read
-            ),
-        )
-        for topic, read in opened.items()
+        topic: known[topic].after(checkpoint.files, options.inputs[topic], parts, found[topic].open_read)
+        for topic, parts in opened.items()
     }
     opened = {
         topic: [with_all_fields(checkpoint.files, part, inputs[topic]) for part in parts]
@@ -131,7 +122,7 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
     try_tasks(prepared.job)
     for warning in (*plan.config.warnings, *prepared.warnings):
         report(warning)
-    if not any(files.new for files in inputs_found.values()) and not prepared.has_records():
+    if not any(files.new for files in found.values()) and not prepared.has_records():
         report(f"nothing is new since run {before.run}" if before.run else "there is no input yet")
         if options.accept_input_changes:
             report(
@@ -141,15 +132,15 @@ def _run_next(plan: Plan, options: JobOptions, spark: SparkSession, run: _Run, r
         checkpoint.clean(before)
         return
     with checkpoint.limited_batches(before):
-        after = _execute(prepared, spark, run, _Inputs(spark, prepared, opened, inputs_found, run), report)
-    for topic, files in inputs_found.items():
+        after = _execute(prepared, spark, run, _Inputs(spark, prepared, opened, found, run), report)
+    for topic, files in found.items():
         # Raises if a file changed while the run read it: the run may have read only part of the file, so it must not count.
-        find_files(checkpoint.files, spark, topic, options.inputs[topic], (*files.read, *files.new), run.number)
+        find_files(checkpoint.files, spark, topic, options.inputs[topic], files.all, run.number)
     after = replace(
         after,
         run=run.number,
         partitions=dict(prepared.job.partitions),
-        files={topic: (*files.read, *files.new) for topic, files in inputs_found.items()},
+        files={topic: files.all for topic, files in found.items()},
         inputs=inputs,
         offsets=_offsets(before, prepared),
         topic_ids=topic_ids,
@@ -266,35 +257,14 @@ def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> d
     return known_inputs
 
 
-def _open(
-    plan: Plan, options: JobOptions, spark: SparkSession, files: FileSystem, files_of_topics: Mapping[str, TopicFiles]
-) -> dict[str, list[OpenedInput]]:
+def _open(plan: Plan, options: JobOptions, found: Mapping[str, TopicFiles]) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files. Each run reads all files of a global table."""
-    whole = set(plan.global_topics)
-    opened = {
-        topic: open_some(
-            files,
-            spark,
-            options.inputs[topic],
-            topic_files,
-            (*topic_files.read, *topic_files.new) if topic in whole else topic_files.new,
-        )
-        for topic, topic_files in files_of_topics.items()
-    }
     return {
         topic: [
-            select_topic(
-                plan,
-                opened,
-                topic,
-                options.inputs,
-                partial(
-                    open_some, files, spark, options.inputs[topic], files_of_topics[topic], files_of_topics[topic].read
-                ),
-            )
-            for opened in inputs
+            select_topic(plan, opened, topic, options.inputs, files.open_read)
+            for opened in files.open(files.all if topic in plan.global_topics else files.new)
         ]
-        for topic, inputs in opened.items()
+        for topic, files in found.items()
     }
 
 
