@@ -266,6 +266,13 @@ def escaped(name: str) -> str:
     return _GLOB.sub(r"\\\1", name)
 
 
+def relation_of(frame: DataFrame) -> JavaObject | None:
+    """Return what Spark knows of the files of a frame; None if it does not tell, or the frame is more than its files."""
+    plan = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
+    is_known = plan is not None and plan.getClass().getSimpleName() == "LogicalRelation"
+    return plan.relation() if plan is not None and is_known else None
+
+
 def file_relations(frame: DataFrame) -> Iterator[JavaObject]:
     """Yield the relations of Spark that read the files of a frame."""
     for leaf in _leaves(frame, "LogicalRelation"):
@@ -299,12 +306,25 @@ def changed_files(frame: DataFrame) -> list[str]:
     changed = set[tuple[str, ...]]()
     for index in _indexes(frame, _LISTED):
         # Of any number of files, one call of Java tells all.
-        known = set(_STATE.findall(index.allFiles().mkString("\n")))
+        known = {state for state in _STATE.findall(index.allFiles().mkString("\n")) if not _is_same(*state)}
+        if not known:
+            continue
         paths = list(map(escaped, index.rootPaths().mkString("\n").splitlines()))
         reader = frame.sparkSession.read.format("binaryFile").option("recursiveFileLookup", "true")
-        for now in _indexes(reader.load(paths), _LISTED) if known else ():
+        for now in _indexes(reader.load(paths), _LISTED):
             changed |= known.difference(_STATE.findall(now.allFiles().mkString("\n")))
     return sorted(path for path, *_ in changed)
+
+
+def _is_same(path: str, size: str, time: str) -> bool:
+    """Return whether this is surely the state of a file on this machine. size: in bytes; time: of its last change, in milliseconds."""
+    if not path.startswith("file:/"):
+        return False
+    try:
+        found = os.stat(path.removeprefix("file:"))
+    except OSError:
+        return False
+    return (found.st_size, found.st_mtime_ns // 1_000_000) == (int(size), int(time))
 
 
 def delta_versions(frame: DataFrame) -> list[tuple[int, int]]:
@@ -324,9 +344,12 @@ def input_files(frame: DataFrame) -> list[str]:
     if context is None:
         return list(frame.inputFiles())
     assert context._jvm is not None
-    array = class_of(context._jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(frame._jdf.inputFiles())
-    text: str = array.mkString("\0")
-    return text.split("\0") if text else []
+    relation = relation_of(frame)
+    is_of_files = relation is not None and relation.getClass().getSimpleName() == _RELATION
+    # Spark would optimize the plan of a frame first.
+    found = relation.inputFiles() if relation is not None and is_of_files else frame._jdf.inputFiles()
+    text: str = class_of(context._jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(found).mkString("\0")
+    return list(dict.fromkeys(text.split("\0"))) if text else []
 
 
 def _state(status: JavaObject) -> FileState:

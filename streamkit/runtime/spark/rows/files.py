@@ -44,9 +44,11 @@ from streamkit.runtime.spark.rows.file_system import (
     escaped,
     input_files,
     join,
+    relation_of,
 )
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
+    Source,
     check_case,
     columns_of_parts,
     encoded_part,
@@ -63,7 +65,9 @@ from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout,
 from streamkit.runtime.spark.rows.row_order import (
     BLOCK,
     FILE,
+    FILE_OF_SPARK,
     INDEX,
+    INDEX_OF_SPARK,
     ROW,
     RowOrder,
     place_of_line,
@@ -101,7 +105,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-    from py4j.java_gateway import JavaObject
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructField, StructType
@@ -168,6 +171,7 @@ _METADATA, _DATA = "metadata", "data"
 _STREAM_LOG = "_spark_metadata"
 """The folder in which a stream of Spark lists the files that it has written; Spark reads no others of the directory."""
 _SCHEMA_READERS = 8
+_SCHEMA_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 _MOST_FILES = 32
 """Files that a query reads one after the other: Spark plans a scan of each."""
 _INFERS_FOLDERS = "spark.sql.sources.partitionColumnTypeInference.enabled"
@@ -225,6 +229,8 @@ class OpenedInput:
     """The column that orders its rows; None if their place in files or an offset does."""
     files: tuple[str, ...] = ()
     """The URIs of the files of its source, before any of them was chosen; none of a table."""
+    tasks: int | None = None
+    """How many tasks may read its rows, each some that follow each other; None for as many as Spark plans."""
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -238,8 +244,8 @@ class OpenedInput:
         return (is_parquet and order_of(self.place, self.source.columns) is None) or INDEX in self.frame.columns
 
     @cached_property
-    def names(self) -> dict[str, str | tuple[str, ...]] | None:
-        """The column of each part of its records, or the columns that are its fields; None if a part or the order is an expression."""
+    def names(self) -> dict[str, Source] | None:
+        """What each part of its records is made of; None if a part or the order is another expression."""
         columns = self.source.columns
         check_case(self.place, columns)
         return None if order_of(self.place, columns) is not None else columns_of_parts(self.place, columns)
@@ -328,13 +334,16 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
         return opened
     if any(_SPECIAL.search(same_path(name)) for name in files):
         return None
-    paths, schema = list(map(same_path, files)), opened.source.schema
-    scan = _in_one_scan(opened.source.sparkSession, place, schema, paths)
-    if scan is None:
-        reader = _reader(opened.source.sparkSession, place, None).schema(schema).format(place.format)
-        # With their schemes: other paths may be in another file system.
-        scan = reduce(DataFrame.unionAll, map(reader.load, map(unquote, files)))
-    return replace(opened, source=scan)
+    paths, schema, spark = list(map(same_path, files)), opened.source.schema, opened.source.sparkSession
+    scan = _in_one_scan(spark, place, schema, paths)
+    if scan is not None:
+        # As Spark would plan: each task opens files, and writes one.
+        most = spark._jsparkSession.sessionState().conf().filesMaxPartitionBytes()
+        tasks = max(spark.sparkContext.defaultParallelism, -(-sum(map(os.path.getsize, paths)) // most))
+        return replace(opened, source=scan, tasks=tasks)
+    reader = _reader(spark, place, None).schema(schema).format(place.format)
+    # With their schemes: other paths may be in another file system.
+    return replace(opened, source=reduce(DataFrame.unionAll, map(reader.load, map(unquote, files))))
 
 
 def _in_one_scan(spark: SparkSession, place: Place, schema: StructType, paths: Sequence[str]) -> DataFrame | None:
@@ -408,7 +417,7 @@ def of_file(opened: OpenedInput, name: str) -> OpenedInput:
     """Return the rows of one file of an input, named as by `same_path`. Spark opens no other file."""
     from pyspark.sql import functions as sf
 
-    path = sf.regexp_replace(_column("_metadata.file_path"), "^file:/+", "/")
+    path = sf.regexp_replace(_column(FILE_OF_SPARK), "^file:/+", "/")
     return narrowed(opened, path == re.sub("^file:/+", "/", name))
 
 
@@ -461,7 +470,7 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
     """Return rows with hidden columns for their file and their place in it, or for their offset. Raises TransportError without either."""
     hidden = _hidden_columns(frame, place) if place.format in OF_SPARK else frozenset()
     if "row_index" in hidden:
-        return frame.selectExpr("*", *position_columns("_metadata.row_index"), f"_metadata.row_index AS {INDEX}")
+        return frame.selectExpr("*", *position_columns(INDEX_OF_SPARK), f"{INDEX_OF_SPARK} AS {INDEX}")
     if "file_block_start" in hidden:
         return frame.selectExpr("*", *position_columns("_metadata.file_block_start"))
     offset = place.columns.offset or ("offset" if "offset" in frame.columns else None)
@@ -503,8 +512,9 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         check_csv(spark, place, paths)
     # In a case-insensitive session, columns of different files would be one if their names differ only in case.
     with changed_settings(spark, {_CASE: "true"} if place.format in (PARQUET, "orc") else {}):
+        known = _with_known_schema(place, paths, reader)
         # Some formats accept no list, and the name of a table in place of a path.
-        frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0])
+        frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0]) if known is None else known
     if place.format in (PARQUET, "orc"):
         check_names(place, frame)
     if place.format == DELTA:
@@ -518,6 +528,38 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
     return frame
 
 
+def _with_known_schema(place: Place, paths: Sequence[str], reader: DataFrameReader) -> DataFrame | None:
+    """Return the rows of local Parquet files that Spark wrote with one schema, which it needs no job to find; None for others."""
+    from pyspark.sql.types import StructType
+
+    folder = paths[0]
+    if place.format != PARQUET or place.options or len(paths) > 1 or "://" in folder or not os.path.isdir(folder):
+        return None
+    files = [file.path for file in os.scandir(folder) if file.is_file() and not file.name.startswith(("_", "."))]
+    schema = _schema_of_spark(files) if 0 < len(files) <= _MOST_FILES else None
+    if schema is None:
+        return None
+    frame = reader.schema(StructType.fromJson(orjson.loads(schema))).format(place.format).load(folder)
+    # Spark may have another default file system, or find more files.
+    are_all = sorted(map(same_path, input_files(frame))) == sorted(map(os.path.abspath, files))
+    return frame if are_all and classic_context(frame.sparkSession) is not None else None
+
+
+def _schema_of_spark(files: Iterable[str]) -> str | None:
+    """Return the JSON of the schema that Spark has written into each of local Parquet files; None if it is in none, or not the same."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_metadata
+
+    try:
+        found = {(read_metadata(file).metadata or {}).get(_SCHEMA_OF_SPARK, b"").decode() for file in files}
+    except (OSError, pa.ArrowException, UnicodeDecodeError):
+        return None
+    schema = found.pop()
+    # Metadata of a column changes its type, and Python would import the class of a type that a user has defined.
+    is_plain = schema.count('"metadata":{') == schema.count('"metadata":{}') and '"udt"' not in schema
+    return schema if schema and not found and is_plain else None
+
+
 def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameReader:
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
@@ -528,7 +570,7 @@ def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameRea
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
     """Raise TransportError for a column that is in files and in the names of their folders, whose values Spark would use."""
-    relation = _relation(frame)
+    relation = relation_of(frame)
     if relation is not None:
         shared = relation.overlappedPartCols().keys().mkString("\n").splitlines()
     else:
@@ -565,13 +607,6 @@ def _is_shortest(text: str) -> bool:
         return Decimal(text) == Decimal(repr(float(text)))
     except (ArithmeticError, ValueError):
         return False
-
-
-def _relation(frame: DataFrame) -> JavaObject | None:
-    """Return what Spark knows of the files of a frame; None if it does not tell."""
-    plan = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
-    is_known = plan is not None and plan.getClass().getSimpleName() == "LogicalRelation"
-    return plan.relation() if plan is not None and is_known else None
 
 
 def _check_one_schema(spark: SparkSession, place: Place, files: Sequence[str]) -> None:
@@ -615,7 +650,7 @@ def _file_of_row(frame: DataFrame, place: Place) -> Column:
     from pyspark.errors import AnalysisException
 
     if "file_path" in _hidden_columns(frame, place):
-        return _column("_metadata.file_path")
+        return _column(FILE_OF_SPARK)
     try:
         with without_error_log():
             (name,) = frame.select(_FILE_OF_ICEBERG).schema.names
@@ -676,7 +711,7 @@ def _check_all_read(spark: SparkSession, place: Place, frame: DataFrame, files: 
 
 def _found_below(frame: DataFrame, place: Place) -> set[str]:
     """Return the names of all files below the path of an input, those that Spark passes over too."""
-    relation = _relation(frame)
+    relation = relation_of(frame)
     location = None if relation is None else relation.location()
     if location is None or location.getClass().getSimpleName() != "InMemoryFileIndex":
         reader = frame.sparkSession.read.format("binaryFile").option("recursiveFileLookup", "true")
@@ -835,17 +870,17 @@ def _content(field: StructField) -> Column:
     return column if isinstance(field.dataType, (ArrayType, BinaryType, MapType, StructType)) else column.cast("string")
 
 
-def count_partitions(frame: DataFrame, place: Place) -> int:
-    """Return the number of partitions of a place: the highest partition of a record plus 1, or 1 if no record has one."""
+def count_partitions(opened: OpenedInput) -> int:
+    """Return the number of partitions of an input: the highest partition of a record plus 1, or 1 if no record has one."""
     from pyspark.sql import functions as sf
 
-    if place.has_lines:
+    if opened.place.has_lines:
         number = sf.get_json_object("value", "$.partition").cast("int")
-    elif "partition" in frame.columns:
+    elif "partition" in opened.schema.names:
         number = sf.col("partition").cast("int")
     else:
         return 1
-    (row,) = frame.agg(sf.max(number)).collect()
+    (row,) = opened.frame.agg(sf.max(number)).collect()
     return 1 if row[0] is None else max(1, row[0] + 1)
 
 

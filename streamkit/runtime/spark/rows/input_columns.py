@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit.errors import TransportError
@@ -45,6 +46,8 @@ _EXACT_DIGITS = 15
 """A decimal number of up to this many digits survives a conversion to a double and back."""
 _CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean"}
 _NAME = re.compile(r"\w+")
+_SMALL_NUMBER = re.compile("[0-9]{1,9}")
+"""Whole numbers that are an `int` of Spark's."""
 
 
 def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_null: bool = False) -> DataFrame:
@@ -73,33 +76,38 @@ def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_nu
     return frame.select(*parts, *hidden)
 
 
-def columns_of_parts(place: Place, columns: Sequence[str]) -> dict[str, str | tuple[str, ...]] | None:
-    """Return the column of each part of an input's records, or the columns that are its fields; None if one is another expression."""
-    names: dict[str, str | tuple[str, ...]] = {}
+Source = str | int | tuple[str, ...]
+"""What a part of a record is made of: a column, a whole number, or the columns that are its fields."""
+
+
+def columns_of_parts(place: Place, columns: Sequence[str]) -> dict[str, Source] | None:
+    """Return what each part of an input's records is made of; None if one is another expression."""
+    names: dict[str, Source] = {}
     for part in PARTS:
         written = getattr(place.columns, part)
         fields = _fields_in(written, columns)
         if fields is not None:
             names[part] = tuple(dict.fromkeys(fields))
         elif isinstance(written, str):
-            names[part] = written
+            is_number = part == "timestamp" and written not in columns and _SMALL_NUMBER.fullmatch(written)
+            names[part] = int(written) if is_number else written
         elif part in columns and written is None:
             names[part] = part
         elif written is not None:
             return None
-    known = {*columns}
-    return (
-        names if all(known.issuperset((name,) if isinstance(name, str) else name) for name in names.values()) else None
-    )
+    read = [(name,) if isinstance(name, str) else name for name in names.values() if not isinstance(name, int)]
+    return names if {*columns}.issuperset(chain.from_iterable(read)) else None
 
 
-def schema_of_parts(names: Mapping[str, str | tuple[str, ...]], rows: StructType) -> StructType:
+def schema_of_parts(names: Mapping[str, Source], rows: StructType) -> StructType:
     """Return the types of the parts of records. names: as of `columns_of_parts`; rows: the types of the columns."""
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import IntegerType, StructType
 
     schema = StructType()
     for part, name in names.items():
-        if isinstance(name, str):
+        if isinstance(name, int):
+            schema = schema.add(part, IntegerType(), False)
+        elif isinstance(name, str):
             schema = schema.add(part, rows[name].dataType, rows[name].nullable)
         else:
             schema = schema.add(part, StructType([rows[field] for field in name]), False)

@@ -74,11 +74,14 @@ def row_order(frame: DataFrame, place: Place, order: str, setting: str) -> RowOr
 
 FILE, BLOCK, ROW, INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
 
+FILE_OF_SPARK, INDEX_OF_SPARK = "_metadata.file_path", "_metadata.row_index"
+"""Spark's own columns, which only rows of files have."""
+
 
 def position_columns(place: str) -> list[str]:
     """Return SQL of the columns of a row's position: its file, the offset of its block in the file, and its index among all rows."""
     return [
-        f"_metadata.file_path AS {FILE}",
+        f"{FILE_OF_SPARK} AS {FILE}",
         f"CAST({place} AS BIGINT) AS {BLOCK}",
         f"monotonically_increasing_id() AS {ROW}",
     ]

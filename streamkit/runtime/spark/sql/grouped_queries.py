@@ -33,7 +33,7 @@ from streamkit.runtime.spark.sql.terms import (
     Guard,
     Keep,
     Term,
-    chosen_rows,
+    chosen,
     json_text,
     literal,
     named_fields,
@@ -282,15 +282,15 @@ class Records:
         for test in self.tests[len(first) :]:
             if isinstance(test, TableJoin):
                 test.refuse_changes(self.sources, opened)
-                rows = rows.where(chosen_rows(tests))
+                rows = chosen(rows, tests)
                 rows, tests = test.joined(rows, texts, opened(test.table.topic)), []
             elif isinstance(test, Earlier):
-                rows, tests = test.added(rows.where(chosen_rows(tests)), self.order_columns(rows)), []
+                rows, tests = test.added(chosen(rows, tests), self.order_columns(rows)), []
             elif isinstance(test, Exploded | Called):
-                rows, tests = test.added(rows.where(chosen_rows(tests))), []
+                rows, tests = test.added(chosen(rows, tests)), []
             else:
                 tests.append(test)
-        return rows.where(chosen_rows(tests))
+        return chosen(rows, tests)
 
 
 # Pairs of records.
@@ -484,7 +484,7 @@ class Pairs:
         pairs = left.join(right, sf.expr(f"{same} AND {within}"))
         is_later = "`left time` >= `right time`" if self._is_left_later else "`left time` > `right time`"
         is_later = "`left order` > `right order`" if self.is_one else is_later
-        pairs = pairs.where(chosen_rows(self._exact(is_later)))
+        pairs = chosen(pairs, self._exact(is_later))
         time = sf.greatest("left time", "right time").alias(TIME)
         made = self._made(is_later) if has_order else ()
         order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)]
@@ -738,7 +738,7 @@ class TablePair:
         rows = rows.withColumn(TIME, sf.expr(time)).where(f"{ticked(TIME)} <> {_NO_ROW}L")
         topics = " or ".join(records.source.topic for records in (self.left, self.right))
         known = Guard(f"({ticked(TIME)} <> {_UNKNOWN}L)", f"a row of {topics} is deleted, and changes before decide")
-        return rows.where(chosen_rows([known]))
+        return chosen(rows, [known])
 
     def _time(self, is_ordered: bool) -> str:
         """Return SQL of the time of a row."""
@@ -838,7 +838,7 @@ class ForeignPair:
         named = [*texts, *([ticked("right")] if self.is_empty_absent else [])]
         right = _last_changes(self.right, "right", opened, named).withColumnRenamed(_GROUP, "right key")
         rows = self._left(opened, texts).join(right, sf.expr(f"{ticked(_FOREIGN)} = `right key`"), "left")
-        rows = rows.where(chosen_rows(self._exact()))
+        rows = chosen(rows, self._exact())
         return rows.withColumn(TIME, sf.expr(self._time())).where(f"{ticked(TIME)} IS NOT NULL")
 
     def _exact(self) -> list[Guard]:
@@ -921,9 +921,9 @@ def _last_changes(records: Records, side: str, opened: Callable[[str], OpenedInp
     cells = _cells_of(records, side, texts)
     gone = records.value.is_null
     rows = records.frame(opened, [*cells.values(), gone], True)
-    parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
-    parts += [sf.expr(f"NOT {gone}").alias(f"{side} is"), sf.expr(records.time.sql).alias(f"{side} time")]
+    cells |= {f"{side} is": f"NOT {gone}", f"{side} time": records.time.sql}
     changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
+    parts = {name: sf.expr(sql) for name, sql in cells.items()}
     latest = latest_rows(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
     return latest.withColumn(f"{side} has", sf.lit(True))
 
@@ -1040,7 +1040,7 @@ class Query:
 
         if groups.pair is not None:
             rows = groups.pair.frame(opened, [sql for _, sql in self.columns] + [test.sql for test in groups.tests])
-            rows = rows.where(chosen_rows(groups.tests))
+            rows = chosen(rows, groups.tests)
             return _selected(rows, self.columns)
         windows, closing = groups.windows, groups.closing
         later = groups.parts[0].guards_of_groups(windows) if len(groups.parts) == 1 else []
@@ -1065,7 +1065,7 @@ class Query:
         # With the time in the condition, an aggregate, Spark does not test each record before it is in its group.
         tests = [*(guard.under(f"{ticked(TIME)} >= 0L") for guard in later), *groups.tests]
         if tests:
-            aggregates = aggregates.where(chosen_rows(tests))
+            aggregates = chosen(aggregates, tests)
         if closing is not None and windows is not None:
             times = groups.parts[0].times(rows, opened) if len(groups.parts) == 1 else rows
             aggregates = closing.closed(aggregates, windows, times)
@@ -1076,7 +1076,7 @@ class Query:
         from pyspark.sql import functions as sf
 
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
-        cells = [sf.expr(sql).alias(name) for name, sql in self.columns]
+        cells = {name: sf.expr(sql) for name, sql in self.columns}
         key = sf.expr(records.key.sql).alias(_KEY_OF_RECORD)
         return latest_rows(rows, key, cells, records.order_columns(rows)).drop(_KEY_OF_RECORD)
 
@@ -1125,7 +1125,9 @@ class Query:
         if by_file is None:
             return None
         rows = records.frame(lambda name: by_file if name == topic else opened(name), [sql for _, sql in self.columns])
-        return rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+        selected = rows.select(*(sf.expr(sql).alias(name) for name, sql in self.columns))
+        # Without hosts that prefer some, Spark merges tasks that follow each other.
+        return selected if by_file.tasks is None else selected.coalesce(by_file.tasks)
 
     def _with_order(self, opened: Callable[[str], OpenedInput], place: int | None) -> DataFrame:
         """Return the records with their keys and their order. place: the place of their topic among several."""
@@ -1472,7 +1474,8 @@ def _cell(rows: Groups | Records, column: OutputColumn) -> tuple[str, tuple[Guar
     if column.part == "timestamp":
         return _instant(rows.time.sql), ()
     if column.part == "headers":
-        return f"CAST(NULL AS {column.shape.ddl})", ()
+        # With quotes, the names of its fields would be those of columns that it reads.
+        return f"CAST(NULL AS {column.shape.ddl.replace('`', '')})", ()
     if column.part == "deleted":
         return rows.value.is_null, ()
     whole = rows.key if column.part == "key" else rows.value

@@ -35,7 +35,7 @@ from streamkit.runtime.spark.rows.input_columns import (
     without_case,
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW, same_path
+from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, FILE_OF_SPARK, INDEX, INDEX_OF_SPARK, ROW, same_path
 from streamkit.runtime.spark.sql.terms import (
     BOOLEAN,
     COLUMN_TYPES,
@@ -49,7 +49,7 @@ from streamkit.runtime.spark.sql.terms import (
     Fields,
     Guard,
     Term,
-    chosen_rows,
+    chosen,
     failure,
     fits_serde,
     literal,
@@ -336,8 +336,10 @@ class SqlSource:
         in_text = [path for path in paths if self._has_text and path != ("key",)]
         texts = None if in_text else self._as_texts(opened, paths)
         if texts is not None:
-            frame = chosen_source(opened, is_placed=has_order)
-            rows = frame.selectExpr(*texts, *placed, *(_positions(frame, opened) if has_order else ()))
+            rank = _rank(opened, FILE_OF_SPARK, INDEX_OF_SPARK) if has_order and opened.is_numbered else None
+            frame = chosen_source(opened, is_placed=has_order and rank is None)
+            order = _positions(frame, opened) if has_order and rank is None else [rank] if rank else []
+            rows = frame.selectExpr(*texts, *placed, *order)
         else:
             frame = placed_parts(opened) if has_order else opened.parts
             columns = [quoted("value").cast("binary").alias(_TEXT_OF_VALUE)] if in_text else []
@@ -346,7 +348,7 @@ class SqlSource:
             positions = map(sf.expr, [*placed, *(_positions(frame, opened) if has_order else ())])
             rows = frame.select(*columns, time, *positions)
         rows = self._with_fields(rows, in_text) if in_text else rows
-        return rows if made is None else rows.where(chosen_rows(made.guards)).withColumn(TIME, sf.expr(made.sql))
+        return rows if made is None else chosen(rows, made.guards).withColumn(TIME, sf.expr(made.sql))
 
     def _with_fields(self, rows: DataFrame, paths: Sequence[Path]) -> DataFrame:
         """Return rows with columns of the fields of their JSON text in its place."""
@@ -368,8 +370,8 @@ class SqlSource:
         """
         names, kinds = opened.names, {field.name: field.dataType for field in opened.source.schema.fields}
         time = None if names is None else names["timestamp"]
-        kind = kinds[time].simpleString() if isinstance(time, str) else ""
-        if names is None or not isinstance(time, str) or kind not in (*WHOLE, "timestamp"):
+        kind = kinds[time].simpleString() if isinstance(time, str) else "int"
+        if names is None or time is None or isinstance(time, tuple) or kind not in (*WHOLE, "timestamp"):
             return None
         texts = []
         for path in paths:
@@ -380,6 +382,8 @@ class SqlSource:
             plain = _PLAIN_TYPES.get(self._kind_of(path) or "")
             sql = ticked(columns[0]) if plain is None else f"CAST({ticked(columns[0])} AS {plain})"
             texts.append(f"{sql} AS {ticked(self.name_of(path))}")
+        if isinstance(time, int):
+            return [*texts, f"{time}L AS {TIME}"]
         milliseconds = f"unix_millis({ticked(time)})" if kind == "timestamp" else f"CAST({ticked(time)} AS BIGINT)"
         return [*texts, f"coalesce({milliseconds}, 0L) AS {TIME}"]
 
@@ -606,15 +610,21 @@ class _Values:
 
 def _positions(frame: DataFrame, opened: OpenedInput) -> list[str]:
     """Return SQL of the columns from which `order_columns` creates an order."""
-    names = (opened.files or input_files(frame)) if INDEX in frame.columns else ()
+    rank = _rank(opened, FILE, INDEX) if INDEX in frame.columns else None
+    return [FILE, BLOCK, ROW] if rank is None else [rank]
+
+
+def _rank(opened: OpenedInput, file: str, index: str) -> str | None:
+    """Return SQL of one number that orders rows, from their file and their index in it; None if there are too many files."""
+    names = opened.files or input_files(opened.source)
     if not 0 < len(names) <= _MOST_RANKED:
-        return [FILE, BLOCK, ROW]
+        return None
     ranks = {name: rank << _INDEX_BITS for rank, name in enumerate(sorted(names, key=same_path))}
     # `_metadata` and the list of files write the names of local files in different ways, and other releases may swap them.
     forms = {re.sub("^file:/+", form, name): rank for form in ("file:/", "file:///") for name, rank in ranks.items()}
     cases = [f"WHEN {quoted_text(name)} THEN {rank}L" for name, rank in forms.items()]
     unknown = f"CAST(raise_error({quoted_text(failure('a file has another name than those of the input'))}) AS BIGINT)"
-    return [f"CASE {FILE} {' '.join(cases)} ELSE {unknown} END + {INDEX} AS {ticked(ORDER)}"]
+    return f"CASE {file} {' '.join(cases)} ELSE {unknown} END + {index} AS {ticked(ORDER)}"
 
 
 def file_order() -> Column:

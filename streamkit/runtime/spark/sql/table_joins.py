@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import TIME, SqlSource
-from streamkit.runtime.spark.sql.terms import OBJECT, Guard, Keep, Term, chosen_rows
+from streamkit.runtime.spark.sql.terms import OBJECT, Guard, Keep, Term, chosen
 from streamkit.runtime.spark.workers.worker import mark_errors
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ class TableJoin:
         table, key = self.table, self.table.key.sql
         paths = table.columns_in([*texts, key, table.value.is_null])
         tests: list[Guard | Keep] = [*table.guards(paths), Keep(f"({key} IS NOT NULL)")]
-        rows = table.frame(opened, paths, True).where(chosen_rows(tests))
+        rows = chosen(table.frame(opened, paths, True), tests)
         rows = rows.coalesce(1) if is_small else rows
         names = {table.name_of(path) for path in paths if path != ("key",)}
-        cells = [sf.col(ticked(name)).alias(name) for name in sorted(names)]
-        present = sf.expr(f"if({table.value.is_null}, NULL, true)").alias(table.mark + "present")
-        latest = latest_rows(rows, sf.col(key), [*cells, present], table.order_columns(rows))
+        cells = {name: sf.col(ticked(name)) for name in sorted(names)}
+        cells[table.mark + "present"] = sf.expr(f"if({table.value.is_null}, NULL, true)")
+        latest = latest_rows(rows, sf.col(key), cells, table.order_columns(rows))
         return latest.where(f"{self._is_present} IS NOT NULL")
 
     def refuse_changes(self, sources: Sequence[SqlSource], opened: Callable[[str], OpenedInput]) -> None:
@@ -104,7 +104,7 @@ def can_be_sent(rows: DataFrame) -> bool:
 
 
 def latest_rows(
-    rows: DataFrame, key: Column, cells: Sequence[Column], order: Sequence[Column], others: Sequence[Column] = ()
+    rows: DataFrame, key: Column, cells: Mapping[str, Column], order: Sequence[Column], others: Sequence[Column] = ()
 ) -> DataFrame:
     """Return the last row's cells of each key, and other aggregates of its rows.
 
@@ -113,11 +113,12 @@ def latest_rows(
     from pyspark.sql import functions as sf
 
     groups, place = rows.groupBy(key), place_of(order)
-    fields = rows.select(*cells).schema.fields
-    if len(order) == 1 and all(field.dataType.typeName() in _IN_PLACE for field in fields):
-        lasts = [sf.max_by(cell, place).alias(field.name) for cell, field in zip(cells, fields, strict=True)]
-        return groups.agg(*lasts, *others)
-    latest = groups.agg(sf.max_by(sf.struct(*cells), place).alias(_LAST_ROW), *others)
+    if len(order) == 1:
+        latest = groups.agg(*(sf.max_by(cell, place).alias(name) for name, cell in cells.items()), *others)
+        if all(latest.schema[name].dataType.typeName() in _IN_PLACE for name in cells):
+            return latest
+    last = sf.struct(*(cell.alias(name) for name, cell in cells.items()))
+    latest = groups.agg(sf.max_by(last, place).alias(_LAST_ROW), *others)
     return latest.select("*", f"{_LAST_ROW}.*").drop(_LAST_ROW)
 
 

@@ -7,10 +7,14 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.runtime.spark.workers.worker import MARK
 from streamkit.serdes.size import MAX_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TEXT, INTEGER, BOOLEAN, NUMBER = "text", "a whole number", "a boolean", "a number"
 NOTHING, OBJECT, LIST, WINDOWED = "null", "an object", "a list", "a windowed key"
@@ -277,6 +281,11 @@ def chosen_rows(tests: Sequence[Guard | Keep]) -> str:
         for test in tests
     ]
     return f"CASE {' '.join(branches)} ELSE true END" if branches else "true"
+
+
+def chosen(rows: DataFrame, tests: Sequence[Guard | Keep]) -> DataFrame:
+    """Return the rows that meet `chosen_rows`."""
+    return rows.where(chosen_rows(tests)) if tests else rows  # Spark analyzes each condition anew
 
 
 def read_rows(guards: Sequence[Guard], tests: Sequence[Guard | Keep]) -> str:

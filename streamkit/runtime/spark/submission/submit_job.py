@@ -580,7 +580,7 @@ def count_of(plan: Plan, topic: str, inputs: Iterable[OpenedInput]) -> int:
     declared = plan.external_topics.get(topic)
     if declared is not None and declared.partitions is not None:
         return declared.partitions
-    return max((count_partitions(opened.frame, opened.place) for opened in inputs), default=1)
+    return max((count_partitions(opened) for opened in inputs), default=1)
 
 
 def _undetermined(plan: Plan, counts: Mapping[str, int]) -> dict[str, int]:
