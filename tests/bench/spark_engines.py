@@ -6,7 +6,7 @@ The history is Parquet with columns, as a lake has it. Twelve works: a count by 
 a count by key in windows of a minute, a filter with a join with a global table, a Python function of values, against a pandas UDF,
 the last value by key, a count by key in closed windows, a join of two streams, a join of two tables, a merge of two streams with a
 filter, and the filter with a count again, of values that are JSON text in one column.
-`--works 3` chooses one. With the keys `half`, one key has half of the records, and with `one`, all, so that one partition has them. DuckDB, with as many threads, is the limit of what the machine does.
+`--works 3` chooses one. Five of them are also Python functions by hand, in `mapInArrow`. With the keys `half`, one key has half of the records, and with `one`, all, so that one partition has them. DuckDB, with as many threads, is the limit of what the machine does.
 Programs take turns in one session for each master: the first round is cold, and the table has the medians of the others. CPU seconds are
 those of all processes of the job: the JVM, its Python workers, and this one. Outputs are compared.
 """
@@ -34,7 +34,7 @@ from streamkit.runtime.spark.job_options import JobOptions
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
-from tests.bench import report
+from tests.bench import report, spark_by_hand
 
 PARTITIONS = 4
 HEAD = """\
@@ -316,9 +316,18 @@ def cpu_seconds(root: int) -> float:
 
 def by_user(work: Work, spark: Any, folder: Path, target: Path) -> None:
     """The work as a user of Spark writes it."""
+    _write(work.frame, work, spark, folder, target)
+
+
+def in_arrow(work: Work, spark: Any, folder: Path, target: Path) -> None:
+    """The work as functions of Python by hand."""
+    _write(spark_by_hand.FRAMES[work.title], work, spark, folder, target)
+
+
+def _write(frame: Callable[[Any, Any], Any], work: Work, spark: Any, folder: Path, target: Path) -> None:
     other = None if work.other is None else spark.read.parquet(str(folder / work.other))
     rows = spark.read.parquet(str(folder / ("texts" if work.has_text else "orders")))
-    work.frame(rows, other).write.parquet(str(target))
+    frame(rows, other).write.parquet(str(target))
 
 
 def by_engine(work: Work, spark: Any, folder: Path, target: Path, engine: str) -> None:
@@ -360,6 +369,7 @@ PROGRAMS: dict[str, Callable[[Work, Any, Path, Path], None]] = {
     "sql": lambda *arguments: by_engine(*arguments, "auto"),
     "python": lambda *arguments: by_engine(*arguments, "python"),
     "duckdb": by_duckdb,
+    "mapInArrow": in_arrow,
 }
 
 
@@ -419,8 +429,9 @@ def main() -> None:
                 if not folder.exists():
                     make_history(spark, folder, records, keys)
                 for work in (WORKS[int(number)] for number in options.works.split(",")):
-                    found = timed(work, spark, folder, programs, options.rounds)
-                    print(f"| {records:,} | {keys} | {master} | {work.title} | {cells(found)} |", flush=True)
+                    known = [each for each in programs if each != "mapInArrow" or work.title in spark_by_hand.FRAMES]
+                    found = timed(work, spark, folder, known, options.rounds)
+                    print(f"| {records:,} | {keys} | {master} | {work.title} | {cells(found, programs)} |", flush=True)
             spark.stop()
     print(f"\nat the end {report.machine().rpartition(', ')[2]}")
 
@@ -439,11 +450,15 @@ def timed(work: Work, spark: Any, folder: Path, programs: Sequence[str], rounds:
     return found
 
 
-def cells(found: dict[str, Times]) -> str:
+def cells(found: dict[str, Times], programs: Sequence[str]) -> str:
     """Return the cells of the programs; one whose output is not that of the first says so."""
     first = next(iter(found.values()))
     texts = []
-    for times in found.values():
+    for program in programs:
+        if program not in found:
+            texts.append("")
+            continue
+        times = found[program]
         cpu, wall = times.warm
         different = "" if times.rows == first.rows else " DIFFERENT"
         texts.append(f"{cpu:.2f} / {wall:.2f} ({cpu / first.warm[0]:.2f}){different}")
