@@ -11,9 +11,9 @@ import pytest
 
 from streamkit.errors import StreamkitError, TransportError
 from streamkit.plan import load
-from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, JobOptions, Layout, Place
+from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, Columns, JobOptions, Layout, Place
 from streamkit.runtime.spark.rows.file_system import FileSystem
-from streamkit.runtime.spark.rows.files import _fresh
+from streamkit.runtime.spark.rows.files import _fresh, open_files
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines, reprocess, write_lines
 
@@ -367,3 +367,25 @@ def test_no_record_of_a_file_is_passed_over(
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     assert "\n" not in str(caught.value)
+
+
+def test_a_schema_that_spark_wrote_into_all_files_takes_no_job(spark: Any, tmp_path: Path) -> None:
+    """With a file that has another column, a job merges the schemas."""
+    place = Place(str(tmp_path / "numbers"), PARQUET, columns=Columns(value="*", timestamp="id"))
+    numbers = spark.range(4, numPartitions=2).selectExpr("id", "named_struct('a', id, 'b', array('x')) AS nested")
+
+    def opened() -> tuple[str, int]:
+        before = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+        source = open_files(spark, place).source
+        found = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs() - before
+        assert source.schema == spark.read.option("mergeSchema", "true").parquet(place.path).schema
+        return source.schema.simpleString(), found
+
+    numbers.write.parquet(place.path)
+    assert opened() == ("struct<id:bigint,nested:struct<a:bigint,b:array<string>>>", 0)
+    numbers.selectExpr("*", "'new' AS name").write.mode("append").parquet(place.path)
+    schema, found = opened()
+    assert (schema.removeprefix("struct<id:bigint,nested:"), found > 0) == (
+        "struct<a:bigint,b:array<string>>,name:string>",
+        True,
+    )

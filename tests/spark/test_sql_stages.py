@@ -712,6 +712,26 @@ def test_a_key_that_only_its_group_reads_fails(
     assert job.lines[-1] == f"all stages run in Python after all: {reason}"
 
 
+@pytest.mark.parametrize("amount", [3, 4])
+def test_a_wrong_text_that_only_its_group_reads_fails_if_no_filter_leaves_it_out(
+    spark: Any, tmp_path: Path, amount: int
+) -> None:
+    """A null in the same column has no group."""
+    job = Job(tmp_path, {"out": ["filter: value.amount > 3", "group_by: value.item", "count", "to_stream"]}, [])
+    raw = pa.array([b"a", None, b"a", b"b\xc3"], pa.binary())
+    items = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count)
+    rows = pa.Table.from_pylist([order(random.Random(0)) | {"amount": each} for each in (4, 4, 4, amount)], COLUMNS)
+    place = rows.schema.get_field_index("item")
+    pyarrow.parquet.write_table(rows.set_column(place, "item", items), tmp_path / "orders.parquet")
+    if amount == 3:
+        job.run(spark)
+        assert [(row["key"], row["value"]) for row in job.written("out")] == [("a", 2)]
+        return
+    with pytest.raises(StreamkitError, match="not UTF-8"):
+        job.run(spark)
+    assert job.lines[-1] == "all stages run in Python after all: value.item of orders is no UTF-8, or a long text"
+
+
 def test_a_text_that_no_step_reads_is_not_checked(spark: Any, tmp_path: Path) -> None:
     job = Job(tmp_path, {"out": ["filter: value.amount > 3", "map_values: value.item"]}, [])
     users = pa.array([b"a", b"b\xc3", b"c"], pa.binary())

@@ -655,19 +655,24 @@ class Part:
         return rows, {_GROUP: records.key.sql, **starts, **operands, TIME: records.time.sql, **places}
 
     def guards_of_groups(self, windows: Windows | None) -> list[Guard]:
-        """Return what holds for the key of each record if it does for its group, of which there are fewer.
+        """Return what holds for the key of each record if it does for its group, of which there are fewer; it names the column of the source.
 
-        That is nothing if a test may leave out a record, or if something else reads the key, as it may be a wrong one then.
+        That is nothing if a step may read the key, as it may be a wrong one then, or if records have several groups.
         """
         records, key = self.records, self.records.key.sql
-        source, time = records.source, records.time.sql
-        if not isinstance(source, SqlSource) or key != source.key.sql or key != ticked(_GROUP) or source.has_made_times:
-            return []
-        texts = [*(test.sql for test in records.tests), time, *self.operands.values()]
+        source = records.source
         is_in_one = windows is None or (isinstance(windows, TimeWindows) and windows.size == windows.advance)
-        if not is_in_one or records.row or not records.is_whole or any(key in text for text in texts):
+        may_wait = is_in_one and not records.row and all(isinstance(test, Guard | Keep) for test in records.tests)
+        if not isinstance(source, SqlSource) or not may_wait or source.has_made_times:
             return []
-        return [guard for guard in source.guards(source.columns_in([*texts, key])) if key in guard.sql]
+        has_key = f"(NOT ({key} IS NULL))"  # a null is no wrong text
+        tests = [test.sql for test in records.tests if test.sql != has_key]
+        texts = [*tests, records.time.sql, *self.operands.values()]
+        if any(key in text for text in texts):
+            return []
+        guards = source.guards(source.columns_in([*texts, key]))
+        # Of records that a test leaves out, only what steps read must hold.
+        return [guard for guard in guards if (key in guard.sql if records.is_whole else key == guard.column)]
 
     def times(self, rows: DataFrame, opened: Callable[[str], OpenedInput]) -> DataFrame:
         """Return the times of the records. rows: of `frame`, which checks each of them by itself."""
@@ -1063,7 +1068,8 @@ class Query:
                 *map(sf.expr, [*computed, f"max({cells[TIME]}) AS {ticked(TIME)}"])
             )
         # With the time in the condition, an aggregate, Spark does not test each record before it is in its group.
-        tests = [*(guard.under(f"{ticked(TIME)} >= 0L") for guard in later), *groups.tests]
+        named = [replace(guard, sql=guard.sql.replace(part.records.key.sql, ticked(_GROUP))) for guard in later]
+        tests = [*(guard.under(f"{ticked(TIME)} >= 0L") for guard in named), *groups.tests]
         if tests:
             aggregates = chosen(aggregates, tests)
         if closing is not None and windows is not None:
