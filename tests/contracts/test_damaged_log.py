@@ -189,6 +189,18 @@ def test_every_flipped_bit_after_a_kill_is_harmless_or_reported(killed: Path, tm
     assert found["told"] > FLIPS // 4
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_write_ahead_log_without_its_index_is_reported(
+    killed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, missing: bool
+) -> None:
+    """Nothing else tells whether it was cut between two transactions."""
+    shutil.copytree(killed, tmp_path / "copy")
+    if missing:
+        (tmp_path / "copy" / INDEX).unlink()
+    content(EmbeddedTransport(tmp_path / "copy"))
+    assert (f"{INDEX} is missing or damaged" in caplog.text) is missing
+
+
 @pytest.mark.parametrize("size", [None, 0, 60_000])
 def test_a_short_write_ahead_log_is_reported_with_the_command_that_works(
     killed: Path, tmp_path: Path, size: int | None

@@ -49,10 +49,16 @@ def written(log: EmbeddedTransport) -> int:
         consumer.close()
 
 
-def test_large_records_are_stored_and_read_a_few_at_a_time(log):
+@pytest.mark.parametrize("part", ["key", "value", "header"])
+def test_large_records_are_stored_and_read_a_few_at_a_time(log, part):
     producer = log.producer()
     size = MAX_BATCH_BYTES // 2
-    producer.send([("out", None, bytes([n]) * size, 1, None, 0) for n in range(12)])
+
+    def row(n: int) -> tuple:
+        key, value, header = (bytes([n]) * (size if name == part else 1) for name in ("key", "value", "header"))
+        return "out", key, value, 1, [("h", header)], 0
+
+    producer.send([row(n) for n in range(12)])
     producer.close()
     consumer = log.consumer(None, read_committed=True)
     consumer.add({OUT: 0})

@@ -404,13 +404,18 @@ def check_write_ahead_log(file: Path) -> None:
     written = (path if path.exists() else beside).stat().st_mtime
     size, complete = _complete_frames(data)
     expected = _expected_frames(data, size, complete, index)
+    restarted = written < time() - clock_gettime(CLOCK_BOOTTIME)
     if complete >= expected:
+        if index is None and not restarted:
+            log.warning(
+                "%s is missing or damaged: transactions may be missing at the end of %s, which it counts", beside, path
+            )
         return
     place = _HEADER.size + complete * size if size else 0
     state = f"damaged after byte {place}" if place else "missing or damaged"
     text = f"the write-ahead log {path} is {state}: the transactions from there on cannot be read"
     backfilled = 0 if index is None else index.backfilled
-    if (size or not any(data)) and complete >= backfilled and written < time() - clock_gettime(CLOCK_BOOTTIME):
+    if (size or not any(data)) and complete >= backfilled and restarted:
         log.warning("%s; the machine was restarted since they were written, and the log continues without them", text)
         return
     # Without the index, which counts them.

@@ -25,7 +25,7 @@ MAX_BATCH = 5_000
 """The maximum number of records in one stored batch; a read decodes complete batches."""
 
 MAX_BATCH_BYTES = 4 << 20
-"""The maximum bytes of values in one stored batch of several records."""
+"""The maximum bytes of keys, values and headers in one stored batch of several records."""
 MAX_READ_BYTES = 16 << 20
 """The size of stored batches (bytes) after which a read ends."""
 
@@ -123,12 +123,18 @@ def _parts(rows: list[OutputTuple]) -> Iterator[list[OutputTuple]]:
     """Yield rows in batches within MAX_BATCH and MAX_BATCH_BYTES."""
     for start in range(0, len(rows), MAX_BATCH):
         part = rows[start : start + MAX_BATCH] if len(rows) > MAX_BATCH else rows
-        if len(part) > 1 and sum([len(row[2]) for row in part if row[2] is not None]) > MAX_BATCH_BYTES:
+        if len(part) > 1 and _size(part) > MAX_BATCH_BYTES:
             middle = len(part) // 2
             yield from _parts(part[:middle])
             yield from _parts(part[middle:])
         else:
             yield part
+
+
+def _size(rows: list[OutputTuple]) -> int:
+    headers = [len(name) + len(value or b"") for row in rows if row[4] for name, value in row[4]]
+    keys = [len(row[1]) for row in rows if row[1] is not None]
+    return sum(keys) + sum([len(row[2]) for row in rows if row[2] is not None]) + sum(headers)
 
 
 def read(
