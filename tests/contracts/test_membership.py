@@ -316,3 +316,18 @@ def test_what_two_members_claim_is_given_to_neither() -> None:
             **dict.fromkeys(members, ()),
             wanted: (free,),
         }
+
+
+def test_only_members_commit_while_there_are_any(group: Group) -> None:
+    """A command that moves the offsets of an application must not do so while an instance starts."""
+    place = TopicPartition(group.topic, 0)
+    consumer = group.transport.consumer(group.name)
+    try:
+        consumer.commit({place: CommittedOffset(5, "")})
+        member = group.member()
+        group.settle(member)
+        with pytest.raises(FencedError):
+            consumer.commit({place: CommittedOffset(7, "")})
+        assert consumer.committed([place])[place].offset == 5
+    finally:
+        consumer.close()

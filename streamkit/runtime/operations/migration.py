@@ -17,7 +17,7 @@ from streamkit.changes.form import Form, OnLog, RowForm, StoreForm
 from streamkit.changes.of_log import read_log
 from streamkit.changes.of_plan import form_of, rows_of
 from streamkit.changes.serde_forms import Reads, compare_rows, reads
-from streamkit.errors import ActiveGroupError, MigrationError, UsageError
+from streamkit.errors import ActiveGroupError, FencedError, MigrationError, UsageError
 from streamkit.plan.model import Plan, SinkNode
 from streamkit.plan.partitions import Layout, lay_out, source_topics
 from streamkit.record import TaskId, TopicPartition
@@ -132,7 +132,12 @@ class Migrator:
                 change.begin(log)
             admin.delete_topics(comparison.recreated())
             for change in todo:
-                change.run(log)
+                try:
+                    change.run(log)
+                except FencedError:
+                    # Of a member that has joined meanwhile.
+                    _check_members(self._members(admin))
+                    raise
             _check_members(self._members(admin))
             if self._has_one_directory():
                 for directory in self._directories_of(self.new):

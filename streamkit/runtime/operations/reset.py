@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamkit.changes.of_log import Groups
-from streamkit.errors import ActiveGroupError, StreamkitError, TopicError, UsageError
+from streamkit.errors import ActiveGroupError, FencedError, StreamkitError, TopicError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import source_topics
 from streamkit.record import PLACE_ON_LOG, TopicPartition
@@ -141,8 +141,12 @@ def execute(plan: Plan, transport: Transport, reset: Reset, *, force: bool = Fal
                 for change in reset.offsets
                 if change.after is not None
             }
-            if moved:
-                consumer.commit(moved)
+            try:
+                if moved:
+                    consumer.commit(moved)
+            except FencedError:
+                _require_empty(reset.application, admin.group_members(reset.application))
+                raise
         try:
             admin.delete_topics([topic.name for topic in reset.internals])
             for directory in directories:

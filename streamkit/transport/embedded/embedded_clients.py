@@ -124,8 +124,12 @@ class EmbeddedConsumer(Consumer):
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         rows = [(p.topic, p.partition, c.offset, c.metadata) for p, c in offsets.items()]
+        group = self._require_group()
         with self._database.write() as execute:
-            commit_offsets(execute, self._require_group(), rows)
+            if described(execute, group).members:
+                # As on Kafka, where only the members commit then, with their generation.
+                raise FencedError(f"offsets could not be committed: group {group} has members")
+            commit_offsets(execute, group, rows)
 
     def group_metadata(self) -> bytes:
         return encode_generation(Generation(self._require_group()))
