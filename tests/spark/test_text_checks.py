@@ -83,6 +83,18 @@ def test_a_file_of_json_over_many_lines_is_one_value(spark: Any, tmp_path: Path)
         ("a.json", '{"l":[{"b":true},{"b":2}],"m":{"c":1}}\n', "", r"l\[\]\.b has values of different types"),
         ("a.json", '{"n":1234567890123456789012345678901234567890}\n', "", "n has fractions in some rows.*123456789"),
         ("a.csv", "n\n1d\n2f\n", ",options.inferSchema=true", "n has a text such as 7d .*inferSchema=false reads text"),
+        (
+            "a.csv",
+            "n\n2026-01-01T00:00:00.0000001Z\n",
+            ",options.inferSchema=true",
+            "n has a time with more than six digits",
+        ),
+        (
+            "a.json",
+            '{"n":"2026-01-01T00:00:00.0000001Z"}\n',
+            ",options.inferTimestamp=true",
+            "primitivesAsString=true reads text",
+        ),
         ("a.csv", "n\n9007199254740993\n0.5\n", ",options.inferSchema=true", "options.inferSchema=false reads text"),
     ],
 )

@@ -501,7 +501,7 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
             frame = reader.json(paths)
         check_names(place, frame)
         check_kinds(place, frame, paths)
-        if has_long_numbers:
+        if has_long_numbers or any(name.lower() == "infertimestamp" for name in place.options):
             check_numbers(place, frame, lambda schema: reader.schema(schema).json(paths))
         if "topic" in frame.columns and place.columns.value is None:
             raise TransportError(

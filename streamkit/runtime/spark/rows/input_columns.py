@@ -622,7 +622,8 @@ class _Plain:
         if isinstance(kind, types.BinaryType):
             if not (wanted is BYTES or (isinstance(wanted, OneOf) and BYTES in wanted.choices)):
                 self._refuse(text, name, f"an object can't hold bytes: base64({name}) turns them into text")
-            return sf.when(column.isNotNull(), sf.struct(sf.base64(column).alias("base64"))), BYTES
+            in_one_line = sf.translate(sf.base64(column), "\r\n", "")
+            return sf.when(column.isNotNull(), sf.struct(in_one_line.alias("base64"))), BYTES
         self._refuse(text, name, f"write it in another form, such as cast({name} as string)")
 
     def _time(self, column: Column, kind: str, wanted: Type, name: str) -> tuple[Column, Type]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
@@ -274,7 +274,7 @@ def _of_several_types(kinds: str) -> Iterator[str]:
 
 
 def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], DataFrame]) -> None:
-    """Raise TransportError for a value that is not what Spark reads as a double: a whole number of many digits, or a text.
+    """Raise TransportError for a value that is not what Spark reads: as a double a whole number of many digits or a text, or as a time.
 
     read: reads the same rows with other types.
     """
@@ -282,7 +282,8 @@ def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], D
     from pyspark.sql.types import StructType
 
     doubles = [path for path, kind in types_of(frame).items() if kind == "double"]
-    if not doubles:
+    times = [path for path, kind in types_of(frame).items() if kind.startswith("timestamp")]
+    if not doubles and not times:
         return
     schema = _with_texts(frame.schema)
     assert isinstance(schema, StructType)
@@ -292,7 +293,8 @@ def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], D
         "has fractions in some rows, so Spark reads it as double, which is not exact for the whole number in another row": _is_inexact,
         "has a text such as 7d in a row, which Spark reads as the number 7": lambda text: text.rlike(_OF_JAVA),
     }
-    for path, (reason, test) in product(doubles, tests.items()):
+    finer = ("has a time with more than six digits after the second, of which Spark drops the last", _is_finer)
+    for path, (reason, test) in chain(product(doubles, tests.items()), product(times, [finer])):
         wrong = any_value(texts, path, test)
         rows = [] if wrong is None else texts.where(wrong).select(sf.to_json(sf.struct("*"))).limit(1).collect()
         if rows:
@@ -308,9 +310,21 @@ def _is_inexact(text: Column) -> Column:
     return text.rlike(rf"^\s*[-+]?{_LONG}\s*$") & ~sf.coalesce(exact, sf.lit(False))
 
 
+def _is_finer(text: Column) -> Column:
+    return text.rlike("[.][0-9]{6}0*[1-9]")
+
+
 def _with_texts(kind: DataType) -> DataType:
-    """Return a type with text in place of each double."""
-    from pyspark.sql.types import ArrayType, DoubleType, StringType, StructField, StructType
+    """Return a type with text in place of each double, and of each time."""
+    from pyspark.sql.types import (
+        ArrayType,
+        DoubleType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
 
     if isinstance(kind, StructType):
         return StructType(
@@ -318,7 +332,7 @@ def _with_texts(kind: DataType) -> DataType:
         )
     if isinstance(kind, ArrayType):
         return ArrayType(_with_texts(kind.elementType), kind.containsNull)
-    return StringType() if isinstance(kind, DoubleType) else kind
+    return StringType() if isinstance(kind, (DoubleType, TimestampType, TimestampNTZType)) else kind
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
