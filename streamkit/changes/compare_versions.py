@@ -330,7 +330,7 @@ def compare_externals(old: Form, new: Form) -> Iterator[Finding]:
         if before is None:
             continue
         if before.read and topic.read:
-            yield from _partitions(old, new, before, topic)
+            yield from _partitions(new, before, topic)
         for side, was, now in (("key", before.key, topic.key), ("value", before.value, topic.value)):
             if was == now or None in (was, now):
                 continue
@@ -351,7 +351,7 @@ def _position(form: Form, topic: str) -> Position:
     return form.start
 
 
-def _partitions(old: Form, new: Form, before: ExternalForm, topic: ExternalForm) -> Iterator[Finding]:
+def _partitions(new: Form, before: ExternalForm, topic: ExternalForm) -> Iterator[Finding]:
     was, now = before.partitions, topic.partitions
     if was is None or now is None or was == now:
         return
@@ -408,7 +408,7 @@ def compare_stores(versions: Versions) -> Iterator[Finding]:
     for old, new in versions.matched.renamed:
         yield _renamed_store(versions, old, new)
     for store in versions.matched.added:
-        yield _added(versions, store)
+        yield _added(store)
     for store in versions.matched.gone:
         yield _gone(versions, store)
 
@@ -465,7 +465,7 @@ def _details(form: Form, store: StoreForm, old: StoreDetails, new: StoreDetails,
     if not settled:
         yield from _times(old, new, changelog)
         if old.rule != new.rule and old.rule and new.rule:
-            yield _rule(store, old, new)
+            yield _rule(store)
 
 
 def _source_topic(old: StoreDetails, new: StoreDetails, changelog: str) -> Text:
@@ -556,7 +556,7 @@ def _meaning(name: str) -> str:
     return ": sessions from now on" if name == "gap" else ": it applies to windows that close from now on"
 
 
-def _rule(store: StoreForm, old: StoreDetails, new: StoreDetails) -> Text:
+def _rule(store: StoreForm) -> Text:
     text = "other expressions compute its rows, and continue with those of the old version"
     if store.rows is not None and store.rows.value in _PLAIN:
         return (Verdict.SAFE, text, "")
@@ -637,7 +637,7 @@ def _from_source(old: StoreForm, new: StoreForm) -> bool:
     return sources[0] is not None and sources[0] == sources[1]
 
 
-def _added(versions: Versions, store: StoreForm) -> Finding:
+def _added(store: StoreForm) -> Finding:
     if store.is_global or (store.details is not None and store.details.source_topic is not None):
         return _store_finding(store, (Verdict.SAFE, " is new, and is read from its topic at the start", ""))
     return _store_finding(

@@ -109,7 +109,7 @@ def _read(project: Project, file: str) -> Analysis | None:
     return analyse(text, project.texts, project.environment(), project.options.lint)
 
 
-def mention_at(project: Project, related: Family, text: Text, position: lsp.Position) -> Mention | None:
+def mention_at(related: Family, text: Text, position: lsp.Position) -> Mention | None:
     """Return the name at a place."""
     offset, file = text.offset(position), identity(text.file)
     return next((mention for names in related.indexes if (mention := names.at(file, offset)) is not None), None)
@@ -124,7 +124,7 @@ def mentions(related: Family, mention: Mention) -> list[Mention]:
 def definition(project: Project, uri: str, text: Text, position: lsp.Position) -> list[lsp.Location]:
     """Return the places that make the part whose name is at a place."""
     related = family(project, uri)
-    mention = mention_at(project, related, text, position)
+    mention = mention_at(related, text, position)
     if mention is None:
         return []
     if mention.part.kind == "file":
@@ -144,7 +144,7 @@ def references(
 ) -> list[lsp.Location]:
     """Return the places that name the part whose name is at a place."""
     related = family(project, uri)
-    mention = mention_at(project, related, text, position)
+    mention = mention_at(related, text, position)
     chosen = mentions(whole_family(project, related, mention), mention) if mention is not None else []
     return [location(project, use) for use in chosen if with_definitions or not use.defines]
 
@@ -190,7 +190,7 @@ class Rename:
 def renamed_word(project: Project, uri: str, text: Text, position: lsp.Position) -> lsp.PrepareRenamePlaceholder | None:
     """Return the name at a place that can be renamed; None if there is none. Raises UsageError for one that can't."""
     related = family(project, uri)
-    mention = mention_at(project, related, text, position)
+    mention = mention_at(related, text, position)
     if mention is None:
         return None
     related = whole_family(project, related, mention)
@@ -201,7 +201,7 @@ def renamed_word(project: Project, uri: str, text: Text, position: lsp.Position)
 def rename(project: Project, uri: str, text: Text, position: lsp.Position, name: str) -> Rename | None:
     """Return the rename of the part at a place; None if there is none. Raises UsageError for one that is not possible."""
     related = family(project, uri)
-    mention = mention_at(project, related, text, position)
+    mention = mention_at(related, text, position)
     if mention is None:
         return None
     related = whole_family(project, related, mention)

@@ -246,12 +246,12 @@ def _short(value: Document) -> str:
 TRY, TEST_COMMAND, DESCRIBE = COMMANDS = ("streamkit.try", "streamkit.test", "streamkit.describe")
 
 
-def code_lenses(project: Project, uri: str, text: Text) -> list[lsp.CodeLens]:
+def code_lenses(uri: str, text: Text) -> list[lsp.CodeLens]:
     """Return `try`, `test` and `describe` above the pipelines of a topology, `test` above each test."""
     kind = kind_of(text.file, text.text)
     if kind == TEST:
         return [
-            _lens(text, text.of(test.key), "test", TEST_COMMAND, {"uri": uri, "id": f"{text.file}::{test.name}"})
+            _lens(text.of(test.key), "test", TEST_COMMAND, {"uri": uri, "id": f"{text.file}::{test.name}"})
             for test in found_tests(yaml_root(text))
         ]
     line = next((number for number, row in enumerate(text.all_lines) if row.startswith("pipelines:")), None)
@@ -261,10 +261,10 @@ def code_lenses(project: Project, uri: str, text: Text) -> list[lsp.CodeLens]:
     stem = os.path.splitext(text.file)[0]
     has_tests = any(os.path.isfile(stem + ending) for ending in (".test.yaml", ".test.yml"))
     chosen = [("try", TRY), *([("test", TEST_COMMAND)] if has_tests else []), ("describe", DESCRIBE)]
-    return [_lens(text, at, title, command, {"uri": uri}) for title, command in chosen]
+    return [_lens(at, title, command, {"uri": uri}) for title, command in chosen]
 
 
-def _lens(text: Text, at: lsp.Range, title: str, command: str, argument: dict[str, str]) -> lsp.CodeLens:
+def _lens(at: lsp.Range, title: str, command: str, argument: dict[str, str]) -> lsp.CodeLens:
     return lsp.CodeLens(at, lsp.Command(title, command, arguments=[argument]))
 
 

@@ -318,7 +318,7 @@ class EditorServer:
         from streamkit.editor.programs import code_lenses
 
         uri = params.text_document.uri
-        return await self._answer(uri, lambda project, text: code_lenses(project, uri, text), [])
+        return await self._answer(uri, lambda project, text: code_lenses(uri, text), [])
 
     async def _inlay_hint(self, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
         from streamkit.editor.programs import inlay_hints

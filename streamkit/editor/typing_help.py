@@ -43,7 +43,7 @@ def completions(project: Project, uri: str, text: Text, position: lsp.Position) 
         return []
     known = facts_at(project, uri, text, cursor)
     if known.is_expression:
-        return _in_expression(known, line, column)
+        return _in_expression(known, column)
     if cursor.is_key:
         return _keys(known, column)
     return _values(known, column)
@@ -116,7 +116,7 @@ def _markdown(text: str) -> lsp.MarkupContent:
 # -- Expressions -----------------------------------------------------------------------------------------------------
 
 
-def _in_expression(known: Knowledge, line: int, column: int) -> list[lsp.CompletionItem]:
+def _in_expression(known: Knowledge, column: int) -> list[lsp.CompletionItem]:
     written = known.cursor.plain
     names = known.expression_names()
     owner = _OWNER.search(written)
@@ -255,7 +255,7 @@ def _documentation(project: Project, uri: str, known: Knowledge, word: str) -> s
         return _of_expression(known, word)
     if known.cursor.is_key:
         return "\n\n".join(filter(None, (_documented_keys(known).get(word, ""), *_of_step(project, uri, known))))
-    return "\n\n".join(filter(None, (_of_topic(project, uri, known, word), known.place.documentation)))
+    return "\n\n".join(filter(None, (_of_topic(known, word), known.place.documentation)))
 
 
 def _of_expression(known: Knowledge, word: str) -> str:
@@ -307,7 +307,7 @@ def _of_step(project: Project, uri: str, known: Knowledge) -> list[str]:
     return paragraphs
 
 
-def _of_topic(project: Project, uri: str, known: Knowledge, word: str) -> str:
+def _of_topic(known: Knowledge, word: str) -> str:
     topics = known.model.topics if known.model is not None else {}
     if word not in topics or word not in known.names():
         return ""

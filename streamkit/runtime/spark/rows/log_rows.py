@@ -218,7 +218,7 @@ def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int |
         admin.create_topics(missing)
 
 
-def topic_counts(address: Address, plan: Plan) -> dict[str, int]:
+def topic_counts(address: Address) -> dict[str, int]:
     """Return the partition counts of all topics on the log. Raises UnreachableError."""
     with address.admin() as admin:
         return admin.partition_counts()

@@ -157,7 +157,7 @@ def prepare(
     needed = [topic for topic in topics_read(plan) if topic not in counts and topic not in written]
     by_pattern = _reads_by_pattern(plan, counts)
     if needed or by_pattern or _writes_log(options):
-        known = topic_counts(address, plan)
+        known = topic_counts(address)
         missing = [topic for topic in needed if topic not in known]
         if missing:
             raise TopicError(
@@ -561,7 +561,7 @@ def _write_state(
 
 def _compare(spark: SparkSession, prepared: Prepared, reprocessed: DataFrame, topic: str) -> Difference:
     job = prepared.job
-    count = topic_counts(prepared.address, job.plan).get(topic)
+    count = topic_counts(prepared.address).get(topic)
     if count is None:
         raise TopicError(f"--compare {topic}: it does not exist at {prepared.address.servers}")
     ranges, _ = find_ranges(prepared.address, job.plan.application, Range(), {topic: count})
