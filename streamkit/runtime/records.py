@@ -60,6 +60,8 @@ class RecordJson:
             timestamp = now
         elif type(timestamp) is not int:
             timestamp = _instant(timestamp)
+        if timestamp.bit_length() > 63:
+            raise SerdeError(f"timestamp is {timestamp}, which is beyond 64 bits")
         key_serde, value_serde = self.reading(topic)
         key = _encode(key_serde, record.get("key"), "key", topic)
         value = _encode(value_serde, record.get("value"), "value", topic)
@@ -172,7 +174,7 @@ def headers_from_json(headers: Document) -> Headers | None:
     if not headers:
         return None
     try:
-        return [(name, _header_bytes(value)) for name, value in headers]
+        return [(name.encode().decode(), _header_bytes(value)) for name, value in headers]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise SerdeError(f'headers are {headers!r}; expected [["name", "text" or {{"base64": …}}], …]') from error
 

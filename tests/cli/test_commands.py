@@ -200,6 +200,8 @@ def test_try_prints_what_came_before_a_failing_record(upper: Path, tmp_path: Pat
         b'{"topic": "words-in", "value": 5}',
         b'{"topic": "words-in", "value": "a", "surprise": 1}',
         b'{"topic": "words-in", "value": "a", "headers": 7}',
+        b'{"topic": "words-in", "value": "a", "headers": [["\\ud800", "x"]]}',
+        b'{"topic": "words-in", "value": "a", "timestamp": 9223372036854775808}',
         b'{"advance_wall_clock": "sideways"}',
         b"[" * 100_000,
         b"\xff\xfe",

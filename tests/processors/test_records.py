@@ -163,6 +163,8 @@ def test_forwarding_to_a_child_that_is_not_there(tmp_path: Path) -> None:
         ("context.forward('text')", "forward takes a Record, not str"),
         ("return record.replace(timestamp=-1)", "the timestamp of a record is -1; expected milliseconds since 1970"),
         ("return record.replace(timestamp=1.5)", "the timestamp of a record is 1.5; expected milliseconds"),
+        ("return record.replace(timestamp=2**63)", f"the timestamp of a record is {2**63}; expected milliseconds"),
+        ("return record.replace(headers=[('\\ud800', b'x')])", r"the header \('\\ud800', b'x'\) of a record is wrong"),
         ("return record.replace(headers=[('h', 'text')])", r"the header \('h', 'text'\).*expected \(name, bytes\)"),
         ("return record.replace(nothing=5)", "nothing"),
         ("context.store('seen')", "no store 'seen' is connected to this step; its stores: none"),

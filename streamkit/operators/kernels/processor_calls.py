@@ -14,6 +14,7 @@ from streamkit.errors import ConfigError, StreamkitError
 from streamkit.record import FullContext, Headers, Key, Record, RecordContext, Value
 from streamkit.serdes.serde import same
 from streamkit.state.definitions import Store
+from streamkit.state.layouts import MAX_LONG
 from streamkit.state.views import ProcessorStore, processor_view
 from streamkit.suggestions import did_you_mean, listed
 from streamkit.user_metrics import MetricT, UserMetrics
@@ -303,16 +304,20 @@ def _same_key(key: Key, other: Key) -> bool:
     return key is other or same(key, other)
 
 
+def _has_surrogates(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _check_record(record: Record) -> None:
     """Raise StreamkitError for a timestamp or headers that a record on the log can't have (Record)."""
     time = record.timestamp
-    if type(time) is not int or time < 0:
+    if type(time) is not int or not 0 <= time <= MAX_LONG:
         raise StreamkitError(f"the timestamp of a record is {time!r}; expected milliseconds since 1970")
     if not record.headers:
         return
     for header in record.headers:
         fine = isinstance(header, (tuple, list)) and len(header) == 2 and isinstance(header[0], str)
-        if not fine or not isinstance(header[1], (bytes, type(None))):
+        if not fine or not isinstance(header[1], (bytes, type(None))) or _has_surrogates(header[0]):
             raise StreamkitError(f"the header {header!r} of a record is wrong; expected (name, bytes) or (name, None)")
 
 
