@@ -196,7 +196,8 @@ def _function(reader: Reader, name: str, key: Node, body: Node) -> Function | Ba
         if "params" in options:
             reader.report(options["params"], "'params' belongs to 'expr'; a callable has parameters of its own")
         call = called_options(reader, options, Usage())
-        return call if call is BAD else Function(name, call=call, position=key.position)
+        # The function exists even when its call is wrong, so that its uses are not reported as well.
+        return Function(name, call=CallRef("", name, "") if call is BAD else call, position=key.position)
     if "with" in options:
         reader.report(options["with"], "'with' belongs to 'call'; an expression has 'params'")
     params = _params(reader, options["params"]) if "params" in options else ()

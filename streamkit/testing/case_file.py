@@ -21,6 +21,7 @@ from streamkit.spec import yaml_reader as spec_names
 from streamkit.spec.topology_file import ordered, read_text
 from streamkit.spec.yaml_nodes import Node, Source, check_keys, compose
 from streamkit.spec.yaml_reader import BAD, Reader, Resolver
+from streamkit.suggestions import did_you_mean
 from streamkit.testing.cases import (
     ALL,
     COMPARED,
@@ -504,7 +505,11 @@ class _File:
         if name is BAD:
             return None
         path = self._path.parent / name
-        return path if path.is_file() else reader.report(options["topology"], f"There is no file {path}") or None
+        if path.is_file():
+            return path
+        others = sorted({beside.name for beside in path.parent.glob("*.yaml")} - {self._path.name})
+        hint = did_you_mean(path.name, others)
+        return reader.report(options["topology"], f"There is no file {path}{hint}") or None
 
     def _texts(self, node: Node, what: str) -> dict[str, str]:
         data = {name: self._reader.data(value) for name, (_, value) in self._reader.entries(node, what).items()}

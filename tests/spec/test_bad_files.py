@@ -270,6 +270,10 @@ CASES = {
             "3:63: unknown name 'b' (there are: headers, a)",
         ],
     ),
+    "function with a wrong call": (
+        pipeline("map_values: f(value)").replace("functions: {}", "functions: {f: {call: m.f}}"),
+        ["4:23: 'call' must be of the form package.module:callable, not 'm.f'; write m:f"],
+    ),
     "store": (
         HEAD + "stores: {a: {type: window}, b: {type: map}, c: {type: session, history: 5s}, d: {}}",
         [

@@ -18,6 +18,7 @@ from tests.testing.support import case, failures, write
         ("tests: {}", "1:8: 'tests' needs at least one test"),
         ("tests: {a: 3}", "1:12: The test 'a' must be a mapping, not the number 3"),
         ("topology: x.yaml\n" + case("given: []"), "There is no file"),
+        ("topology: topolgy.yaml\n" + case("given: []"), "did you mean 'topology.yaml'?"),
         (case("expcet: {}"), "3:5: The test 't' has no key 'expcet'; did you mean 'expect'?"),
         (case("given: [{topic: order, value: 1}]"), "does not read a topic 'order'; did you mean 'orders'?"),
         (case("given: [{topic: totals, value: 1}]"), "3:21: The topology does not read a topic 'totals'; known are orders"),
