@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from streamkit.config import Config
-from streamkit.distribution import install_command, installed_version
+from streamkit.distribution import installed_version
 from streamkit.errors import (
     ConfigError,
     InstanceError,
@@ -386,14 +386,9 @@ class HttpServer:
     def __init__(self, host: str, port: int, token: str | None = None, hosts: str | None = None):
         """Bind. hosts: the names, separated by commas, by which clients may address the server (--http-hosts).
 
-        Raises ConfigError if the address is not available or the extra `http` is not installed, UsageError if other machines
-        reach the address and there is neither a token nor a list of hosts.
+        Raises ConfigError if the address is not available, UsageError if other machines reach the address and there is neither a
+        token nor a list of hosts.
         """
-        try:
-            import starlette  # noqa: F401
-            import uvicorn  # noqa: F401
-        except ImportError as error:
-            raise ConfigError(f"--http needs the extra http: {install_command('http')}") from error
         self._socket = _bind(host, port)
         self.host = host
         bound, self.port = self._socket.getsockname()[:2]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import platform
 import socket
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from streamkit.distribution import install_command
+from streamkit.errors import ConfigError
 from streamkit.runtime.operations.opening import connection_attempts
 from streamkit.transport.kafka import native_client
 from streamkit_cli.commands import doctor
+from streamkit_cli.commands.run import HttpOptions
 from tests.cli.support import UPPER, streamkit
 
 
@@ -60,6 +63,15 @@ def test_what_is_missing_comes_with_the_command_that_installs_it(monkeypatch: py
     text = doctor._text(doctor.installation())
     assert f"missing fastavro: {install_command('avro')}" in text
     assert "Java       not found; submit needs Java 17 or newer" in text
+
+
+@pytest.mark.parametrize("missing", ["starlette", "prometheus_client"])
+def test_run_names_the_extra_that_its_server_needs(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("streamkit.http.", "starlette"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ConfigError, match=r"^--http needs the extra http: .* install "):
+        HttpOptions("127.0.0.1:0", None, None).bind()
 
 
 def test_what_an_extra_of_a_package_brings_is_looked_for_too(monkeypatch: pytest.MonkeyPatch):

@@ -14,7 +14,6 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -27,6 +26,7 @@ from streamkit.runtime.local.supervisor import LIFELINE
 from streamkit.runtime.operations.opening import silence
 from streamkit.transport.log_interface import NewTopic
 from streamkit_cli.command_process import stopping
+from streamkit_cli.commands.run import has_http
 from streamkit_cli.guard import call, print_message
 from streamkit_cli.loading import SETTINGS, STDIN, load_plan, opened, overrides, require_file
 from streamkit_cli.options import EnvFile, File, Settings
@@ -80,7 +80,7 @@ def dev(
         raise UsageError("dev needs a topology file, which it can watch")
     require_file(file)
     per_second(rate)
-    if http is None and find_spec("uvicorn") is not None and find_spec("starlette") is not None:
+    if http is None and has_http():
         http = f"{HOST}:{free_port(_PORT)}"
     elif http is None:
         print_message(f"there is no page without the extra http: {install_command('http')}")

@@ -13,12 +13,15 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from streamkit.distribution import install_command
 from streamkit.errors import (
+    ConfigError,
     DeserializationError,
     EventLoopError,
     Problem,
@@ -344,6 +347,7 @@ def _port_of(http: str | None, number: int) -> str | None:
     """Return the address of one application's server: the overview's address, with `number` added to the port."""
     if http is None:
         return None
+    require_http()
     from streamkit.http.endpoint_app import parse_address
 
     host, port = parse_address(http)
@@ -466,12 +470,24 @@ class HttpOptions(NamedTuple):
                 if value is not None:
                     raise UsageError(f"{option} needs --http")
             return None
+        require_http()
         from streamkit.http.endpoint_app import HttpServer, parse_address
 
         return HttpServer(*parse_address(self.address), read_token(self.token_file), self.hosts)
 
 
 NO_HTTP = HttpOptions(None, None, None)
+
+
+def has_http() -> bool:
+    """Return whether the extra `http` is installed."""
+    return all(find_spec(name) is not None for name in ("starlette", "uvicorn", "prometheus_client"))
+
+
+def require_http() -> None:
+    """Raise ConfigError unless the extra `http` is installed."""
+    if not has_http():
+        raise ConfigError(f"--http needs the extra http: {install_command('http')}")
 
 
 @contextmanager
