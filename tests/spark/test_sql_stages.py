@@ -755,10 +755,10 @@ def test_a_number_that_json_lacks_fails(spark: Any, tmp_path: Path) -> None:
 def test_a_query_that_spark_refuses_is_left_to_python(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamkit.runtime.spark.sql import grouped_queries
+    from streamkit.runtime.spark.sql import record_queries
 
     job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
-    monkeypatch.setattr(grouped_queries, "read_rows", lambda *_: "missing > 1")
+    monkeypatch.setattr(record_queries, "read_rows", lambda *_: "missing > 1")
     job.run(spark)
     refusal = "all stages run in Python after all: Spark refuses the query of orders: [UNRESOLVED_COLUMN"
     assert job.lines[-2].startswith(refusal)

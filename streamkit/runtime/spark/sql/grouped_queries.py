@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
-from streamkit.expressions.calls import CallableRef
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.runtime.spark.rows.file_system import input_files
 from streamkit.runtime.spark.rows.files import FILES, WRITER, OpenedInput, Sender, file_by_file, sent_rows
@@ -17,8 +16,16 @@ from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.sources import LONGEST, ORDER, THERE, TIME, SqlSource, TaskSource, name_of
-from streamkit.runtime.spark.sql.table_joins import EMITTED_BY, TableJoin, Waiting, can_be_sent, latest_rows, place_of
+from streamkit.runtime.spark.sql.record_queries import (
+    Exploded,
+    Pairs,
+    Records,
+    latest_rows,
+    place_of,
+    renamed,
+    renamed_columns,
+)
+from streamkit.runtime.spark.sql.sources import ORDER, TIME, SqlSource
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
@@ -29,21 +36,17 @@ from streamkit.runtime.spark.sql.terms import (
     OBJECT,
     TEXT,
     WINDOWED,
-    Fields,
     Guard,
     Keep,
     Term,
     chosen,
     json_text,
     literal,
-    named_fields,
     only_if,
     quoted_text,
-    read_rows,
     refuse_if,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
-from streamkit.runtime.spark.workers.worker import call_function
 from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
@@ -66,531 +69,6 @@ ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
 _LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
-
-
-@dataclass(frozen=True)
-class Earlier:
-    """Whether the record before, of the same key, had a value. name: of the column; present: SQL of that it has one."""
-
-    name: str
-    key: str
-    present: str
-
-    @property
-    def sql(self) -> str:
-        """The SQL that may name columns of the records."""
-        return f"{self.key} {self.present}"
-
-    def added(self, rows: DataFrame, order: Sequence[Column]) -> DataFrame:
-        """Return rows with the column."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as sf
-
-        before = sf.lag(sf.expr(self.present)).over(Window.partitionBy(sf.expr(self.key)).orderBy(*order))
-        return rows.withColumn(self.name, sf.coalesce(before, sf.lit(False)))
-
-
-@dataclass(frozen=True)
-class Exploded:
-    """The items of a list, each of which is a record. name: of their column; sql: an array of them."""
-
-    name: str
-    sql: str
-
-    @property
-    def place(self) -> str:
-        """The name of the column of their places."""
-        return f"{self.name} place"
-
-    def added(self, rows: DataFrame) -> DataFrame:
-        """Return a row for each item, with its column, and that of its place."""
-        from pyspark.sql import functions as sf
-
-        return rows.select("*", sf.posexplode(sf.expr(self.sql)).alias(self.place, self.name))
-
-
-@dataclass(frozen=True)
-class Called:
-    """The result of a function of the user for each record, in Python. name: of its column; kind: the type of that.
-
-    arguments: SQL of each argument; shown: the call, for messages.
-    """
-
-    name: str
-    ref: CallableRef
-    kind: str
-    arguments: tuple[str, ...]
-    shown: str
-
-    @property
-    def sql(self) -> str:
-        """The SQL that may name columns of the records."""
-        return " ".join(self.arguments)
-
-    def added(self, rows: DataFrame) -> DataFrame:
-        """Return rows with the column."""
-        import pyarrow as pa
-        from pyspark.sql import functions as sf
-
-        run = partial(call_function, self.ref, self.kind, LONGEST, self.shown)
-
-        def call(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            return run(batches)
-
-        # Spark chooses the kind of the function by its annotations, and can't look up their names here.
-        call.__annotations__ = {"batches": Iterator[tuple[pa.Array, ...]], "return": Iterator[pa.Array]}
-        called = sf.arrow_udf(call, self.kind)  # type: ignore[attr-defined]  # its stubs lack it
-        return rows.withColumn(self.name, called(*map(sf.expr, self.arguments)))
-
-
-Test: TypeAlias = Guard | Keep | TableJoin | Earlier | Exploded | Called
-"""What a step does with each record, other than to change its parts."""
-
-
-@dataclass(frozen=True)
-class Records:
-    """The records at a place of a stage: the records of a source that pass tests, in their order, as steps have changed them.
-
-    tests: with joins among them, for which only the records count that pass the tests before; so it is for records before.
-    """
-
-    source: SqlSource | Pairs
-    key: Term
-    value: Term
-    time: Term
-    tests: tuple[Test, ...] = ()
-    row: str = ""
-    """SQL of the key of the row that a change changes, if key and value are its group and what the group aggregates."""
-    is_mixed: bool = False
-    """Whether records of a key come from several tasks, or topics, so that their order is not that of the input."""
-
-    @classmethod
-    def of(cls, source: SqlSource) -> Records:
-        """Return all records of a source."""
-        return cls(source, source.key, source.value, source.time)
-
-    @property
-    def sources(self) -> tuple[SqlSource, ...]:
-        """The topics that the records come from, without the topics of tables."""
-        return (self.source,) if isinstance(self.source, SqlSource) else self.source.sources
-
-    @property
-    def names(self) -> dict[str, Term]:
-        """The parts of a record that expressions may use."""
-        return {"key": self.key, "value": self.value, "timestamp": self.time}
-
-    @property
-    def is_of_tasks(self) -> bool:
-        """Whether tasks in Python have written the records, so that each use of them runs those, unless Spark keeps them."""
-        return any(isinstance(source, TaskSource) for source in self.sources)
-
-    def presence(self) -> tuple[str, dict[str, Term]]:
-        """Return the condition that there is a value, and the parts that expressions may use where it holds."""
-        return f"(NOT {self.value.is_null})", self.names | {"value": replace(self.value, nullable=False)}
-
-    def keyed(self) -> Records:
-        """Return the records, with the guarantee that each has a key."""
-        return replace(self, key=replace(self.key, nullable=False))
-
-    @property
-    def is_in_group(self) -> str:
-        """The condition that a row has a group, and a value for it."""
-        return f"(NOT {self.key.is_null} AND NOT {self.value.is_null})"
-
-    def requires(self, part: Term) -> bool:
-        """Return whether a part is the key of the input, and must not be null in any row."""
-        source = self.source
-        return isinstance(source, SqlSource) and source.has_keys and part.sql == source.key.sql
-
-    def kept_where(self, condition: str) -> Records:
-        """Return the records for which a condition is true."""
-        return self.tested(Keep(condition))
-
-    def tested(self, *tests: Test) -> Records:
-        """Return the records that pass further tests."""
-        return replace(self, tests=(*self.tests, *tests))
-
-    def guarded(self, term: Term, condition: str = "") -> Records:
-        """Return the records, with the guarantee that each meets the guards of a value that a step computes from it.
-
-        condition: of the records of which it computes the value.
-        """
-        return self.tested(*(guard.under(condition) if condition else guard for guard in term.guards))
-
-    def with_value(self, value: Term) -> Records:
-        """Return the records with another value, with the guarantee that each meets its guards."""
-        return replace(self.guarded(value), value=value.without_guards())
-
-    @property
-    def joins(self) -> list[TableJoin]:
-        """The joins with tables, in their order."""
-        return [test for test in self.tests if isinstance(test, TableJoin)]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no test leaves out a record, or makes several of one."""
-        return all(isinstance(test, Guard) for test in self.tests)
-
-    def are_moved(self, opened: Callable[[str], OpenedInput]) -> bool:
-        """Return whether Spark may move the records from task to task, so that they lose their order."""
-        return not isinstance(self.source, SqlSource) or any(
-            isinstance(test, Earlier) or (isinstance(test, TableJoin) and not test.is_small(opened(test.table.topic)))
-            for test in self.tests
-        )
-
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
-        """Return whether the records of each key are in one task, because Spark has moved them before it joined them."""
-        source = self.source
-        return (
-            isinstance(source, Pairs)
-            and source.is_inner
-            and source.are_together(opened)
-            and self.key.sql == source.names["key"].sql
-            and all(join.is_small(opened(join.table.topic)) for join in self.joins)
-        )
-
-    def order_columns(self, rows: DataFrame) -> list[Column]:
-        """Return what orders the records. rows: of `frame`."""
-        from pyspark.sql import functions as sf
-
-        places = [sf.col(ticked(test.place)) for test in self.tests if isinstance(test, Exploded)]
-        return [*self.source.order_columns(rows), *places]
-
-    def frame(
-        self,
-        opened: Callable[[str], OpenedInput],
-        selected: Sequence[str],
-        has_order: bool = False,
-        later: Collection[Guard] = (),
-    ) -> DataFrame:
-        """Return the records with the columns that texts of SQL name.
-
-        has_order: whether those of their order are needed; later: guards of the source that are checked later.
-        """
-        texts = [*(test.sql for test in self.tests), self.key.sql, self.time.sql, *selected]
-        columns = self.source.columns_in(texts)
-        has_order = has_order or any(isinstance(test, Earlier) for test in self.tests)
-        rows = self.source.rows(opened, columns, has_order)
-        guards = [guard for guard in self.source.guards(columns) if guard not in later]
-        first = list[Guard | Keep]()
-        for test in self.tests:
-            if not isinstance(test, Guard | Keep):
-                break
-            first.append(test)
-        rows = rows.where(read_rows(guards, first))
-        tests: list[Guard | Keep] = []
-        for test in self.tests[len(first) :]:
-            if isinstance(test, TableJoin):
-                test.refuse_changes(self.sources, opened)
-                rows = chosen(rows, tests)
-                rows, tests = test.joined(rows, texts, opened(test.table.topic)), []
-            elif isinstance(test, Earlier):
-                rows, tests = test.added(chosen(rows, tests), self.order_columns(rows)), []
-            elif isinstance(test, Exploded | Called):
-                rows, tests = test.added(chosen(rows, tests)), []
-            else:
-                tests.append(test)
-        return chosen(rows, tests)
-
-
-# Pairs of records.
-
-
-class _Renamed(Fields):
-    """The fields of an object that columns of other names hold."""
-
-    def __init__(self, term: Term, path: tuple[str, ...]):
-        self._term = term
-        self._path = path
-
-    def __getitem__(self, name: str) -> Term:
-        return _renamed(self._term.fields[name], (*self._path, name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._term.fields)
-
-    def __len__(self) -> int:
-        return len(self._term.fields)
-
-    @property
-    def named(self) -> Collection[str]:
-        return named_fields(self._term)
-
-
-def _renamed(term: Term, path: tuple[str, ...]) -> Term:
-    """Return a value that columns hold whose names begin with a path."""
-    if term.kind == NOTHING:
-        return term
-    fields = _Renamed(term, path) if term.kind in NESTED else {}
-    guards = (replace(term.guards[0], sql=f"({ticked(name_of((THERE, *path)))} IS TRUE)"),) if term.guards else ()
-    return replace(term, sql=ticked(name_of(path)), fields=fields, guards=guards)
-
-
-def _leaves(term: Term, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the names of the columns of a renamed value, with SQL of what they hold."""
-    if term.guards:
-        yield name_of((THERE, *path)), f"({' AND '.join(guard.sql for guard in term.guards)})"
-    if term.kind in NESTED:
-        yield name_of(path), f"if({term.is_null}, NULL, true)"
-        for name in named_fields(term):
-            field = term.fields.get(name)
-            if field is not None:
-                yield from _leaves(field, (*path, name))
-    elif term.kind != NOTHING:
-        yield name_of(path), term.sql
-
-
-_BUCKET, _MADE = "bucket", "order"
-_HASH = "hash"
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """What a join of two streams emits, in the order of a task: pairs of records with the same key whose times are within a window.
-
-    The rows of both topics must be in the order of their times, so that no record is late: a task then takes them by time, topic and
-    place, and joins each with all of the other topic before. before, after: how much earlier and later than the left record
-    the right one may be; retention: how long a task keeps a record; all in ms.
-    kind: inner, left, or outer. With left and outer ones, records without a partner are emitted too, if all records are in one
-    partition.
-    """
-
-    left: Records
-    right: Records
-    before: int
-    after: int
-    retention: int
-    shown: str
-    kind: str = "inner"
-    time: Term = field(default_factory=lambda: Term(INTEGER, ticked(TIME)))
-
-    @classmethod
-    def of(cls, left: Records, right: Records, times: tuple[int, int, int], shown: str, kind: str) -> Pairs:
-        """Return what the join emits. times: before, after, and the grace. Raises UntranslatableError."""
-        before, after, grace = times
-        sides = []
-        for side, is_emitted in ((left, kind != "inner"), (right, kind == "outer")):
-            has_key = f"(NOT {side.key.is_null})"
-            valued = side.kept_where(f"(NOT {side.value.is_null})")
-            guard = Guard(has_key, f"{shown}: a record without a key has no partner")
-            sides.append(valued.tested(guard) if is_emitted else valued.kept_where(has_key))
-        topics = [source.topic for side in (left, right) for source in side.sources]
-        refusals = {
-            "it joins pairs of other streams": len(topics) > 2,
-            "both streams come from the same topic by different steps": len(set(topics)) < len(topics)
-            and left != right,
-            "it joins a stream with itself": kind != "inner" and len(set(topics)) < len(topics),
-            "a topic has an order of its own": kind != "inner"
-            and any(source.order != FILES for source in left.sources + right.sources),
-            "a step before it sets the timestamps": any(side.time != side.source.time for side in (left, right)),
-            "its window has no time": before + after < 0,
-            f"a key is {left.key.kind}, the other {right.key.kind}": left.key.kind != right.key.kind
-            or left.key.kind not in (TEXT, INTEGER),
-        }
-        for side in (left, right):
-            for source in side.sources:
-                refusals[f"{source.topic} is not ordered by its timestamps"] = not source.may_be_in_order
-        refuse_if(refusals, shown)
-        lowest = min(before, after)
-        one, other = sides
-        if lowest < 0:
-            # Negative times of windows end at 0.
-            early = f"{shown}: a time is too near to 1970"
-            one, other = (side.tested(Guard(f"({side.time.sql} >= {-lowest}L)", early)) for side in (one, other))
-        return cls(one, other, before, after, before + after + grace, shown, kind)
-
-    @property
-    def is_inner(self) -> bool:
-        """Whether it emits pairs only, in the order of their times."""
-        return self.kind == "inner"
-
-    @property
-    def may_be_in_order(self) -> bool:
-        """Whether it emits in the order of times."""
-        return self.is_inner
-
-    @property
-    def topic(self) -> str:
-        """The topic of the left stream."""
-        return self.sources[0].topic
-
-    @property
-    def sources(self) -> tuple[SqlSource, ...]:
-        """The topics of both streams."""
-        return (*self.left.sources, *self.right.sources)
-
-    @property
-    def names(self) -> dict[str, Term]:
-        """The parts that the expression of the join may use."""
-        return {
-            "key": replace(_renamed(self.left.key, ("left key",)), nullable=False),
-            "left": replace(_renamed(self.left.value, ("left",)), nullable=self.kind == "outer"),
-            "right": replace(_renamed(self.right.value, ("right",)), nullable=self.kind != "inner"),
-        }
-
-    def columns_in(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the columns that texts of SQL name, as `SqlSource.columns_in`."""
-        return [
-            (name,)
-            for side in ("left", "right")
-            for name, _ in self._leaves(side)
-            if any(ticked(name) in text for text in texts)
-        ]
-
-    def _leaves(self, side: str) -> list[tuple[str, str]]:
-        records = self.left if side == "left" else self.right
-        return [*_leaves(records.key, (f"{side} key",)), *_leaves(records.value, (side,))]
-
-    def guards(self, columns: Sequence[tuple[str, ...]]) -> list[Guard]:
-        """Return nothing: `rows` checks the records."""
-        return []
-
-    def order_columns(self, rows: DataFrame) -> list[Column]:
-        """Return what orders the records. rows: of `rows`."""
-        from pyspark.sql import functions as sf
-
-        made = [sf.col(name) for name in rows.columns if name.startswith(_MADE)]
-        return [sf.col(TIME), *made] if self.is_inner else made
-
-    def rows(
-        self, opened: Callable[[str], OpenedInput], columns: Sequence[tuple[str, ...]], has_order: bool = False
-    ) -> DataFrame:
-        """Return the pairs, as `SqlSource.rows`. Raises InexactError if rows of a topic are not in the order of their times."""
-        from pyspark.sql import DataFrame
-        from pyspark.sql import functions as sf
-
-        for source in self.sources:
-            refuse_late(source, opened(source.topic), IN_ORDER)
-        names = [name for (name,) in columns]
-        has_order = has_order or self.is_one or not self.is_inner
-        width = self.before + self.after + 1
-        left, right = (self._side(side, opened, names, has_order) for side in ("left", "right"))
-        low, high = (
-            f"(greatest(0L, `left time` {sign}L) DIV {width}L)" for sign in (f"- {self.before}", f"+ {self.after}")
-        )
-        are_together = self.are_together(opened)
-        if are_together:
-            left, right = left.repartition(sf.col("left key")), right.repartition(sf.col("right key"))
-        sides = {"left": left, "right": right}
-        left = left.withColumn(f"left {_BUCKET}", sf.expr(f"explode(sequence({low}, {high}))"))
-        right = right.withColumn(f"right {_BUCKET}", sf.expr(f"`right time` DIV {width}L"))
-        same = f"`left key` = `right key` AND `left {_BUCKET}` = `right {_BUCKET}`"
-        if are_together:
-            # Spark sorts both sides, and compares eight bytes first: keys often begin with the same text.
-            left = left.withColumn(f"left {_HASH}", sf.xxhash64("left key", f"left {_BUCKET}"))
-            right = right.withColumn(f"right {_HASH}", sf.xxhash64("right key", f"right {_BUCKET}"))
-            same = f"`left {_HASH}` = `right {_HASH}` AND {same}"
-        within = f"`right time` BETWEEN `left time` - {self.before}L AND `left time` + {self.after}L"
-        pairs = left.join(right, sf.expr(f"{same} AND {within}"))
-        is_later = "`left time` >= `right time`" if self._is_left_later else "`left time` > `right time`"
-        is_later = "`left order` > `right order`" if self.is_one else is_later
-        pairs = chosen(pairs, self._exact(is_later))
-        time = sf.greatest("left time", "right time").alias(TIME)
-        made = self._made(is_later) if has_order else ()
-        order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)]
-        pairs = pairs.select(*(sf.col(ticked(name)) for name in names), time, *order)
-        return reduce(DataFrame.unionByName, self._alone(sides, names, are_together), pairs)
-
-    def _made(self, is_later: str) -> tuple[Column, ...]:
-        """Return what orders pairs: the later record makes them, one by one in the order of the others. is_later: SQL of the left one."""
-        from pyspark.sql import functions as sf
-
-        first, left_order, right_order = sf.expr(is_later), sf.col("left order"), sf.col("right order")
-        if self.is_one:
-            return (sf.greatest(left_order, right_order), ~first, sf.least(left_order, right_order))
-        is_last = first if self._is_left_later else ~first
-        if self.is_inner:
-            return (is_last, sf.when(first, left_order), right_order, left_order)
-        later, earlier = (
-            sf.when(first, one).otherwise(other)
-            for one, other in ((left_order, right_order), (right_order, left_order))
-        )
-        # A record emits those without a partner before its pairs.
-        emits_alone = (sf.lit(True), sf.lit(0).cast("bigint"), sf.lit(False))
-        return (sf.greatest("left time", "right time"), is_last, later, *emits_alone, earlier)
-
-    def _alone(self, sides: Mapping[str, DataFrame], names: Sequence[str], are_together: bool) -> Iterator[DataFrame]:
-        """Yield the records of each side that are emitted without a partner, with the columns of pairs."""
-        from pyspark.sql import functions as sf
-
-        if self.is_inner:
-            return
-        emitted = self._emitted(sides)
-        if are_together:
-            emitted = emitted.repartition(sf.col("key"))
-        by = [sf.col(EMITTED_BY + name) for name in (TIME, "is_last", "place")]
-        made = [*by, sf.lit(False), *(sf.col(name) for name in (TIME, "is_left", "place"))]
-        order = [column.alias(f"{_MADE} {index}") for index, column in enumerate(made)]
-        for side, other in (("left", "right"), ("right", "left"))[: 2 if self.kind == "outer" else 1]:
-            mine = emitted.where(f"is_left = {str(side == 'left').lower()}")
-            rows = sides[side].join(mine, sf.expr(f"`{side} key` = key AND `{side} order` = place"))
-            absent = {field.name: sf.lit(None).cast(field.dataType) for field in sides[other].schema}
-            cells = (
-                absent
-                | {name: sf.col(ticked(name)) for name in sides[side].columns}
-                | {"left key": sf.col(f"{side} key")}
-            )
-            yield rows.select(*(cells[name].alias(name) for name in names), sf.col(f"{side} time").alias(TIME), *order)
-
-    def _emitted(self, sides: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the records that have no partner, with those at which they are emitted. One task looks at all records for that."""
-        from pyspark.sql import functions as sf
-        from pyspark.sql.types import StructField, StructType
-
-        left, right = (
-            rows.select(
-                sf.col(f"{side} key").alias("key"),
-                sf.col(f"{side} time").alias(TIME),
-                sf.lit((side == "left") == self._is_left_later).alias("is_last"),
-                sf.col(f"{side} order").alias("place"),
-                sf.lit(side == "left").alias("is_left"),
-            )
-            for side, rows in sides.items()
-        )
-        if any(rows.schema["place"].dataType.typeName() != "long" for rows in (left, right)):
-            raise InexactError(f"{self.shown}: Spark has no number for the place of each row of its topics")
-        records = left.union(right).repartition(1).sortWithinPartitions(TIME, "is_last", "place")
-        fields = records.schema.fields
-        by = [StructField(EMITTED_BY + field.name, field.dataType) for field in fields if field.name != "key"]
-        waiting = Waiting(self.before, self.after, self.retention - self.before - self.after, self.kind == "outer")
-        return records.mapInArrow(partial(waiting.emissions, self.shown), StructType([*fields, *by]))
-
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
-        """Return whether Spark moves the records of each key to one task, where it finds their pairs: none of both topics is small."""
-        return not any(can_be_sent(opened(source.topic).source) for source in self.sources)
-
-    @property
-    def is_one(self) -> bool:
-        """Whether a stream is joined with itself: each record then comes first on the left side."""
-        return self.left.source is self.right.source
-
-    @property
-    def _is_left_later(self) -> bool:
-        """Whether a task takes the left one of two records with the same time last."""
-        left, right = (source.topic.encode() for source in self.sources)
-        return left > right
-
-    def _exact(self, is_later: str) -> list[Guard]:
-        """Return what must hold of each pair: how long a task keeps the earlier record depends on all of its partition."""
-        kept = self.retention
-        if kept > max(self.before, self.after):
-            return []
-        ends = f"if({is_later}, `right time` <= `left time` - {kept}L, `left time` <= `right time` - {kept}L)"
-        return [Guard(f"(NOT {ends})", f"{self.shown}: a record is at the end of its window, which has no grace")]
-
-    def _side(
-        self, side: str, opened: Callable[[str], OpenedInput], names: Sequence[str], has_order: bool
-    ) -> DataFrame:
-        """Return the records of one side, with columns whose names begin with the side."""
-        from pyspark.sql import functions as sf
-
-        records = self.left if side == "left" else self.right
-        key = f"{side} key"
-        cells = {name: sql for name, sql in self._leaves(side) if name in names} | {key: records.key.sql}
-        rows = records.frame(opened, list(cells.values()), has_order)
-        order = [place_of(records.order_columns(rows)).alias(f"{side} {_MADE}")] if has_order else []
-        time = sf.expr(records.time.sql).alias(f"{side} time")
-        return rows.select(*(sf.expr(sql).alias(name) for name, sql in cells.items()), time, *order)
 
 
 @dataclass(frozen=True)
@@ -726,7 +204,7 @@ class TablePair:
         """The parts that the expression of the join may use."""
         nullable = {"left": self.kind == "outer", "right": self.kind != "inner"}
         values = {
-            side: replace(_renamed(records.value, (side,)), nullable=nullable[side])
+            side: replace(renamed(records.value, (side,)), nullable=nullable[side])
             for side, records in (("left", self.left), ("right", self.right))
         }
         return {"key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size), **values}
@@ -824,11 +302,11 @@ class ForeignPair:
     @property
     def names(self) -> dict[str, Term]:
         """The parts that the expression of the join may use."""
-        right = _renamed(self.right.value, ("right",))
+        right = renamed(self.right.value, ("right",))
         right = replace(right, sql=f"nullif({right.sql}, '')") if self.is_empty_absent else right
         return {
             "key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size),
-            "left": replace(_renamed(self.left.value, ("left",)), nullable=False),
+            "left": replace(renamed(self.left.value, ("left",)), nullable=False),
             "right": replace(right, nullable=self.kind == "left"),
         }
 
@@ -915,7 +393,7 @@ class ForeignPair:
 
 def _cells_of(records: Records, side: str, texts: Sequence[str]) -> dict[str, str]:
     """Return SQL of the columns of a side's values that texts of SQL name, by their names."""
-    leaves = _leaves(records.value, (side,))
+    leaves = renamed_columns(records.value, (side,))
     return {name: sql for name, sql in leaves if any(ticked(name) in text for text in texts)}
 
 

@@ -64,23 +64,18 @@ from streamkit.runtime.spark.sql.expressions import (
     translate_condition,
 )
 from streamkit.runtime.spark.sql.grouped_queries import (
-    Called,
     Closing,
-    Earlier,
-    Exploded,
     ForeignPair,
     Groups,
-    Pairs,
     Query,
-    Records,
     Sent,
     TablePair,
     merged,
     query_of,
     sent_of,
 )
+from streamkit.runtime.spark.sql.record_queries import Called, Earlier, Exploded, Pairs, Records, TableJoin
 from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource, TaskSource
-from streamkit.runtime.spark.sql.table_joins import TableJoin
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
