@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
 from streamkit.runtime.spark.rows.file_system import input_files
-from streamkit.runtime.spark.rows.files import FILES, WRITER, OpenedInput, Sender, file_by_file, sent_rows
+from streamkit.runtime.spark.rows.files import FILES, WRITER, Sender, file_by_file, sent_rows
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.record_queries import (
     Exploded,
+    Opened,
     Pairs,
     Records,
     latest_rows,
@@ -101,9 +102,7 @@ class Part:
     has_places: bool = False
     """Whether an aggregate depends on the order of records: operands may name their places."""
 
-    def frame(
-        self, opened: Callable[[str], OpenedInput], windows: Windows | None, later: Collection[Guard] = ()
-    ) -> DataFrame:
+    def frame(self, opened: Opened, windows: Windows | None, later: Collection[Guard] = ()) -> DataFrame:
         """Return the key, the start of the window if there are windows, the operands, the time and the place of each record.
 
         later: as in `Records.frame`.
@@ -114,7 +113,7 @@ class Part:
         return _selected(rows, cells.items())
 
     def cells(
-        self, opened: Callable[[str], OpenedInput], windows: Windows | None, later: Collection[Guard]
+        self, opened: Opened, windows: Windows | None, later: Collection[Guard]
     ) -> tuple[DataFrame, dict[str, str]]:
         """Return the records, and SQL of what `frame` has of each, by name: Spark makes one query less of it."""
         records, operands = self.records, self.operands
@@ -152,7 +151,7 @@ class Part:
         # Of records that a test leaves out, only what steps read must hold.
         return [guard for guard in guards if (key in guard.sql if records.is_whole else key == guard.column)]
 
-    def times(self, rows: DataFrame, opened: Callable[[str], OpenedInput]) -> DataFrame:
+    def times(self, rows: DataFrame, opened: Opened) -> DataFrame:
         """Return the times of the records. rows: of `frame`, which checks each of them by itself."""
         from pyspark.sql import functions as sf
 
@@ -160,7 +159,7 @@ class Part:
         whole = source.rows(opened, ()) if isinstance(source, SqlSource) and self.records.is_whole else rows
         return whole.select(sf.col(TIME))
 
-    def _moves(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
+    def _moves(self, opened: Opened) -> DataFrame:
         """Return the group, the operands and the time of what each change adds, and takes back."""
         from pyspark.sql import Window
         from pyspark.sql import functions as sf
@@ -209,7 +208,7 @@ class TablePair:
         }
         return {"key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size), **values}
 
-    def frame(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+    def frame(self, opened: Opened, texts: Sequence[str]) -> DataFrame:
         """Return the key and the time of each row, with the columns that texts of SQL name."""
         from pyspark.sql import functions as sf
 
@@ -310,7 +309,7 @@ class ForeignPair:
             "right": replace(right, nullable=self.kind == "left"),
         }
 
-    def frame(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+    def frame(self, opened: Opened, texts: Sequence[str]) -> DataFrame:
         """Return the key and the time of each row, as `TablePair.frame`. Raises InexactError if the order of changes is not known."""
         from pyspark.sql import functions as sf
 
@@ -336,7 +335,7 @@ class ForeignPair:
         sql = f"(NOT (coalesce(`right has` AND NOT `right is`, false) AND ({is_unknown})))"
         return [Guard(sql, f"a row of {self.right.source.topic} is deleted, and changes before decide")]
 
-    def _left(self, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+    def _left(self, opened: Opened, texts: Sequence[str]) -> DataFrame:
         """Return the last change of each left row, with the times of those that changed its foreign key, or deleted it."""
         from pyspark.sql import Window
         from pyspark.sql import functions as sf
@@ -397,7 +396,7 @@ def _cells_of(records: Records, side: str, texts: Sequence[str]) -> dict[str, st
     return {name: sql for name, sql in leaves if any(ticked(name) in text for text in texts)}
 
 
-def _last_changes(records: Records, side: str, opened: Callable[[str], OpenedInput], texts: Sequence[str]) -> DataFrame:
+def _last_changes(records: Records, side: str, opened: Opened, texts: Sequence[str]) -> DataFrame:
     """Return the last change of each key of a table, with the numbers of all its changes, and of its deletions."""
     from pyspark.sql import functions as sf
 
@@ -411,7 +410,7 @@ def _last_changes(records: Records, side: str, opened: Callable[[str], OpenedInp
     return latest.withColumn(f"{side} has", sf.lit(True))
 
 
-def _in_order_of_times(sides: Sequence[Records], opened: Callable[[str], OpenedInput]) -> bool:
+def _in_order_of_times(sides: Sequence[Records], opened: Opened) -> bool:
     """Return whether the changes of tables are known to be in the order of their times."""
     sources = [source for records in sides for source in records.sources]
     if not all(source.may_be_in_order for source in sources) or any(
@@ -426,7 +425,7 @@ def _in_order_of_times(sides: Sequence[Records], opened: Callable[[str], OpenedI
     return True
 
 
-def _are_apart(sides: tuple[Records, Records], opened: Callable[[str], OpenedInput]) -> bool:
+def _are_apart(sides: tuple[Records, Records], opened: Opened) -> bool:
     """Return whether all changes of one table are earlier than all of the other, so that they come first."""
     from pyspark.sql import functions as sf
 
@@ -487,7 +486,7 @@ class Query:
     others: tuple[Query, ...] = ()
     """Those of the records of other topics, which are merged with these: the rows of all are in the order of their times."""
 
-    def frame(self, opened: Callable[[str], OpenedInput]) -> DataFrame:
+    def frame(self, opened: Opened) -> DataFrame:
         """Return the rows over opened inputs. A row for which the query is not exact raises InexactError when they are computed.
 
         Raises InexactError if Spark refuses the query.
@@ -517,7 +516,7 @@ class Query:
         """The topic that it reads, or the first of them."""
         return (self.rows if isinstance(self.rows, Records) else self.rows.parts[0].records).source.topic
 
-    def _grouped(self, groups: Groups, opened: Callable[[str], OpenedInput]) -> DataFrame:
+    def _grouped(self, groups: Groups, opened: Opened) -> DataFrame:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
 
@@ -555,7 +554,7 @@ class Query:
             aggregates = closing.closed(aggregates, windows, times)
         return _selected(aggregates, self.columns)
 
-    def _last(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
+    def _last(self, records: Records, opened: Opened) -> DataFrame:
         """Return the last record of each key."""
         from pyspark.sql import functions as sf
 
@@ -564,7 +563,7 @@ class Query:
         key = sf.expr(records.key.sql).alias(_KEY_OF_RECORD)
         return latest_rows(rows, key, cells, records.order_columns(rows)).drop(_KEY_OF_RECORD)
 
-    def _in_order(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame:
+    def _in_order(self, records: Records, opened: Opened) -> DataFrame:
         """Return the records of a stream. The records of each key are in the order of the input; without keys, all records are."""
         from pyspark.sql import DataFrame
 
@@ -600,7 +599,7 @@ class Query:
         assert isinstance(self.rows, Records)
         return self.rows
 
-    def _as_read(self, records: Records, opened: Callable[[str], OpenedInput]) -> DataFrame | None:
+    def _as_read(self, records: Records, opened: Opened) -> DataFrame | None:
         """Return the records in the order in which Spark reads them; None if it does not read them in the order of the input."""
         from pyspark.sql import functions as sf
 
@@ -613,7 +612,7 @@ class Query:
         # Without hosts that prefer some, Spark merges tasks that follow each other.
         return selected if by_file.tasks is None else selected.coalesce(by_file.tasks)
 
-    def _with_order(self, opened: Callable[[str], OpenedInput], place: int | None) -> DataFrame:
+    def _with_order(self, opened: Opened, place: int | None) -> DataFrame:
         """Return the records with their keys and their order. place: the place of their topic among several."""
         from pyspark.sql import functions as sf
 
@@ -647,7 +646,7 @@ class Sent:
     sender: Sender
     columns: tuple[tuple[str, str], ...]
 
-    def frame(self, opened: Callable[[str], OpenedInput], plan: bytes) -> DataFrame:
+    def frame(self, opened: Opened, plan: bytes) -> DataFrame:
         """Return the rows over opened inputs, as `Query.frame`. plan: for the workers."""
         from pyspark.sql import functions as sf
 

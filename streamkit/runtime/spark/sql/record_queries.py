@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
+Opened: TypeAlias = Callable[[str], OpenedInput]
+"""Opens the one input of a topic."""
 _LAST_ROW = f"{HIDDEN}last_row"
 _IN_PLACE = ("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz")
 """Types of which Spark's hash tables change a value in its place."""
@@ -98,7 +100,7 @@ class TableJoin:
         latest = latest_rows(rows, sf.col(key), cells, table.order_columns(rows))
         return latest.where(f"{self._is_present} IS NOT NULL")
 
-    def refuse_changes(self, sources: Sequence[SqlSource], opened: Callable[[str], OpenedInput]) -> None:
+    def refuse_changes(self, sources: Sequence[SqlSource], opened: Opened) -> None:
         """Raise InexactError if a record may come before a change of its table: a task merges both by their times."""
         if self.is_global:
             return
@@ -309,14 +311,14 @@ class Records:
         """Whether no test leaves out a record, or makes several of one."""
         return all(isinstance(test, Guard) for test in self.tests)
 
-    def are_moved(self, opened: Callable[[str], OpenedInput]) -> bool:
+    def are_moved(self, opened: Opened) -> bool:
         """Return whether Spark may move the records from task to task, so that they lose their order."""
         return not isinstance(self.source, SqlSource) or any(
             isinstance(test, Earlier) or (isinstance(test, TableJoin) and not test.is_small(opened(test.table.topic)))
             for test in self.tests
         )
 
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
+    def are_together(self, opened: Opened) -> bool:
         """Return whether the records of each key are in one task, because Spark has moved them before it joined them."""
         source = self.source
         return (
@@ -336,7 +338,7 @@ class Records:
 
     def frame(
         self,
-        opened: Callable[[str], OpenedInput],
+        opened: Opened,
         selected: Sequence[str],
         has_order: bool = False,
         later: Collection[Guard] = (),
@@ -530,9 +532,7 @@ class Pairs:
         made = [sf.col(name) for name in rows.columns if name.startswith(_MADE)]
         return [sf.col(TIME), *made] if self.is_inner else made
 
-    def rows(
-        self, opened: Callable[[str], OpenedInput], columns: Sequence[tuple[str, ...]], has_order: bool = False
-    ) -> DataFrame:
+    def rows(self, opened: Opened, columns: Sequence[tuple[str, ...]], has_order: bool = False) -> DataFrame:
         """Return the pairs, as `SqlSource.rows`. Raises InexactError if rows of a topic are not in the order of their times."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as sf
@@ -633,7 +633,7 @@ class Pairs:
         waiting = Waiting(self.before, self.after, self.retention - self.before - self.after, self.kind == "outer")
         return records.mapInArrow(partial(waiting.emissions, self.shown), StructType([*fields, *by]))
 
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
+    def are_together(self, opened: Opened) -> bool:
         """Return whether Spark moves the records of each key to one task, where it finds their pairs: none of both topics is small."""
         return not any(can_be_sent(opened(source.topic).source) for source in self.sources)
 
@@ -656,9 +656,7 @@ class Pairs:
         ends = f"if({is_later}, `right time` <= `left time` - {kept}L, `left time` <= `right time` - {kept}L)"
         return [Guard(f"(NOT {ends})", f"{self.shown}: a record is at the end of its window, which has no grace")]
 
-    def _side(
-        self, side: str, opened: Callable[[str], OpenedInput], names: Sequence[str], has_order: bool
-    ) -> DataFrame:
+    def _side(self, side: str, opened: Opened, names: Sequence[str], has_order: bool) -> DataFrame:
         """Return the records of one side, with columns whose names begin with the side."""
         from pyspark.sql import functions as sf
 
