@@ -453,9 +453,10 @@ class Store(Volatile, ABC):
         timestamps: list[int],
         headers: list[Headers | None],
     ) -> None:
-        """Apply consecutive changelog records, given as columns."""
+        """Apply consecutive changelog records, given as columns, without those of a source topic that have no key."""
         for key, value, timestamp, header in zip(keys, values, timestamps, headers, strict=True):
-            self.restore(key, value, timestamp, header)
+            if key is not None:
+                self.restore(key, value, timestamp, header)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, headers: Headers | None) -> None:
         """Apply one changelog record, without logging or forwarding; each kind defines this or `restore_batch`."""

@@ -220,6 +220,16 @@ def test_subscriptions_by_foreign_key() -> None:
     assert split_combined_key(combined_key(b"f", b"p")) == (b"f", b"p")
 
 
+@pytest.mark.parametrize(
+    "changes", [{"type": "timestamped_key_value"}, {"type": "timestamped_key_value", "ttl": 50}, {"type": "versioned"}]
+)
+def test_records_without_a_key_restore_nothing(changes: dict[str, Any]) -> None:
+    """A table's topic may have some, and restores its store with `topology.optimization`."""
+    store, _ = make(definition(**changes))
+    store.restore_batch([None, b"k", None], [ONE, ONE, None], [1, 2, 3], [None] * 3)
+    assert [key for key, _ in store.rows()] == ["k"]
+
+
 def test_versioned_changelog_has_late_puts_too() -> None:
     store, context = make(definition("versioned"))
     assert store.put(b"k", 1, 200) == -1
