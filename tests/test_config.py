@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from streamkit.config import SETTINGS, Config, check, read_env_file
-from streamkit.errors import ConfigError, UsageError
+from streamkit.errors import ConfigError, TopologyError, UsageError
 
 
 def test_nothing_set_gives_what_is_declared():
@@ -264,9 +264,10 @@ def test_an_env_file_may_have_quotes_comments_and_export(tmp_path):
     path = tmp_path / "env"
     path.write_text("# comment\nexport A=1\nB='x # y'\nC=z # note\n\nD=\n", encoding="utf-8")
     assert read_env_file(path) == {"A": "1", "B": "x # y", "C": "z", "D": ""}
-    path.write_text("A\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=":1:1: expected NAME=value"):
+    path.write_text("A\nB=1\n=3\n", encoding="utf-8")
+    with pytest.raises(TopologyError) as caught:
         read_env_file(path)
+    assert str(caught.value).split("\n") == [f"{path}:{line}:1: expected NAME=value" for line in (1, 3)]
 
 
 @pytest.mark.parametrize("value", ["", "a:1", "10.0.0.1:8080", "[::1]:8080", "https://example.org:443"])

@@ -25,7 +25,7 @@ from streamkit.config.settings import (
     default_of,
 )
 from streamkit.config.values import MASK, PREFIXES, TAG_PREFIX, TOPIC_PREFIX, as_text, check, convert, is_secret, split
-from streamkit.errors import ConfigError, UsageError
+from streamkit.errors import ConfigError, Position, Problem, TopologyError, UsageError
 
 EXACTLY_ONCE = "exactly_once_v2"
 STREAMS = "streams"
@@ -425,22 +425,24 @@ def _setting(name: str) -> str | None:
 def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the variables of a file of `NAME=value` lines; `#` begins a comment, `export` and quotes are allowed.
 
-    Raises UsageError if it can't be read, ConfigError for a malformed line.
+    Raises UsageError if it can't be read, TopologyError with all malformed lines.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
             lines = file.read().splitlines()
     except (OSError, ValueError) as error:
         raise UsageError(f"{os.fspath(path)}: {getattr(error, 'strerror', None) or error}") from error
-    variables = {}
+    variables, problems = {}, list[Problem]()
     for number, line in enumerate(lines, 1):
         line = line.strip().removeprefix("export ").strip()
         if not line or line.startswith("#"):
             continue
         name, equals, value = line.partition("=")
         if not equals or not _NAME.fullmatch(name.strip()):
-            raise ConfigError(f"{os.fspath(path)}:{number}:1: expected NAME=value")
+            problems.append(Problem(Position(os.fspath(path), number, 1), "expected NAME=value"))
         variables[name.strip()] = _unquoted(value.strip())
+    if problems:
+        raise TopologyError(problems)
     return variables
 
 
