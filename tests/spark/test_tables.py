@@ -203,6 +203,12 @@ def test_a_type_without_a_form_is_refused_before_anything_runs(
             {"value": "long"},
             r"value is of type string.*takes a whole number.*value=cast\(COLUMN as bigint\)",
         ),
+        (
+            "key=user_id,value=*,timestamp=ts,where=usr_id > 3",
+            {},
+            r": where=usr_id > 3: Spark: \[UNRESOLVED_COLUMN.*`usr_id`.*`user_id`",
+        ),
+        ("key=lower(usr_id),value=*,timestamp=ts", {}, r"/lake: Spark: \[UNRESOLVED_COLUMN.*`usr_id`.*`user_id`"),
         ("key=usr_id,value=*,timestamp=ts", {}, "key=usr_id: no such column; did you mean 'user_id'"),
         ("key=user_id,timestamp=ts", {}, "there is no column value for .*value=COLUMN, or all of them with [*]"),
         ("key=user_id,value=*", {}, "there is no column timestamp for "),
@@ -210,11 +216,12 @@ def test_a_type_without_a_form_is_refused_before_anything_runs(
     ],
 )
 def test_a_part_that_does_not_fit(
-    settings: str, serdes: dict, words: str, spark: Any, orders: Any, tmp_path: Path
+    settings: str, serdes: dict, words: str, spark: Any, orders: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     orders.write.parquet(str(tmp_path / "lake"))
     with pytest.raises(StreamkitError, match=words):
         copied(spark, f"{tmp_path}/lake,{settings}", tmp_path, **serdes)
+    assert caplog.text == "", "the line alone tells what is wrong, without stack traces of PySpark"
 
 
 @pytest.mark.parametrize("serde", ["long", "{avro: row.avsc}"])

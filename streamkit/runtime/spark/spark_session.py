@@ -319,7 +319,8 @@ def translated(place: str = "") -> Iterator[None]:
     `place`: the input that the block reads, because Spark's messages about columns and types do not name it.
     """
     try:
-        yield
+        with without_error_log():
+            yield
     except (StreamkitError, KeyboardInterrupt):
         raise
     except Exception as error:
@@ -333,16 +334,19 @@ def translated(place: str = "") -> Iterator[None]:
 
 @contextmanager
 def without_error_log() -> Iterator[None]:
-    """Keep PySpark from logging analysis exceptions that the block expects, with their stack traces."""
+    """Keep PySpark from logging analysis exceptions, with their stack traces, that the block expects or reports."""
     from pyspark.logger import PySparkLogger
 
-    # The first look-up creates the logger, and PySpark later calls it with arguments that only a PySparkLogger accepts.
-    log = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    before, log.disabled = log.disabled, True
+    # The first look-up creates a logger, and PySpark later calls it with arguments that only a PySparkLogger accepts.
+    logs = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
+    before = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
     try:
         yield
     finally:
-        log.disabled = before
+        for log, disabled in zip(logs, before, strict=True):
+            log.disabled = disabled
 
 
 def _own_error(error: Exception) -> StreamkitError | None:

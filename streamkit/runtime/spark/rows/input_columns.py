@@ -28,6 +28,7 @@ from streamkit.expressions.types import (
 )
 from streamkit.plan.assemble import misfit
 from streamkit.runtime.spark.job_options import EVERY, OF_SPARK, Parts, Place
+from streamkit.runtime.spark.spark_session import translated
 from streamkit.serdes.serde import Serde
 from streamkit.suggestions import did_you_mean
 
@@ -73,7 +74,8 @@ def select_parts(frame: DataFrame, place: Place, order: str | None, *, may_be_nu
             column = make(place, columns, part, written)
             is_checked = part == "key" and not may_be_null
             parts.append((_never_null(place, column, written) if is_checked else column).alias(part))
-    return frame.select(*parts, *hidden)
+    with translated(place.path):
+        return frame.select(*parts, *hidden)
 
 
 Source = str | int | tuple[str, ...]
@@ -117,7 +119,10 @@ def schema_of_parts(names: Mapping[str, Source], rows: StructType) -> StructType
 def filtered(frame: DataFrame, place: Place) -> DataFrame:
     """Return the rows of an input for which its `where` is true."""
     where = place.columns.where
-    return frame if where is None else frame.where(expression(place, frame.columns, "where", where))
+    if where is None:
+        return frame
+    with translated(f"{place.path}: where={where}"):
+        return frame.where(expression(place, frame.columns, "where", where))
 
 
 def order_of(place: Place, columns: Sequence[str]) -> str | None:
