@@ -48,6 +48,7 @@ from streamkit.runtime.spark.rows.file_system import (
 )
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
+    ZERO,
     Source,
     check_case,
     columns_of_parts,
@@ -148,7 +149,6 @@ _OPTIONS = {
     # Hadoop's avro.mapred.ignore.inputs.without.extension would leave out files without the suffix.
     AVRO: {"ignoreExtension": "true"},
 }
-_ZERO = re.compile(r"(?<![0-9])0(?![0-9]*[1-9])")
 _WITHOUT_LOOKUPS = {f"parquet.filter.{kind}.enabled": "false" for kind in ("dictionary", "bloom")}
 """Options for conditions that name a zero: Parquet does not find 0.0 among values of which -0.0 is one, and leaves out its rows."""
 _OF_PARQUET = frozenset(("file_path", "file_modification_time", "row_index"))
@@ -486,7 +486,7 @@ def _with_positions(frame: DataFrame, place: Place, number: int) -> DataFrame:
 def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | None) -> DataFrame:
     """Return the rows of a place. Spark fails on rows that it can't read, even if the session's defaults would skip them."""
     if place.format == TABLE:
-        own = _OF_TABLES | dict(place.options)
+        own = _OF_TABLES | dict(place.options) | _lookups(place)
         frame = spark.read.options(**own).table(place.path)
         if check_tables(place, frame):
             return spark.read.options(**IN_UTC | own).table(place.path)
@@ -564,9 +564,13 @@ def _schema_of_spark(files: Iterable[str]) -> str | None:
 def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameReader:
     reader = spark.read if base is None else spark.read.option("basePath", base)
     own = _OPTIONS.get(place.format, {}) | dict(place.options)
-    if place.format == PARQUET and _ZERO.search(place.columns.where or ""):
-        own |= _WITHOUT_LOOKUPS
+    own |= _lookups(place) if place.format == PARQUET else {}
     return reader.options(**(IN_UTC | own | COMPLETE if place.format in _OF_FILES else own))
+
+
+def _lookups(place: Place) -> dict[str, str]:
+    """Return the options with which Parquet, also that of a table, finds all rows of a condition."""
+    return _WITHOUT_LOOKUPS if ZERO.search(place.columns.where or "") else {}
 
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
