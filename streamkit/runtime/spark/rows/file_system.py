@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from streamkit.errors import ConfigError, StateLockedError, UsageError
@@ -56,6 +57,8 @@ class FileSystem:
         self._paths = class_of(self._jvm, "org.apache.hadoop.fs.Path")
         self._gateway = context._gateway
         self._conf = context._jsc.hadoopConfiguration()
+        self._is_local = self._conf.get("fs.defaultFS", "file:///").startswith("file:")
+        """Whether a path without a scheme is on this machine."""
 
     def exists(self, path: str) -> bool:
         """Return whether a file or a directory exists."""
@@ -64,6 +67,10 @@ class FileSystem:
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; an empty list if it does not exist."""
+        local = re.sub("^file:/+", "/", path)
+        if (self._is_local or local != path) and local.startswith("/") and os.path.isdir(local):
+            # Hadoop hides its checksums, and takes a call for each name.
+            return sorted(name for name in os.listdir(local) if not (name.startswith(".") and name.endswith(".crc")))
         folder = self._path(path)
         files = folder.getFileSystem(self._conf)
         if not files.exists(folder):
@@ -266,6 +273,7 @@ def escaped(name: str) -> str:
     return _GLOB.sub(r"\\\1", name)
 
 
+@lru_cache(maxsize=4)  # asked for several times for each input, with six calls of Java
 def relation_of(frame: DataFrame) -> JavaObject | None:
     """Return what Spark knows of the files of a frame; None if it does not tell, or the frame is more than its files."""
     plan = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
@@ -338,6 +346,12 @@ def class_of(jvm: JVMView, name: str) -> JavaClass:
     return getattr(jvm, name)
 
 
+def joined(spark: SparkSession, array: JavaObject) -> str:
+    """Return the texts of an array's elements, with zeros between them: each element would be a call."""
+    text: str = class_of(spark._jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(array).mkString("\0")
+    return text
+
+
 def input_files(frame: DataFrame) -> list[str]:
     """Return the URIs of the files that a frame reads, which one call of Java gives."""
     context = classic_context(frame.sparkSession)
@@ -348,7 +362,7 @@ def input_files(frame: DataFrame) -> list[str]:
     is_of_files = relation is not None and relation.getClass().getSimpleName() == _RELATION
     # Spark would optimize the plan of a frame first.
     found = relation.inputFiles() if relation is not None and is_of_files else frame._jdf.inputFiles()
-    text: str = class_of(context._jvm, "scala.collection.immutable.ArraySeq").unsafeWrapArray(found).mkString("\0")
+    text = joined(frame.sparkSession, found)
     return list(dict.fromkeys(text.split("\0"))) if text else []
 
 

@@ -44,6 +44,7 @@ from streamkit.runtime.spark.rows.file_system import (
     escaped,
     input_files,
     join,
+    joined,
     relation_of,
 )
 from streamkit.runtime.spark.rows.input_columns import (
@@ -336,7 +337,7 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
     if any(_SPECIAL.search(same_path(name)) for name in files):
         return None
     paths, schema, spark = list(map(same_path, files)), opened.source.schema, opened.source.sparkSession
-    scan = _in_one_scan(spark, place, schema, paths)
+    scan = _in_one_scan(opened.source, place, paths)
     if scan is not None:
         # As Spark would plan: each task opens files, and writes one.
         most = spark._jsparkSession.sessionState().conf().filesMaxPartitionBytes()
@@ -347,30 +348,48 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
     return replace(opened, source=reduce(DataFrame.unionAll, map(reader.load, map(unquote, files))))
 
 
-def _in_one_scan(spark: SparkSession, place: Place, schema: StructType, paths: Sequence[str]) -> DataFrame | None:
+def _in_one_scan(source: DataFrame, place: Place, paths: Sequence[str]) -> DataFrame | None:
     """Return the rows of local files that Spark plans, opens and compiles once, but still reads in their order; None if it would not.
 
     Spark cuts files into pieces of a size, and sorts these by their length, the longest first (`FilePartition.getFilePartitions`).
     Pieces with the whole size thus stay in the order of the files. With a size such that the last, shorter pieces have no rows,
     all rows do.
     """
-    size = _piece_size(paths)
+    spark, size = source.sparkSession, _piece_size(paths)
     if size is None or classic_context(spark) is None:
         return None
     # The settings of a scan are those of the session that opens it.
     session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in (("maxPartitionBytes", size), ("openCostInBytes", 0), ("minPartitionNum", 1)):
         session.conf.set(f"spark.sql.files.{name}", str(value))
-    scan = _reader(session, place, None).schema(schema).format(place.format).load([f"file://{path}" for path in paths])
+    if list(map(same_path, input_files(source))) == paths:
+        scan = _in_session(source, session)
+    else:
+        reader = _reader(session, place, None).schema(source.schema).format(place.format)
+        scan = reader.load([f"file://{path}" for path in paths])
     leaf = scan._jdf.queryExecution().sparkPlan().collectLeaves().head()
-    pieces = [str(piece) for task in leaf.inputRDD().partitions() for piece in task.files()]
-    found = [match.groups() for match in map(_PIECE.match, pieces) if match is not None]
+    tasks = [joined(spark, task.files()) for task in leaf.inputRDD().partitions()]
+    found = [piece for task in tasks for piece in _PIECE.findall(task)]
     whole = [(same_path(name), int(first)) for name, first, end in found if int(end) - int(first) == size]
     expected = [(path, first) for path in paths for first in range(0, os.path.getsize(path) // size * size, size)]
-    return scan if len(found) == len(pieces) and whole == expected else None
+    are_all = len(found) == sum(task.count("partition values: ") for task in tasks)
+    return scan if are_all and whole == expected else None
 
 
-_PIECE = re.compile(r"path: (.*), range: (\d+)-(\d+), partition values: ")
+def _in_session(source: DataFrame, session: SparkSession) -> DataFrame:
+    """Return the files of a frame as another session reads them, without listing them again."""
+    from pyspark.sql import DataFrame
+
+    relation = relation_of(source)
+    assert relation is not None
+    parts = ("location", "partitionSchema", "dataSchema", "bucketSpec", "fileFormat", "options")
+    copied = class_of(session._jvm, "org.apache.spark.sql.execution.datasources.HadoopFsRelation")(
+        *(getattr(relation, part)() for part in parts), session._jsparkSession
+    )
+    return DataFrame(session._jsparkSession.baseRelationToDataFrame(copied), session)
+
+
+_PIECE = re.compile(r"path: (.*?), range: (\d+)-(\d+), partition values: ")
 """What Spark prints of a piece."""
 _SMALLEST_PIECE = 1 << 10
 _MOST_PIECES = 128
@@ -536,14 +555,17 @@ def _with_known_schema(place: Place, paths: Sequence[str], reader: DataFrameRead
     folder = paths[0]
     if place.format != PARQUET or place.options or len(paths) > 1 or "://" in folder or not os.path.isdir(folder):
         return None
-    files = [file.path for file in os.scandir(folder) if file.is_file() and not file.name.startswith(("_", "."))]
-    schema = _schema_of_spark(files) if 0 < len(files) <= _MOST_FILES else None
+    entries = list(os.scandir(folder))
+    files = sorted(os.path.abspath(file.path) for file in entries if not file.name.startswith(("_", ".")))
+    is_plain = all(file.is_file() for file in entries) and not any(map(_SPECIAL.search, files))
+    schema = _schema_of_spark(files) if is_plain and 0 < len(files) <= _MOST_FILES else None
     if schema is None:
         return None
-    frame = reader.schema(StructType.fromJson(orjson.loads(schema))).format(place.format).load(folder)
-    # Spark may have another default file system, or find more files.
-    are_all = sorted(map(same_path, input_files(frame))) == sorted(map(os.path.abspath, files))
-    return frame if are_all and classic_context(frame.sparkSession) is not None else None
+    # In this order, a query may read them in one scan.
+    frame = reader.schema(StructType.fromJson(orjson.loads(schema))).format(place.format).load(files)
+    # Spark may have another default file system.
+    are_local = classic_context(frame.sparkSession) is not None and list(map(same_path, input_files(frame))) == files
+    return frame if are_local else None
 
 
 def _schema_of_spark(files: Iterable[str]) -> str | None:

@@ -72,14 +72,19 @@ class TableJoin:
     def _is_present(self) -> str:
         return ticked(self.table.mark + "present")
 
-    def joined(self, rows: DataFrame, texts: Sequence[str], opened: OpenedInput) -> DataFrame:
-        """Return rows with the columns of their table's row that texts of SQL name."""
+    @property
+    def has_row(self) -> str:
+        """The condition that there is a row; an inner join leaves out all others."""
+        return f"(NOT {self.row.is_null})"
+
+    def joined(self, rows: DataFrame, texts: Sequence[str], opened: OpenedInput, kind: str) -> DataFrame:
+        """Return rows with the columns of their table's row that texts of SQL name. kind: of the join, as Spark names it."""
         from pyspark.sql import functions as sf
 
         is_small = self.is_small(opened)
         latest = self._latest(texts, opened, is_small)
         latest = sf.broadcast(latest) if is_small else latest
-        return rows.join(latest, sf.expr(f"({self.key} = {self.table.key.sql})"), "left")
+        return rows.join(latest, sf.expr(f"({self.key} = {self.table.key.sql})"), kind)
 
     def is_small(self, opened: OpenedInput) -> bool:
         """Return whether the files of the table are small enough for Spark to send its rows to each task, so that no record moves."""
@@ -359,11 +364,15 @@ class Records:
             first.append(test)
         rows = rows.where(read_rows(guards, first))
         tests: list[Guard | Keep] = []
-        for test in self.tests[len(first) :]:
+        for place, test in enumerate(self.tests[len(first) :], len(first)):
             if isinstance(test, TableJoin):
                 test.refuse_changes(self.sources, opened)
-                rows = chosen(rows, tests)
-                rows, tests = test.joined(rows, texts, opened(test.table.topic)), []
+                others = self.tests[place + 1 :]
+                is_inner = bool(others) and others[0] == Keep(test.has_row)
+                rows = test.joined(
+                    chosen(rows, tests), texts, opened(test.table.topic), "inner" if is_inner else "left"
+                )
+                tests = []
             elif isinstance(test, Earlier):
                 rows, tests = test.added(chosen(rows, tests), self.order_columns(rows)), []
             elif isinstance(test, Exploded | Called):
