@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -69,8 +69,11 @@ class FileSystem:
         """Return the names in a directory, sorted; an empty list if it does not exist."""
         local = re.sub("^file:/+", "/", path)
         if (self._is_local or local != path) and local.startswith("/") and os.path.isdir(local):
-            # Hadoop hides its checksums, and takes a call for each name.
-            return sorted(name for name in os.listdir(local) if not (name.startswith(".") and name.endswith(".crc")))
+            # Hadoop hides its checksums, and takes a call for each name. It also says why a directory can't be read.
+            with suppress(OSError):
+                return sorted(
+                    name for name in os.listdir(local) if not (name.startswith(".") and name.endswith(".crc"))
+                )
         folder = self._path(path)
         files = folder.getFileSystem(self._conf)
         if not files.exists(folder):

@@ -362,8 +362,9 @@ def _in_one_scan(source: DataFrame, place: Place, paths: Sequence[str]) -> DataF
     session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in (("maxPartitionBytes", size), ("openCostInBytes", 0), ("minPartitionNum", 1)):
         session.conf.set(f"spark.sql.files.{name}", str(value))
-    if list(map(same_path, input_files(source))) == paths:
-        scan = _in_session(source, session)
+    relation = relation_of(source)
+    if relation is not None and list(map(same_path, input_files(source))) == paths:
+        scan = _in_session(relation, session)
     else:
         reader = _reader(session, place, None).schema(source.schema).format(place.format)
         scan = reader.load([f"file://{path}" for path in paths])
@@ -376,12 +377,10 @@ def _in_one_scan(source: DataFrame, place: Place, paths: Sequence[str]) -> DataF
     return scan if are_all and whole == expected else None
 
 
-def _in_session(source: DataFrame, session: SparkSession) -> DataFrame:
-    """Return the files of a frame as another session reads them, without listing them again."""
+def _in_session(relation: JavaObject, session: SparkSession) -> DataFrame:
+    """Return the rows of files as another session reads them, which does not list them again."""
     from pyspark.sql import DataFrame
 
-    relation = relation_of(source)
-    assert relation is not None
     parts = ("location", "partitionSchema", "dataSchema", "bucketSpec", "fileFormat", "options")
     copied = class_of(session._jvm, "org.apache.spark.sql.execution.datasources.HadoopFsRelation")(
         *(getattr(relation, part)() for part in parts), session._jsparkSession
