@@ -140,7 +140,7 @@ def test_a_standby_restores_headers_and_goes_on_as_active(embedded: Versions) ->
         # As if the tasks ran elsewhere now.
         write(embedded, 1)
         with closing(log.consumer(plan.application)) as consumer:
-            consumer.commit({place: CommittedOffset(consumer.end_offsets([place])[place])})
+            started.thread._shared.coordinator.commit({place: CommittedOffset(consumer.end_offsets([place])[place])})
         step = [("step", b"1")]
         until(lambda: of_standby() == {"a": None, "b": step, "end": step}, "the standby has followed")
         started.assign(tasks)

@@ -101,7 +101,7 @@ def content(transport: EmbeddedTransport) -> dict[str, Any]:
 
 def extended(transport: EmbeddedTransport) -> dict[str, Any]:
     """Write further records and offsets; return all content."""
-    producer, consumer = transport.producer(), transport.consumer("app")
+    producer, consumer = transport.producer(), transport.consumer("other")
     try:
         producer.send([(place.topic, b"new", bytes(6_000), 9_000, None, place.partition) for place in PLACES])
         consumer.commit({PLACES[0]: CommittedOffset(8, "later")})
