@@ -16,6 +16,7 @@ from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions
 from streamkit.runtime.spark.spark_session import changed_settings
+from streamkit.runtime.spark.sql import record_queries
 from streamkit.runtime.spark.sql.stages import SQL, Choice
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import declared_counts, known_columns, prepare, submit
@@ -142,9 +143,19 @@ def check(folder: Path, records: list[dict]) -> None:
             assert sequences(found) == sequences([as_row(record, False) for record in expected]), topic
 
 
+def once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last row of each key, without rows with a null."""
+    return list({row["k"]: row for row in rows if None not in row.values()}.values())
+
+
+@pytest.mark.parametrize("is_distinct", [False, True], ids=["rows that change", "a row for each key"])
 @pytest.mark.parametrize("seed", range(CASES))
-def test_joins_and_merges_write_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
+def test_joins_and_merges_write_what_try_gives(
+    spark: Any, tmp_path: Path, seed: int, is_distinct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, aggregated = random.Random(seed), list[Any]()
+    latest = record_queries.latest_rows
+    monkeypatch.setattr(record_queries, "latest_rows", lambda *rows: aggregated.append(latest(*rows)) or aggregated[-1])
     first, second = (draw.choice(("join", "left_join")) for _ in range(2))
     on = draw.choice(("value.n", "'value.n + 1 if value.n > 0 else None'"))
     rate = draw.choice(("right.rate", "0.5")) if first == "join" else "None if right is None else right.rate"
@@ -153,8 +164,11 @@ def test_joins_and_merges_write_what_try_gives(spark: Any, tmp_path: Path, seed:
     text = TOPOLOGY.replace("JOIN1", first).replace("JOIN2", second).replace("ON,", f"{on},")
     text = text.replace("RATED", rated).replace("KNOWN", known)
     rows = {topic: rows_of(draw, topic) for topic in ("orders", "returns", "rates", "users", "names")}
+    if is_distinct:
+        rows |= {topic: once(rows[topic]) for topic in ("rates", "users", "names")}
     lines, records = run(spark, tmp_path, text, rows)
     assert not [line for line in lines if "not sql" in line or "after all" in line], lines
+    assert bool(aggregated) != is_distinct
     check(tmp_path, records)
 
 

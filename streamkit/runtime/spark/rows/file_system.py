@@ -286,8 +286,9 @@ def relation_of(frame: DataFrame) -> JavaObject | None:
 
 def file_relations(frame: DataFrame) -> Iterator[JavaObject]:
     """Yield the relations of Spark that read the files of a frame."""
-    for leaf in _leaves(frame, "LogicalRelation"):
-        relation = leaf.relation()
+    only = relation_of(frame)
+    relations = (leaf.relation() for leaf in _leaves(frame, "LogicalRelation")) if only is None else [only]
+    for relation in relations:
         kind = relation.getClass()
         # Delta has a subclass without a name.
         if _RELATION in (kind.getSimpleName(), kind.getSuperclass().getSimpleName()):

@@ -805,7 +805,8 @@ def check_unchanged(opened: OpenedInput) -> None:
         return
     with translated(opened.place.path):
         changed = changed_files(opened.source)
-        views = [then != now for then, now in delta_versions(opened.source)]
+        is_table = opened.place.format not in _OF_FILES
+        views = [then != now for then, now in delta_versions(opened.source)] if is_table else []
     if changed or any(views):
         name = same_path(changed[0]) if changed else f"{opened.place.path}: a table that this view reads"
         raise TransportError(f"{name} was changed while the job read it; this output was discarded")

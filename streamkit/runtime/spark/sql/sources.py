@@ -6,6 +6,7 @@ which accepts text that the serde refuses, and reads numbers and objects as text
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,6 +94,8 @@ _VALUE: Path = ("value",)
 THERE = "there"
 """The first name in the path of a column that tells whether the text of a record has the field of the rest of the path."""
 _TEXT_OF_VALUE = f"{HIDDEN}text"
+_MOST_LOOKED_AT = 1 << 20
+"""Bytes of the files of a table whose keys are compared before a query begins."""
 _MOST_SAMPLED = 1000
 """Values whose JSON text determines the types of its fields."""
 _MOST_LEVELS = 20
@@ -386,6 +389,33 @@ class SqlSource:
             return [*texts, f"{time}L AS {TIME}"]
         milliseconds = f"unix_millis({ticked(time)})" if kind == "timestamp" else f"CAST({ticked(time)} AS BIGINT)"
         return [*texts, f"coalesce({milliseconds}, 0L) AS {TIME}"]
+
+    def has_distinct_keys(self, opened: OpenedInput) -> bool:
+        """Return whether a table in small local files is known to have each key in one row, and no null as key or value."""
+        import pyarrow as pa
+        from pyarrow import compute
+        from pyarrow.parquet import read_table
+
+        names, place = opened.names, opened.place
+        is_plain = place.format == PARQUET and place.columns.where is None and opened.order == FILES
+        if names is None or not is_plain or self._has_text or self.has_made_times:
+            return False
+        key, parts = names.get("key"), [name for name in (names.get("key"), names["value"]) if isinstance(name, str)]
+        # Spark pads a `char`, and compares texts with a collation by another rule.
+        if not isinstance(key, str) or opened.source.schema[key].dataType.simpleString() not in ("string", *WHOLE):
+            return False
+        paths = list(map(same_path, opened.files))
+        try:
+            if not paths or sum(map(os.path.getsize, paths)) > _MOST_LOOKED_AT:
+                return False
+            rows = pa.concat_tables(
+                [read_table(path, columns=list(dict.fromkeys(parts)), partitioning=None) for path in paths]
+            )
+        except (OSError, pa.ArrowException):
+            return False
+        if not set(parts).issubset(rows.column_names) or any(rows[name].null_count for name in parts):
+            return False
+        return bool(compute.count_distinct(rows[key]).as_py() == rows.num_rows)
 
     def all_columns(self) -> list[Path]:
         """Return the paths of all columns: the fields, the key, and the value if it is not an object."""
