@@ -21,9 +21,9 @@ from streamkit.runtime.spark.sql.terms import (
     NOTHING,
     OBJECT,
     TEXT,
-    Fields,
     Guard,
     Keep,
+    SameFields,
     Term,
     chosen,
     named_fields,
@@ -392,25 +392,15 @@ class Records:
 # Pairs of records of two streams.
 
 
-class _Renamed(Fields):
+class _Renamed(SameFields):
     """The fields of an object that columns of other names hold."""
 
     def __init__(self, term: Term, path: tuple[str, ...]):
-        self._term = term
+        super().__init__(term)
         self._path = path
 
     def __getitem__(self, name: str) -> Term:
         return renamed(self._term.fields[name], (*self._path, name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._term.fields)
-
-    def __len__(self) -> int:
-        return len(self._term.fields)
-
-    @property
-    def named(self) -> Collection[str]:
-        return named_fields(self._term)
 
 
 def renamed(term: Term, path: tuple[str, ...]) -> Term:

@@ -159,15 +159,11 @@ def named_fields(term: Term) -> Collection[str]:
     return term.fields.named if isinstance(term.fields, Fields) else list(term.fields)
 
 
-class _Shown(Fields):
-    """The fields of an object, or a list, that exists only if a condition holds."""
+class SameFields(Fields):
+    """Fields with the names of those of another object, or a list."""
 
-    def __init__(self, term: Term, condition: str):
+    def __init__(self, term: Term):
         self._term = term
-        self._condition = condition
-
-    def __getitem__(self, name: str) -> Term:
-        return only_if(self._term.fields[name], self._condition)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._term.fields)
@@ -178,6 +174,17 @@ class _Shown(Fields):
     @property
     def named(self) -> Collection[str]:
         return named_fields(self._term)
+
+
+class _Shown(SameFields):
+    """The fields of an object, or a list, that exists only if a condition holds."""
+
+    def __init__(self, term: Term, condition: str):
+        super().__init__(term)
+        self._condition = condition
+
+    def __getitem__(self, name: str) -> Term:
+        return only_if(self._term.fields[name], self._condition)
 
 
 def only_if(term: Term, condition: str) -> Term:
