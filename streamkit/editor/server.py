@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import io
 import logging
 import os
 import sys
@@ -21,6 +22,8 @@ from streamkit.editor import KINDS
 from streamkit.errors import StreamkitError, UsageError
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from streamkit.editor.project import Project, Published
     from streamkit.editor.texts import Text
 
@@ -355,10 +358,24 @@ def prepare_for_two_threads() -> None:
     gc.disable()
 
 
+class _Messages(io.BufferedWriter):
+    """The output for messages. Once `exit` has closed it, it drops what still waits to be sent.
+
+    pygls would report that it can't write by a message to the client, which it can't write either, and so on without an end.
+    """
+
+    def write(self, data: ReadableBuffer) -> int:
+        return len(memoryview(data)) if self.closed else super().write(data)
+
+    def flush(self) -> None:
+        if not self.closed:
+            super().flush()
+
+
 def serve(env_file: str | None = None) -> None:
     """Serve one client until it exits. env_file: the file of variables, unless the client names another one."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     # Stdout carries only messages of the protocol, so all other output goes to stderr.
-    messages = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    messages = _Messages(io.FileIO(os.dup(sys.stdout.fileno()), "wb"))
     with redirect_stdout(sys.stderr):
         EditorServer(env_file).server.start_io(stdout=messages)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import queue
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from streamkit.editor.project import Options, Project, Published
+from streamkit.serdes.plain import Json
 from tests.editor.client import PATIENCE_S, Client
 
 HEAD = "streamkit: 1\napplication: shop\n"
@@ -138,3 +142,19 @@ def test_typing_imports_no_module_of_the_user(client: Client, tmp_path: Path) ->
     text = VALID.replace("filter: value.n > 1", "peek: {call: 'mine:f'}")
     assert client.problems(client.open(tmp_path / "a.yaml", text)) == []
     assert not (tmp_path / "ran").exists()
+
+
+def test_answers_that_still_wait_when_the_client_leaves_are_dropped(tmp_path: Path) -> None:
+    uri = (tmp_path / "a.yaml").as_uri()
+    document: Json = {"uri": uri, "languageId": "yaml", "version": 1, "text": VALID}
+    messages: list[dict[str, Json]] = [
+        {"id": 1, "method": "initialize", "params": {"capabilities": {}}},
+        {"method": "textDocument/didOpen", "params": {"textDocument": document}},
+        {"id": 2, "method": "textDocument/semanticTokens/full", "params": {"textDocument": {"uri": uri}}},
+        {"method": "exit"},
+    ]
+    bodies = [json.dumps({"jsonrpc": "2.0", **message}).encode() for message in messages]
+    told = b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
+    command = [sys.executable, "-m", "streamkit_cli", "lsp"]
+    ended = subprocess.run(command, input=told, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert "Error sending data" not in ended.stderr.decode()
