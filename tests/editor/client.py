@@ -6,7 +6,7 @@ import asyncio
 import queue
 import sys
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
 T = TypeVar("T")
+P = TypeVar("P")
 PATIENCE_S = 120
 """How long a test waits for the server, which takes milliseconds; the tests of a slow machine may not fail."""
 
@@ -38,7 +39,7 @@ class Client:
             capabilities=capabilities or lsp.ClientCapabilities(), initialization_options=options
         )
         self.initialized = self.wait(self.client.initialize_async(params))
-        self.client.initialized(lsp.InitializedParams())
+        self.tell(self.client.initialized, lsp.InitializedParams())
 
     def wait(self, answer: Awaitable[T]) -> T:
         """Return the result of a request."""
@@ -47,6 +48,10 @@ class Client:
             return await answer
 
         return asyncio.run_coroutine_threadsafe(await_it(), self._loop).result(PATIENCE_S)
+
+    def tell(self, notification: Callable[[P], None], params: P) -> None:
+        """Send a notification, in the thread of the loop, which alone may write."""
+        self._loop.call_soon_threadsafe(notification, params)
 
     def ask(self, method: str, params: object) -> object:
         """Return the answer to a request that the protocol does not have."""
@@ -61,22 +66,19 @@ class Client:
         uri = path.as_uri()
         self.versions[uri] = 1
         document = lsp.TextDocumentItem(uri, "yaml", 1, path.read_text() if text is None else text)
-        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(document))
+        self.tell(self.client.text_document_did_open, lsp.DidOpenTextDocumentParams(document))
         return uri
 
     def change(self, uri: str, text: str) -> None:
         """Replace the text of an open file."""
         self.versions[uri] += 1
-        self.client.text_document_did_change(
-            lsp.DidChangeTextDocumentParams(
-                lsp.VersionedTextDocumentIdentifier(self.versions[uri], uri),
-                [lsp.TextDocumentContentChangeWholeDocument(text)],
-            )
-        )
+        version = lsp.VersionedTextDocumentIdentifier(self.versions[uri], uri)
+        params = lsp.DidChangeTextDocumentParams(version, [lsp.TextDocumentContentChangeWholeDocument(text)])
+        self.tell(self.client.text_document_did_change, params)
 
     def close(self, uri: str) -> None:
         """Close a file."""
-        self.client.text_document_did_close(lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(uri)))
+        self.tell(self.client.text_document_did_close, lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(uri)))
 
     def problems(self, uri: str) -> list[lsp.Diagnostic]:
         """Wait for the problems of a file's newest version."""
@@ -90,7 +92,7 @@ class Client:
         self.wait(self.client.shutdown_async(None))
         server = self.client._server
         assert server is not None
-        self.client.exit(None)
+        self.tell(self.client.exit, None)
         code = self.wait(server.wait())
         self.wait(self.client.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
