@@ -169,22 +169,53 @@ def test_an_older_version_of_a_table_and_one_without_its_files(spark: Any, tmp_p
             run("other", "")
 
 
-@pytest.mark.skipif(FORMAT.name != "delta", reason="a frame of Iceberg has one snapshot")
 def test_all_outputs_have_one_version_of_a_table(spark: Any, table: str) -> None:
-    view = table.rpartition(".")[2] + "_seen"
-    spark.sql(f"CREATE TABLE {table} (id int) USING delta")
-    spark.table(table).createOrReplaceTempView(view)
-    opened = []
-    for name in (table, view):
-        _, place = parse_place(f"events={name},format=table,value=id,timestamp=id", "--input")
-        assert place is not None
-        opened.append(open_files(spark, place))
-        check_unchanged(opened[-1])
+    is_iceberg, name = FORMAT.name == "iceberg", table.rpartition(".")[2]
+    view = f"{name}_seen"
+    spark.sql(f"CREATE TABLE {table} (id int) USING {FORMAT.name}")
     spark.sql(f"INSERT INTO {table} VALUES (1)")
-    check_unchanged(opened[0])
-    assert [each.source.count() for each in opened] == [0, 1]
-    with pytest.raises(StreamkitError, match=rf"^{view}: a table that this view reads was changed while the job"):
-        check_unchanged(opened[1])
+    lake = (
+        spark.conf.get("spark.sql.catalog.lake.warehouse") + "/db"
+        if is_iceberg
+        else spark.conf.get("spark.sql.warehouse.dir")
+    )
+    path = f"{lake}/{name}"
+
+    def opened(place: str) -> Any:
+        _, parsed = parse_place(f"events={place},value=id,timestamp=id", "--input")
+        assert parsed is not None
+        return open_files(spark, parsed)
+
+    table_input, path_input = opened(f"{table},format=table"), opened(f"{path},format={FORMAT.name}")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (n int)")
+    spark.table(table).createOrReplaceTempView(view)
+    view_input, wider = (opened(f"{name},format=table") for name in (view, table))
+    for each in (table_input, path_input, view_input, wider):
+        check_unchanged(each)
+    spark.sql(f"INSERT INTO {table} VALUES (2, 3)")
+    for each in (table_input, path_input):
+        check_unchanged(each)
+        assert each.source.count() == 1
+    # Iceberg has no commit with the columns of the table that was opened last.
+    for each in (view_input, wider) if is_iceberg else (view_input,):
+        assert each.source.count() == 2
+        with pytest.raises(
+            StreamkitError, match=rf"^{each.place.path}: the table, or one that it reads, was changed while the job"
+        ):
+            check_unchanged(each)
+
+
+def test_a_condition_by_which_a_table_would_leave_out_rows(spark: Any, table: str) -> None:
+    kept = {"zero = 0": 3, "zero > 5": 1, "text > '\uffff'": 3}
+    spark.sql(f"CREATE TABLE {table} (zero double, text string) USING {FORMAT.name}")
+    for rows_of_file in (", ".join(["(-0.0D, '\U0001f600'), (5.0D, 'a')"] * 3), "(double('NaN'), '\ud7ff')"):
+        spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES {rows_of_file}")
+    for condition, count in kept.items():
+        _, place = parse_place(
+            f"events={table},format=table,value=text,timestamp=0,order=0,where={condition}", "--input"
+        )
+        assert place is not None
+        assert open_files(spark, place).frame.count() == count, condition
 
 
 @pytest.mark.skipif(FORMAT.name != "iceberg", reason="Spark's own catalog is that of Delta")

@@ -178,23 +178,22 @@ def test_columns_of_orc_are_read_by_their_names(spark: Any, tmp_path: Path) -> N
     assert [record["value"] for record in found] == ["a", "a"]
 
 
-def test_conditions_by_which_orc_and_tables_of_parquet_would_leave_out_rows(spark: Any, tmp_path: Path) -> None:
+def test_conditions_by_which_orc_and_tables_of_files_would_leave_out_rows(spark: Any, tmp_path: Path) -> None:
     row = "-0.0D AS zero, date'1500-02-01' AS day, '\uffff' AS text"
-    spark.sql(f"SELECT {row}").write.orc(str(tmp_path / "orc"))
-    spark.sql(f"SELECT {row}").union(spark.sql(f"SELECT {row}")).coalesce(1).write.saveAsTable(
-        "zeros", format="parquet", path=str(tmp_path / "parquet")
-    )
+    twice = spark.sql(f"SELECT {row}").union(spark.sql(f"SELECT {row}")).coalesce(1)
+    for kind in ("orc", "parquet"):
+        twice.write.saveAsTable(f"zeros_{kind}", format=kind, path=str(tmp_path / kind))
     try:
-        for condition in ("zero >= 0", "day = date'1500-02-01'", "text < '😀'"):
-            for place, count in ((f"{tmp_path}/orc", 1), ("zeros,format=table,order=day", 2)):
+        for condition in (
+            *("zero >= 0", "zero <=> 0", "day = date'1500-02-01'", "day < make_date(1500, 2, 2)"),
+            *("text < '😀'", r"text < '\U0001f600'", "text < decode(X'f09f9880', 'UTF-8')"),
+        ):
+            for place in (f"{tmp_path}/orc", *(f"zeros_{kind},format=table,order=day" for kind in ("orc", "parquet"))):
                 found = copied(spark, f"{place},value=text,timestamp=0,where={condition}", tmp_path, value="string")
-                assert len(found) == count, condition
-        found = copied(
-            spark, "zeros,format=table,order=day,value=text,timestamp=0,where=zero = 0", tmp_path, value="string"
-        )
-        assert len(found) == 2
+                assert len(found) == 2, (condition, place)
     finally:
-        spark.sql("DROP TABLE zeros")
+        for kind in ("orc", "parquet"):
+            spark.sql(f"DROP TABLE zeros_{kind}")
 
 
 def test_lines_that_are_longer_than_hadoop_is_told_to_read(spark: Any, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ _ASCII = ("ANSI_X3.4-1968", "US-ASCII", "646")
 """What Java calls the encoding of the locale C."""
 _RELATION, _LISTED = "HadoopFsRelation", "InMemoryFileIndex"
 """The class of Spark's relations of files, and that of the lists of their files that Spark makes once."""
+_OF_ICEBERG = "org.apache.iceberg.spark.source.SparkTable"
 _STATE = re.compile(r"Status\{path=(.*?); isDirectory=.*? length=(\d+);.* modification_time=(\d+);")
 
 
@@ -301,6 +302,12 @@ def reads_hive_text(frame: DataFrame) -> bool:
     return any("TextInputFormat" in leaf.tableMeta().storage().inputFormat().toString() for leaf in tables)
 
 
+def _kinds_of(frame: DataFrame) -> set[str]:
+    """Return the names of the sources that a frame reads beside files."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    return {leaf.nodeName() for leaf in map(leaves.apply, range(leaves.size()))} - {"LogicalRelation"}
+
+
 def _leaves(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
     """Yield the leaves of one name in the plan of a frame."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
@@ -339,10 +346,33 @@ def _is_same(path: str, size: str, time: str) -> bool:
     return (found.st_size, found.st_mtime_ns // 1_000_000) == (int(size), int(time))
 
 
-def delta_versions(frame: DataFrame) -> list[tuple[int, int]]:
-    """Return, for each table of Delta that a frame reads, its version when the frame was made, and that which a query would read now."""
+def formats_of(frame: DataFrame) -> set[str]:
+    """Return the formats of the files that a frame reads, in lower case, and the kinds of its other sources."""
+    if classic_context(frame.sparkSession) is None:
+        return {""}
+    files = {relation.fileFormat().getClass().getSimpleName() for relation in file_relations(frame)}
+    return {name.removesuffix("FileFormat").lower() for name in files | _kinds_of(frame)}
+
+
+def table_versions(frame: DataFrame) -> list[tuple[int | None, int | None]]:
+    """Return, for each table of Delta and Iceberg that a frame reads, its version when the frame was made, and that which a query would
+    read now; None for a table of Iceberg without commits.
+    """
     indexes = _indexes(frame, "TahoeLogFileIndex")
-    return [(index.snapshotAtAnalysis().version(), index.getSnapshot().version()) for index in indexes]
+    versions = [(index.snapshotAtAnalysis().version(), index.getSnapshot().version()) for index in indexes]
+    leaves = _leaves(frame, "DataSourceV2Relation")
+    return versions + [_snapshots_of(leaf) for leaf in leaves if leaf.table().getClass().getName() == _OF_ICEBERG]
+
+
+def _snapshots_of(leaf: JavaObject) -> tuple[int | None, int | None]:
+    """Return the snapshot of a table of Iceberg that a plan names, and that which it would name now."""
+    then = leaf.table().snapshotId()
+    if leaf.timeTravelSpec().isDefined():
+        return then, then
+    table, branch = leaf.table().table(), leaf.table().branch()
+    table.refresh()
+    now = table.currentSnapshot() if branch is None else table.snapshot(branch)
+    return then, None if now is None else now.snapshotId()
 
 
 def class_of(jvm: JVMView, name: str) -> JavaClass:

@@ -40,21 +40,21 @@ from streamkit.runtime.spark.rows.file_system import (
     FileSystem,
     changed_files,
     class_of,
-    delta_versions,
     escaped,
+    formats_of,
     input_files,
     join,
     joined,
     relation_of,
+    table_versions,
 )
 from streamkit.runtime.spark.rows.input_columns import (
     PARTS,
-    ZERO,
     Source,
     check_case,
     columns_of_parts,
     encoded_part,
-    filtered,
+    expression,
     milliseconds,
     order_of,
     plain_part,
@@ -152,6 +152,15 @@ _OPTIONS = {
 }
 _WITHOUT_LOOKUPS = {f"parquet.filter.{kind}.enabled": "false" for kind in ("dictionary", "bloom")}
 """Options for conditions that name a zero: Parquet does not find 0.0 among values of which -0.0 is one, and leaves out its rows."""
+_ZERO = re.compile(r"(?<![0-9])0(?![0-9]*[1-9])")
+_ELSEWHERE = re.compile(
+    r"[\ue000-\U0010ffff]|(?<![0-9])(?:0[0-9]|1[0-5])[0-9]{2}(?![0-9])|\\|\bx'|"
+    r"\b(?:chr|char|decode|unhex|unbase64|url_decode|from_json|get_json_object|\w*make_\w+|\w*from_unix_date|timestamp_\w+)\(",
+    re.IGNORECASE,
+)
+"""In a condition: characters that UTF-16 does not order as UTF-8 does, years in which ORC has another calendar, and what may make them."""
+_IN_SPARK = frozenset((PARQUET, "csv", JSON_LINES, AVRO, "text", "xml"))
+"""Formats of which Spark, with the options above, reads all rows for which a condition is true."""
 _OF_PARQUET = frozenset(("file_path", "file_modification_time", "row_index"))
 """The hidden columns of files that are read here."""
 _OF_TABLES = {**_OF_ROWS, "columnPruning": "false"}
@@ -474,6 +483,33 @@ def placed_parts(opened: OpenedInput) -> DataFrame:
     return select_parts(chosen_source(opened, is_placed=True), opened.place, order, may_be_null=True)
 
 
+def filtered(frame: DataFrame, place: Place) -> DataFrame:
+    """Return the rows of an input for which its `where` is true."""
+    from pyspark.sql import functions as sf
+
+    where = place.columns.where
+    if where is None:
+        return frame
+    with translated(f"{place.path}: where={where}"):
+        condition = expression(place, frame.columns, "where", where)
+        if _leaves_out_rows(frame, place, where):
+            # In a form that Spark does not pass on to the format. From `coalesce(CONDITION, false)` it would take a condition that can't be null.
+            condition = sf.bit_count(condition) == 1
+        return frame.where(condition)
+
+
+def _leaves_out_rows(frame: DataFrame, place: Place, where: str) -> bool:
+    """Return whether a format may leave out rows for which a condition is true, by the statistics that it keeps of its files.
+
+    ORC and Iceberg compare -0.0 with 0.0, and NaN, in another way than Spark.
+    """
+    formats = {place.format} if place.format in OF_SPARK else formats_of(frame)
+    if formats <= _IN_SPARK:
+        return False
+    fractions = (name.lower() for name, kind in frame.dtypes if re.search("float|double", kind))
+    return _ELSEWHERE.search(where) is not None or any(name in where.lower() for name in fractions)
+
+
 def _positioned(source: DataFrame, place: Place, number: int) -> tuple[DataFrame, RowOrder | None, str]:
     """Return the chosen rows with their positions, the column that orders them if there is one, and what their order is."""
     # Filters first, because Spark does not push conditions down through columns that count rows.
@@ -536,8 +572,8 @@ def _opened(spark: SparkSession, place: Place, paths: list[str], base: str | Non
         frame = reader.format(place.format).load(paths if len(paths) > 1 else paths[0]) if known is None else known
     if place.format in (PARQUET, "orc"):
         check_names(place, frame)
-    if place.format == DELTA:
-        return _at_one_version(frame, place, lambda more: reader.options(**more).format(DELTA).load(paths[0]))
+    if place.format in (DELTA, ICEBERG):
+        return _at_one_version(frame, place, lambda more: reader.options(**more).format(place.format).load(paths[0]))
     if place.format == "csv" and place.infers_types:
         check_numbers(place, frame, lambda schema: reader.schema(schema).csv(paths))
     if place.format == AVRO:
@@ -591,7 +627,7 @@ def _reader(spark: SparkSession, place: Place, base: str | None) -> DataFrameRea
 
 def _lookups(place: Place) -> dict[str, str]:
     """Return the options with which Parquet, also that of a table, finds all rows of a condition."""
-    return _WITHOUT_LOOKUPS if ZERO.search(place.columns.where or "") else {}
+    return _WITHOUT_LOOKUPS if _ZERO.search(place.columns.where or "") else {}
 
 
 def _check_folders(place: Place, frame: DataFrame, reader: DataFrameReader, paths: list[str]) -> None:
@@ -806,27 +842,31 @@ def check_unchanged(opened: OpenedInput) -> None:
     with translated(opened.place.path):
         changed = changed_files(opened.source)
         is_table = opened.place.format not in _OF_FILES
-        views = [then != now for then, now in delta_versions(opened.source)] if is_table else []
+        views = [then != now for then, now in table_versions(opened.source)] if is_table else []
     if changed or any(views):
-        name = same_path(changed[0]) if changed else f"{opened.place.path}: a table that this view reads"
+        name = same_path(changed[0]) if changed else f"{opened.place.path}: the table, or one that it reads,"
         raise TransportError(f"{name} was changed while the job read it; this output was discarded")
 
 
 def _at_one_version(frame: DataFrame, place: Place, load: Callable[[dict[str, str]], DataFrame]) -> DataFrame:
-    """Return the rows of a table of Delta at its present version: otherwise each query, and so each output, reads the newest one.
+    """Return the rows of a table of Delta or Iceberg at its present version: otherwise each query, and so each output, reads the newest.
 
-    load: opens the table with more options. A view can't be opened at a version.
+    load: opens the table with more options. What can't be opened so, such as a view or a branch, stays as it is, and so does a table
+    without rows, and one with other columns than in its last commit.
     """
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, IllegalArgumentException
 
     if classic_context(frame.sparkSession) is None or any(name.lower().endswith("asof") for name in place.options):
         return frame
-    versions = delta_versions(frame)
+    versions = table_versions(frame)
+    if len(versions) != 1 or versions[0][0] is None:
+        return frame
     try:
         with without_error_log():
-            return load({"versionAsOf": str(versions[0][0])}) if len(versions) == 1 else frame
-    except AnalysisException:
+            pinned = load({"versionAsOf": str(versions[0][0])})
+    except (AnalysisException, IllegalArgumentException):
         return frame
+    return pinned if pinned.schema == frame.schema else frame
 
 
 def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: int) -> tuple[DataFrame, RowOrder]:

@@ -47,10 +47,6 @@ _EXACT_DIGITS = 15
 """A decimal number of up to this many digits survives a conversion to a double and back."""
 _CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean"}
 _NAME = re.compile(r"\w+")
-ZERO = re.compile(r"(?<![0-9])0(?![0-9]*[1-9])")
-"""A zero in a condition: files that have -0.0 in place of 0.0, or the other way around, seem not to have it."""
-_ELSEWHERE_IN_ORC = re.compile(r"[\ue000-\U0010ffff]|(?<![0-9])(?:0[0-9]|1[0-5])[0-9]{2}-")
-"""In a condition: characters that UTF-16 does not order as UTF-8 does, and years in which ORC has another calendar."""
 _SMALL_NUMBER = re.compile("[0-9]{1,9}")
 """Whole numbers that are an `int` of Spark's."""
 
@@ -118,21 +114,6 @@ def schema_of_parts(names: Mapping[str, Source], rows: StructType) -> StructType
         else:
             schema = schema.add(part, StructType([rows[field] for field in name]), False)
     return schema
-
-
-def filtered(frame: DataFrame, place: Place) -> DataFrame:
-    """Return the rows of an input for which its `where` is true."""
-    from pyspark.sql import functions as sf
-
-    where = place.columns.where
-    if where is None:
-        return frame
-    with translated(f"{place.path}: where={where}"):
-        condition = expression(place, frame.columns, "where", where)
-        if place.format == "orc" and (ZERO.search(where) or _ELSEWHERE_IN_ORC.search(where)):
-            # In a form that Spark does not pass on to ORC, which would leave out stripes with such rows.
-            condition = sf.coalesce(condition, sf.lit(False))
-        return frame.where(condition)
 
 
 def order_of(place: Place, columns: Sequence[str]) -> str | None:
