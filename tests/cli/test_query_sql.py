@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import closing
@@ -14,6 +15,8 @@ from streamkit.errors import ConfigError, LimitError, TopologyError
 from streamkit.runtime.operations import sql_query
 from streamkit.runtime.operations.sql_query import Limits, Row, SqlResult, SqlTable, run_sql
 from streamkit.state.directory import StateDirectory
+from streamkit.state.engines.open_maps import open_map
+from streamkit.state.store_offsets import decode_offsets
 from streamkit.transport.embedded import EmbeddedTransport
 from tests.cli.support import Done, assert_one_clear_line, streamkit
 from tests.http.support import SHOP, processed, served, write, write_shop
@@ -106,6 +109,34 @@ def test_a_store_without_a_changelog_comes_from_the_state_directory(stopped: Pat
     with closing(StateDirectory(stopped.parent / "state", "sales")):
         done = streamkit("query", stopped, "--sql", "SELECT * FROM last")
         assert (done.code, "Another process" in done.err) == (1, True), done.err
+
+
+def test_of_several_instances_each_has_the_stores_of_its_tasks(stopped: Path, tmp_path: Path):
+    """A task that moved has left a copy in the directory of the other instance."""
+    shutil.copytree(stopped.parent / "state" / "sales", tmp_path / "sales")
+    (task,) = (path for path in (tmp_path / "sales").glob("*_1/*/last"))
+    left, moved = task.parents[1], tmp_path / "instance-2" / "sales" / task.parents[1].name
+    shutil.copytree(left, moved)
+    note_inputs(task, {"orders-1": 1})
+    select = ("--sql", "SELECT key, value_amount FROM last ORDER BY key", "--set", f"state.dir={tmp_path}")
+    found = [{"key": "k0", "value_amount": 20}, {"key": "k1", "value_amount": 15}]
+    assert rows(streamkit("query", stopped, *select)) == found
+    shutil.rmtree(moved)
+    done = streamkit("query", stopped, *select)
+    assert (done.code, f"no state of the last commit: {task} has orders-1 up to 1;" in done.err) == (1, True), done.err
+    note_inputs(task, {})
+    shutil.copytree(left, moved)
+    done = streamkit("query", stopped, *select)
+    assert (done.code, "several states of the last commit" in done.err) == (1, True), done.err
+
+
+def note_inputs(store: Path, inputs: dict[str, int]) -> None:
+    """Set the input offsets up to which a store without a changelog is complete."""
+    with closing(open_map(store.parent.name, store)) as opened:
+        offsets = decode_offsets(opened.metadata or b"")
+        offsets.inputs = inputs
+        opened.metadata = offsets.encode()
+        opened.commit()
 
 
 def test_a_source_topic_that_is_a_changelog_counts_up_to_the_committed_offset(stopped: Path):

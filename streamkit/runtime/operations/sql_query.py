@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from streamkit.errors import (
 )
 from streamkit.expressions.types import ANY, Type, WindowedKey
 from streamkit.plan.model import Plan, find_readable, internal_topics_on_log
-from streamkit.plan.partitions import source_topics, task_count
+from streamkit.plan.partitions import source_topics, task_count, task_inputs
 from streamkit.record import TaskId, TopicPartition
 from streamkit.runtime.execution.store_opening import reprocesses, source_rows_of
 from streamkit.runtime.local.queries import is_global
@@ -42,9 +42,10 @@ from streamkit.runtime.spark.rows.output_columns import JSON, STRUCT, Shape, arr
 from streamkit.serdes.formats.json_text import to_text
 from streamkit.serdes.plain import Json
 from streamkit.state.definitions import Query, Store, StoreDef
-from streamkit.state.directory import StateDirectory, store_path
+from streamkit.state.directory import StateDirectory, directories_of, store_path
 from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
+from streamkit.state.store_offsets import decode_offsets
 from streamkit.state.stores.changelogged import Unlogged
 from streamkit.suggestions import did_you_mean, listed
 from streamkit.transport.log_interface import Consumer, Transport
@@ -439,6 +440,7 @@ def _array(name: str, shape: Shape, cells: list[Json]) -> pa.Array:
 
 
 _ALL = 2**62
+_CURE = "the running application can be asked, at its URL"
 _OF_RECORDS = ("timestamp", "partition", "offset", "headers", "error")
 
 
@@ -556,29 +558,68 @@ def _restored(
 
 
 def _on_disk(plan: Plan, transport: Transport, definition: StoreDef) -> Iterator[tuple[int, Store]]:
-    """Yield a store for each of its tasks in the state directory, which must have all of them."""
-    name, folder = definition.name, Path(plan.config.state_dir) / plan.application
-    cure = "the running application can be asked, at its URL"
+    """Yield a store for each of its tasks, from the state directories of this machine's instances, which must have all of them."""
+    name = definition.name
     sub = next(sub_topology for sub_topology in plan.sub_topologies if name in sub_topology.stores)
     if not definition.persistent or sub.is_global:
-        raise StateError(f"store {name} is neither on the log nor on disk; {cure}")
+        raise StateError(f"store {name} is neither on the log nor on disk; {_CURE}")
     with closing(transport.admin()) as admin:
         counts = {topic: info.partitions for topic, info in admin.topics().items()}
-    count = task_count([topic for topic in source_topics(plan, sub, counts) if topic in counts], counts)
-    paths = {
-        partition: (engine, path)
-        for partition in range(count)
-        for engine in ENGINES
-        if (path := store_path(folder / str(TaskId(sub.id, partition)), engine, name)).is_dir()
+    topics = [topic for topic in source_topics(plan, sub, counts) if topic in counts]
+    folders = directories_of(plan.config.state_dir, plan.application)
+    copies = {
+        partition: [
+            (engine, path)
+            for folder in folders
+            for engine in ENGINES
+            if (path := store_path(folder / str(TaskId(sub.id, partition)), engine, name)).is_dir()
+        ]
+        for partition in range(task_count(topics, counts))
     }
-    if not paths or len(paths) < count:
+    complete = sum(map(bool, copies.values()))
+    if not complete or complete < len(copies):
         raise StateError(
-            f"store {name} has no changelog, and {folder} has {len(paths)} of its {count} partitions; {cure}"
+            f"store {name} has no changelog, and {folders[0]} has {complete} of its {len(copies)} partitions; {_CURE}"
         )
-    with closing(StateDirectory(folder.parent, plan.application)):
-        for partition, (engine, path) in paths.items():
+    with ExitStack() as opened:
+        for folder in filter(Path.is_dir, folders):
+            opened.enter_context(closing(StateDirectory(folder.parent, plan.application)))
+        consumer = opened.enter_context(closing(transport.consumer(plan.application)))
+        for partition, paths in copies.items():
+            committed = consumer.committed(task_inputs(topics, partition, counts))
+            offsets = {f"{place.topic}-{place.partition}": found.offset for place, found in committed.items()}
+            engine, path = _of_last_commit(name, paths, offsets)
             with closing(open_map(engine, path)) as rows:
                 yield partition, create(definition, None, Unlogged(), rows=rows)
+
+
+def _of_last_commit(name: str, copies: list[tuple[str, Path]], committed: Mapping[str, int]) -> tuple[str, Path]:
+    """Return which of a partition's copies has the inputs that are committed: each instance that had the task has one.
+
+    Raises StateError if none has them, or several have and not all are empty.
+    """
+    found, others, empty = [], [], True
+    for engine, path in copies:
+        with closing(open_map(engine, path)) as rows:
+            try:
+                inputs = decode_offsets(rows.metadata).inputs if rows.metadata else {}
+            except ValueError as error:
+                raise StateError(f"{path} is damaged: {error}") from error
+            has_rows = any(True for _ in rows.range(None, None, limit=1))
+        wrong = [f"{place} up to {had}" for place, had in inputs.items() if committed.get(place, had) != had]
+        if committed and not inputs and not has_rows:
+            wrong = ["no input"]
+        if wrong:
+            others.append(f"{path} has {', '.join(wrong)}")
+        else:
+            found.append((engine, path))
+            empty = empty and not has_rows
+    if not found:
+        raise StateError(f"store {name} has no changelog, and no state of the last commit: {'; '.join(others)}; {_CURE}")
+    if len(found) > 1 and not empty:
+        paths = " and ".join(str(path) for _, path in found)
+        raise StateError(f"store {name} has no changelog, and several states of the last commit, in {paths}; {_CURE}")
+    return found[0]
 
 
 def _limits(
