@@ -201,6 +201,39 @@ def test_a_write_ahead_log_without_its_index_is_reported(
     assert (f"{INDEX} is missing or damaged" in caplog.text) is missing
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_lost_write_ahead_log_is_reported_without_its_index_too(
+    killed: Path, closed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, empty: bool
+) -> None:
+    shutil.copytree(killed, tmp_path / "copy")
+    (tmp_path / "copy" / INDEX).unlink()
+    if empty:
+        os.truncate(tmp_path / "copy" / WAL, 0)
+    else:
+        (tmp_path / "copy" / WAL).unlink()
+    for _ in range(2):  # it is reported once
+        EmbeddedTransport(tmp_path / "copy").admin().close()
+    shutil.copytree(closed, tmp_path / "closed")
+    EmbeddedTransport(tmp_path / "closed").admin().close()
+    (said,) = caplog.messages
+    assert f"{WAL} and {tmp_path / 'copy' / INDEX} are missing or damaged, and the log was not closed" in said
+    assert not list(tmp_path.glob("*/*-open"))
+
+
+@pytest.mark.parametrize("lost", ["missing", "empty"])
+def test_a_write_ahead_log_alone_does_not_begin_a_new_log(killed: Path, tmp_path: Path, lost: str) -> None:
+    shutil.copytree(killed, tmp_path / "copy")
+    if lost == "missing":
+        (tmp_path / "copy" / FILE).unlink()
+    else:
+        os.truncate(tmp_path / "copy" / FILE, 0)
+    for file in (None, WAL):
+        if file is not None:
+            (tmp_path / "copy" / file).unlink()
+        with pytest.raises(DamagedLogError, match=f"{FILE} is missing or empty; restore "):
+            EmbeddedTransport(tmp_path / "copy").admin()
+
+
 @pytest.mark.parametrize("size", [None, 0, 60_000])
 def test_a_short_write_ahead_log_is_reported_with_the_command_that_works(
     killed: Path, tmp_path: Path, size: int | None

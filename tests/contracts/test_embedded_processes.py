@@ -233,6 +233,7 @@ def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
         found = {path.name: oct(path.stat().st_mode & 0o777) for path in (tmp_path / "state", *paths)}
         assert found == {
             "state": "0o700", "embedded": "0o700", "log.sqlite3": "0o600", "log.sqlite3-wal": "0o600", "log.sqlite3-shm": "0o600",
+            "log.sqlite3-open": "0o600",
         }  # fmt: skip
         admin.close()
         # The files of an earlier version.

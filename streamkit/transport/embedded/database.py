@@ -226,6 +226,7 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+        _open_mark(file).touch(mode=0o600)
         if is_first:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
 
@@ -312,10 +313,22 @@ class Database:
 
     def close(self) -> None:
         """Close the connection."""
+        if self._lock >= 0:
+            self._note_closed()
         self._connection.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _note_closed(self) -> None:
+        """Delete the mark of an open log if no other connection has it open: SQLite next deletes the write-ahead log."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _open_mark(self.directory / FILE).unlink(missing_ok=True)
+        except BlockingIOError:
+            fcntl.flock(self._lock, fcntl.LOCK_SH)  # the attempt has released it
+        except OSError as error:
+            log.warning("%s can't be deleted: %s", _open_mark(self.directory / FILE), error.strerror)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -382,6 +395,11 @@ _BACKFILLED = 96
 _MASK = 0xFFFFFFFF
 
 
+def _open_mark(file: Path) -> Path:
+    """Return the path of an empty file that exists as long as a connection is open, or if the last one was not closed."""
+    return file.with_name(f"{file.name}-open")
+
+
 class _Index(NamedTuple):
     frames: int
     backfilled: int
@@ -396,7 +414,18 @@ def check_write_ahead_log(file: Path) -> None:
     path, beside = file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")
     index = _read_index(beside)
     data = path.read_bytes() if path.exists() else b""
+    opened = _open_mark(file)
+    if (data or opened.exists()) and not (file.exists() and file.stat().st_size):
+        # SQLite would delete the write-ahead log, and begin a new log.
+        raise DamagedLogError(f"the embedded log {file} is missing or empty; restore {file.parent} from a copy")
     if len(data) <= _HEADER.size:
+        if index is None and opened.exists():
+            log.warning(
+                "%s and %s are missing or damaged, and the log was not closed: unless a program other than streamkit has opened it, "
+                "its last transactions are missing, such as input that was written to it",
+                path,
+                beside,
+            )
         # SQLite deletes the file once the database has all of it.
         if index is None or index.frames <= index.backfilled:
             return
