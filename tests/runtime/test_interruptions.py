@@ -241,7 +241,28 @@ def test_what_a_processor_forwards_at_its_end_is_written_or_reported_in_an_endle
     assert (made.thread.error, IN in made.log.offsets) == (None, commits)
     assert ("the last records will be processed again" in caplog.text) is not commits
     assert (b"last" in [row[2] for row in made.log.rows[OUT]]) is not exactly_once
-    assert ("what processors of tasks 0_0 forwarded in close() is lost" in caplog.text) is exactly_once
+    assert ("task 0_0: what its processors forwarded in close() is lost" in caplog.text) is exactly_once
+
+
+@pytest.mark.parametrize("forwards", [True, False])
+@pytest.mark.parametrize("removed", [True, False])
+def test_what_a_processor_forwards_at_its_end_is_reported_if_the_group_has_removed_the_process(
+    tmp_path, monkeypatch, caplog, removed, forwards
+) -> None:
+    program = FakeProgram()
+    if forwards:
+        program.close = lambda runtime: runtime.output.append(("out", b"k", b"last", 9, None, 0))
+    made = with_tasks(tmp_path, monkeypatch, Settings(), partitions=1, program=program)
+    made.send(3)
+    made.round()
+    with caplog.at_level(logging.WARNING):
+        if removed:
+            made.thread.lose()
+            made.thread._take_assignment()
+        else:
+            made.thread._shut_down(clean=True)
+    assert (b"last" in [row[2] for row in made.log.rows[OUT]]) is (forwards and not removed)
+    assert ("task 0_0: what its processors forwarded in close() is lost" in caplog.text) is (forwards and removed)
 
 
 def test_a_transaction_without_records_has_offsets_so_that_the_group_checks_it(tmp_path, monkeypatch) -> None:

@@ -273,9 +273,7 @@ class Task(ProgramServices):
         if self.closing:
             return
         self.leave_record()
-        before = len(self.output)
         self._close_bound()
-        self.wrote_at_end = len(self.output) > before
         self.flush_stores()
         # After a commit, the caches have only what was written since.
         self.wrote_at_end = self.wrote_at_end or (not self.commit_needed and bool(self.output))
@@ -305,7 +303,9 @@ class Task(ProgramServices):
         self._wall_punctuators.clear()
         if not self.closing:
             self.closing = True
+            before = len(self.output)
             self._bound.close()
+            self.wrote_at_end = len(self.output) > before
 
     def close_stores(self) -> None:
         """Close all stores, even if one fails."""
@@ -516,7 +516,7 @@ class Task(ProgramServices):
     # -- Inside ----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        self.closing = False
+        self.closing = self.wrote_at_end = False
         self._consumed, self._touched, self._committed_metadata = {}, set(), {}
         self._added = dict.fromkeys(self.spec.inputs, 0)
         self._bound = self.spec.program.bind(self)

@@ -240,13 +240,15 @@ class TaskManager:
                 return False
 
     def _write_last(self) -> None:
-        """Write without a commit what processors forwarded when they were closed: no record would cause it again."""
+        """Write without a commit what processors forwarded when they were closed: no record would cause it again.
+
+        Under exactly-once the close of the tasks reports it as lost.
+        """
         ended = [task for task in self.running.values() if task.task.wrote_at_end and task.task.commit_needed]
-        if ended and self._settings.exactly_once:
-            names = ", ".join(task.name for task in ended)
-            log.warning("%s: what processors of tasks %s forwarded in close() is lost", self._owner, names)
-        elif ended:
+        if ended and not self._settings.exactly_once:
             self._committer.write(ended)
+            for task in ended:
+                task.task.wrote_at_end = False
 
     def _wipe_damaged(self, task_id: TaskId, error: TaskCorruptedError) -> bool:
         """Delete the damaged store of a task so that it is restored, or all stores with changelogs if none is named.
@@ -414,7 +416,11 @@ class TaskManager:
                 if task.id in self.running:
                     self._remove_running(task)
             finally:
+                is_committed = task.task.closing and not task.task.commit_needed
                 task.task.close()
+                if task.task.wrote_at_end and not is_committed:
+                    # No record causes it again: a processor may have collected it since long before the last commit.
+                    log.warning("task %s: what its processors forwarded in close() is lost", task.name)
                 if task.files.directory is not None:
                     self._shared.directory.release(task.name)
         except Exception:
