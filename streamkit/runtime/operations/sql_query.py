@@ -615,7 +615,9 @@ def _of_last_commit(name: str, copies: list[tuple[str, Path]], committed: Mappin
             found.append((engine, path))
             empty = empty and not has_rows
     if not found:
-        raise StateError(f"store {name} has no changelog, and no state of the last commit: {'; '.join(others)}; {_CURE}")
+        raise StateError(
+            f"store {name} has no changelog, and no state of the last commit: {'; '.join(others)}; {_CURE}"
+        )
     if len(found) > 1 and not empty:
         paths = " and ".join(str(path) for _, path in found)
         raise StateError(f"store {name} has no changelog, and several states of the last commit, in {paths}; {_CURE}")
