@@ -8,7 +8,8 @@ import time
 
 from streamkit.errors import ConfigError, SerdeError, UsageError
 
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DAY_MS = 86_400_000
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": DAY_MS}
 _SHORT = re.compile(r"([0-9]+)(ms|s|m|h|d)", re.ASCII)
 _ISO = re.compile(
     r"P(?:([0-9]+)D)?(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?", re.ASCII | re.I

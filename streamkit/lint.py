@@ -261,7 +261,7 @@ def _unnamed(subject: Subject) -> Iterable[Place]:
                 continue
             if isinstance(node, SinkNode) and node.internal and node.topic and _NUMBERED.search(node.topic):
                 unnamed.setdefault(node.origin, []).append(f"the repartition topic {node.topic}")
-            for store in node.stores if isinstance(node, ProcessorNode) else ():
+            for store in node.stores:
                 logged = subject.plan.stores[store].changelog_topic is not None
                 if _NUMBERED.search(store) and logged and store not in seen:
                     seen.add(store)
@@ -294,7 +294,7 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
     chosen.update({name: store.caching for name, store in subject.model.stores.items()})
     for sub in subject.plan.sub_topologies:
         for node in sub.nodes.values():
-            if not isinstance(node, ProcessorNode) or node.origin is None:
+            if node.origin is None:
                 continue
             for name in node.stores:
                 store = subject.plan.stores[name]
@@ -309,7 +309,7 @@ def _implicit_cache(subject: Subject) -> Iterable[Place]:
                     )
 
 
-def _makes(node: ProcessorNode) -> bool:
+def _makes(node: PlanNode) -> bool:
     """Return whether a node is of a step that writes its results to a store; a processor may only read it."""
     return node.origin is not None and node.origin.step in ("count", "reduce", "aggregate", "to_table")
 
@@ -342,7 +342,7 @@ def _shared(subject: Subject) -> Iterable[Place]:
                     above = sub.nodes[parent]
                     # A repartition topic has a filter of records without a key above it.
                     start = parent
-                    if isinstance(above, ProcessorNode) and isinstance(above.processor, RepartitionFilter):
+                    if isinstance(above.processor, RepartitionFilter):
                         start = above.parents[0]
                     sources.setdefault(start, []).append(node)
         for sinks in sources.values():
@@ -510,7 +510,7 @@ _PREDICTIONS = ("predict", "predict_proba", "decision_function")
 def _single_predictions(subject: Subject) -> Iterable[Place]:
     nodes = subject.plan.nodes
     for node in nodes:
-        processor = node.processor if isinstance(node, ProcessorNode) else None
+        processor = node.processor
         if node.origin is None or not isinstance(processor, MapValues | Filter | FlatMapValues):
             continue
         for expression in (getattr(processor, name, None) for name in ("value", "predicate", "values")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 
 from streamkit.changes.form import (
@@ -22,7 +22,6 @@ from streamkit.changes.form import (
 from streamkit.changes.serde_forms import serde_form
 from streamkit.errors import InvalidTopologyError, Position
 from streamkit.expressions.expression import Expression
-from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.parsed_values import SessionWindows
 from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
@@ -134,9 +133,9 @@ def _stores(plan: Plan, graph: Graph, label: str) -> dict[str, StoreForm]:
     return forms
 
 
-def _maker(sub_topology: SubTopology, store: str) -> ProcessorNode | None:
+def _maker(sub_topology: SubTopology, store: str) -> PlanNode | None:
     """Return the node whose step adds a store: the one whose processor names it, else the first that uses it."""
-    users = [node for node in sub_topology.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
+    users = [node for node in sub_topology.nodes.values() if store in node.stores]
     own = [node for node in users if getattr(node.processor, "store", None) == store]
     return next(iter([*own, *users]), None)
 
@@ -154,17 +153,10 @@ def _rows(store: StoreDef, windows: Mapping[str, int]) -> RowForm:
     )
 
 
-def _processors(plan: Plan) -> Iterator[ProcessorNode]:
-    for sub_topology in plan.sub_topologies:
-        for node in sub_topology.nodes.values():
-            if isinstance(node, ProcessorNode):
-                yield node
-
-
 def _windows(plan: Plan) -> dict[str, dict[str, int]]:
     """Return the windows of aggregations by store."""
     windows_of_stores = {}
-    for node in _processors(plan):
+    for node in plan.nodes:
         windows, store = getattr(node.processor, "windows", None), getattr(node.processor, "store", None)
         if store is not None and windows is not None and is_dataclass(windows):
             lengths = {field.name: getattr(windows, field.name) for field in fields(windows)}
@@ -178,7 +170,7 @@ def _windows(plan: Plan) -> dict[str, dict[str, int]]:
 def _rules(plan: Plan) -> dict[str, str]:
     """Return the expressions that compute the rows of aggregations, as text by store."""
     rules: dict[str, list[str]] = {}
-    for node in _processors(plan):
+    for node in plan.nodes:
         aggregation, store = getattr(node.processor, "aggregation", None), getattr(node.processor, "store", None)
         if isinstance(aggregation, Aggregation) and store is not None:
             rules.setdefault(store, []).append(as_text(aggregation))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from streamkit.expressions import Expression
 from streamkit.expressions.expression import MOST_BYTES, MOST_TIMES, MOST_WORK, Growth
-from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.core.value_getters import Getter
 from streamkit.operators.steps.stateless.flat_map import FlatMap
 from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
@@ -21,7 +20,7 @@ def needs_context(nodes: Iterable[PlanNode]) -> bool:
     for node in nodes:
         if isinstance(node, SourceNode):
             continue
-        inside = node.processor if isinstance(node, ProcessorNode) else node
+        inside = node if node.processor is None else node.processor
         if getattr(inside, "needs_context", False):
             return True
         if any(names & {"topic", "partition", "offset"} for names in _names_in(inside)):
@@ -54,7 +53,7 @@ def mixes_order(sub_topology: SubTopology, name: str) -> bool:
     below = _below(sub_topology, name)
     others = [node for other, node in nodes.items() if other not in below]
     mine = [node for other, node in nodes.items() if other in below]
-    if any(parent not in below for node in mine if node.name != name for parent in _parents(node)):
+    if any(parent not in below for node in mine if node.name != name for parent in node.parents):
         return True
     held, rest = _stores([nodes[name]]), _stores([node for node in mine if node.name != name])
     if (held | rest) & _stores(others) or held & rest:
@@ -77,12 +76,8 @@ def _below(sub_topology: SubTopology, name: str) -> set[str]:
     return reached
 
 
-def _parents(node: PlanNode) -> tuple[str, ...]:
-    return () if isinstance(node, SourceNode) else node.parents
-
-
 def _stores(nodes: list[PlanNode]) -> set[str]:
-    return {store for node in nodes for store in getattr(node, "stores", ())}
+    return {store for node in nodes for store in node.stores}
 
 
 def _topics(nodes: list[PlanNode]) -> set[str | None]:
@@ -132,7 +127,7 @@ def counts(sub_topology: SubTopology, max_bytes: int, max_steps: int) -> bool:
         node, reach = nodes[name], Reach()
         if isinstance(node, SourceNode):
             reach.times = 1.0
-        for parent in getattr(node, "parents", ()):
+        for parent in node.parents:
             if parent in reached:
                 reach.add(reached[parent])
         reached[name] = passed = _after(node, reach)
@@ -143,9 +138,10 @@ def counts(sub_topology: SubTopology, max_bytes: int, max_steps: int) -> bool:
 
 def _after(node: PlanNode, reach: Reach) -> Reach:
     """Return the output of a node."""
-    inside = [] if isinstance(node, SourceNode) else list(_growths(node))
     if isinstance(node, SourceNode):
         inside = [extractor.growth for extractor in node.timestamps.values() if isinstance(extractor, Expression)]
+    else:
+        inside = list(_within(node if node.processor is None else node.processor))
     times, more, work = 1.0, 0.0, 0.0
     for growth in inside:
         times = max(times, _times(growth, reach.many))
@@ -154,13 +150,12 @@ def _after(node: PlanNode, reach: Reach) -> Reach:
         if any(growth.size.get(name, 0.0) > 1 for name in _STORED):
             # A stored value may have any size already.
             times = float("inf")
-    processor = getattr(node, "processor", None)
-    times *= _windows(processor) if inside else 1.0
+    times *= _windows(node.processor) if inside else 1.0
     return Reach(
         reach.times * times,
         reach.more * times + more,
         reach.work + reach.times * work,
-        reach.many or isinstance(processor, (FlatMap, FlatMapValues)),
+        reach.many or isinstance(node.processor, (FlatMap, FlatMapValues)),
     )
 
 
@@ -185,12 +180,8 @@ def _windows(processor: object) -> float:
     return size / advance if size and advance and size > advance else 1.0
 
 
-def _growths(node: PlanNode) -> Iterator[Growth]:
-    """Yield the bounds of a node's expressions; the expressions of a lookup count as one."""
-    yield from _within(getattr(node, "processor", node))
-
-
 def _within(part: object) -> Iterator[Growth]:
+    """Yield the bounds of the expressions in a part of a node; the expressions of a lookup count as one."""
     if isinstance(part, Expression):
         yield part.growth
     elif isinstance(part, Getter):
@@ -221,9 +212,7 @@ def _looked_up(getter: Getter) -> Growth:
 
 def _in_order(nodes: Mapping[str, PlanNode]) -> list[str]:
     """Return the names of nodes, parents before their children."""
-    waiting = {
-        name: sum(1 for parent in getattr(node, "parents", ()) if parent in nodes) for name, node in nodes.items()
-    }
+    waiting = {name: sum(1 for parent in node.parents if parent in nodes) for name, node in nodes.items()}
     ready = [name for name, count in waiting.items() if not count]
     ordered: list[str] = []
     while ready:

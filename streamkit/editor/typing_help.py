@@ -289,7 +289,7 @@ def _of_step(project: Project, uri: str, known: Knowledge) -> list[str]:
         paragraphs.append(f"Nodes: {', '.join(f'`{name}`' for name in sorted(nodes))}.")
     for sub in plan.sub_topologies:
         for name in sub.stores:
-            if any(name in getattr(sub.nodes[node], "stores", ()) for node in nodes & set(sub.nodes)):
+            if any(name in sub.nodes[node].stores for node in nodes & set(sub.nodes)):
                 changelog = plan.changelog_name(name)
                 paragraphs.append(
                     f"Store `{name}`" + (f", changelog `{changelog}`." if changelog else ", without a changelog.")

@@ -25,7 +25,7 @@ _ONE_OF = (("Y", "y"), ("H", "I"), ("m", "b", "B", "j"), ("d", "j"))
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
-_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+_SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
 """In milliseconds."""
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SHORT_MONTHS, _SHORT_DAYS = tuple(name[:3] for name in _MONTHS), tuple(name[:3] for name in _DAYS)
@@ -86,7 +86,9 @@ class TimeFormat:
     @cached_property
     def changes(self) -> int:
         """After how many milliseconds the text of a time in UTC may change."""
-        return min([_CHANGES.get(directive, _DAY) for directive in self.directives], default=_DAY)
+        return min(
+            [_CHANGES.get(directive, durations.DAY_MS) for directive in self.directives], default=durations.DAY_MS
+        )
 
     def read(self, text: str, zone: tzinfo) -> int | None:
         """Return the milliseconds since the epoch of a text; None if it has another form, or its day or time does not exist.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from streamkit.config import Config
 from streamkit.config.settings import OffsetReset
@@ -43,6 +43,10 @@ class SourceNode:
     value_kind: str = "plain"
     """plain; changed (ChangedSerializer pairs of a table repartition); subscription, response (foreign-key joins)."""
     origin: StepRef | None = None
+    parents: ClassVar[tuple[str, ...]] = ()
+    stores: ClassVar[tuple[str, ...]] = ()
+    processor: ClassVar[None] = None
+    on_error: ClassVar[None] = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,10 @@ class SinkNode:
     """An Expression (StreamPartitioner); None: Kafka's partitioner, the join's for responses, or that of a windowed key."""
     value_kind: str = "plain"
     origin: StepRef | None = None
+    children: ClassVar[tuple[str, ...]] = ()
+    stores: ClassVar[tuple[str, ...]] = ()
+    processor: ClassVar[None] = None
+    on_error: ClassVar[None] = None
 
     @property
     def target(self) -> str:
@@ -71,6 +79,7 @@ class SinkNode:
 
 
 PlanNode: TypeAlias = SourceNode | ProcessorNode | SinkNode
+"""All have parents, children, stores, a processor and `on_error`; what a kind of node never has is empty or None."""
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class ProgramTrace:
     # -- Inside --
 
     def _rows(self, node: PlanNode | None, key: Key) -> dict[str, Rows | None]:
-        if not isinstance(node, ProcessorNode) or self.task is None:
+        if node is None or self.task is None:
             return {}
         any_key = isinstance(node.processor, Process)
         return {name: rows_of_key(self.task.store(name), key, any_key=any_key) for name in node.stores}

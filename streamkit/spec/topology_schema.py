@@ -23,6 +23,7 @@ from streamkit.serdes.plain import Document
 from streamkit.spec.macros import TYPES
 from streamkit.spec.markdown import without_links
 from streamkit.spec.sections import STORE_DURATIONS
+from streamkit.spec.steps import SOURCES
 from streamkit.spec.store_entries import DURATIONS, STORE_KEYS, TOPIC_STORES
 from streamkit.spec.topology_file import load
 from streamkit.spec.topology_model import TIMESTAMP_POLICIES, Macro
@@ -174,11 +175,46 @@ def _use(macro: Macro) -> Schema:
 
 
 def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str]) -> Schema:
-    one_of = [
-        {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
-        for name in ("stream", "table", "global_table", *TOPIC_STORES, "from")
-    ]
-    call = object_of({"call": ref("callable"), "with": optional({"type": "object"})}, ("call",))
+    return {
+        **_values(added),
+        **_parts_of_pipelines(),
+        "step": _steps(operators),
+        "pipeline": {
+            **object_of(
+                {**_source_options(), **_topic_store_options(), "from": optional(ref("pipelineReference")), **_ends()}
+            ),
+            "oneOf": _one_of(*SOURCES, *TOPIC_STORES, "from"),
+        },
+        "topic": _topic(),
+        "function": {
+            "anyOf": [
+                _called(),
+                object_of(
+                    {
+                        "params": optional({"type": "array", "items": {"type": "string"}}),
+                        "expr": {"type": ["string", "number", "boolean"]},
+                    },
+                    ("expr",),
+                ),
+            ]
+        },
+        "customStore": _custom_store(),
+        "generator": _generator(),
+        **{f"step.{name}": operator_schema(operator) for name, operator in operators.items()},
+    }
+
+
+def _one_of(*names: str) -> list[Schema]:
+    """Return the condition that one of these options has a value."""
+    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+
+
+def _called() -> Schema:
+    return object_of({"call": ref("callable"), "with": optional({"type": "object"})}, ("call",))
+
+
+def _values(added: Iterable[str]) -> Schema:
+    """Return the definitions of values without parts of a pipeline. added: the names of further serdes."""
     return {
         "clientSetting": {"type": ["string", "number", "boolean", "array", "null"]},
         "name": {"type": "string", "pattern": r"^[A-Za-z0-9._-]+$|\$\{", "maxLength": MAX_LENGTH},
@@ -191,7 +227,7 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
         },
         "expression": {
             "description": "An expression in Python's syntax, or {call: module:callable}.",
-            "anyOf": [{"type": ["string", "number", "boolean"]}, call],
+            "anyOf": [{"type": ["string", "number", "boolean"]}, _called()],
         },
         "duration": {
             "anyOf": [
@@ -210,6 +246,11 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
             ]
         },
         "store": {"anyOf": [ref("name"), object_of(_store_options())]},
+    }
+
+
+def _parts_of_pipelines() -> Schema:
+    return {
         "pipelineReference": {"type": "string", "pattern": r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)?$|\$\{"},
         "streamTopics": {
             "anyOf": [
@@ -218,7 +259,7 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
                 object_of({"pattern": {"type": "string"}}, ("pattern",)),
             ]
         },
-        "inlineSource": {**object_of(_source_options()), "anyOf": one_of[:3]},
+        "inlineSource": {**object_of(_source_options()), "anyOf": _one_of(*SOURCES)},
         "onError": {
             "anyOf": [
                 one_of_words(("fail", "continue")),
@@ -257,29 +298,6 @@ def _definitions(operators: Mapping[str, StepDeclaration], added: Iterable[str])
                 ),
             ]
         },
-        "step": _steps(operators),
-        "pipeline": {
-            **object_of(
-                {**_source_options(), **_topic_store_options(), "from": optional(ref("pipelineReference")), **_ends()}
-            ),
-            "oneOf": one_of,
-        },
-        "topic": _topic(),
-        "function": {
-            "anyOf": [
-                call,
-                object_of(
-                    {
-                        "params": optional({"type": "array", "items": {"type": "string"}}),
-                        "expr": {"type": ["string", "number", "boolean"]},
-                    },
-                    ("expr",),
-                ),
-            ]
-        },
-        "customStore": _custom_store(),
-        "generator": _generator(),
-        **{f"step.{name}": operator_schema(operator) for name, operator in operators.items()},
     }
 
 

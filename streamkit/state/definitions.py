@@ -10,6 +10,7 @@ from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from streamkit.durations import DAY_MS
 from streamkit.errors import QueryError, StateError
 from streamkit.record import Headers, Key, RecordContext, Value
 from streamkit.serdes.plain import Json
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 
-DAY_MS = 86_400_000
 LONG_MAX = 2**63 - 1
 
 VALID_TO_UNDEFINED = -1

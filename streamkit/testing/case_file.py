@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from streamkit.durations import TIME_FORMS, instant
 from streamkit.errors import Position, Problem, RegistryError, SerdeError, StreamkitError, TopologyError
 from streamkit.graph.physical_topology import StepRef
-from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode
+from streamkit.runtime.execution.dead_letters import dead_letter_topics
 from streamkit.runtime.records import RecordJson
 from streamkit.serdes.plain import Document, Json
 from streamkit.serdes.serde import Serde
@@ -600,7 +600,7 @@ class Names:
         self.read = {topic.entry: topic.name for topic in topics if topic.read}
         nodes = plan.nodes
         self._patterns = [re.compile(node.pattern) for node in nodes if isinstance(node, SourceNode) and node.pattern]
-        self.dead_letters = frozenset(_dead_letters(plan))
+        self.dead_letters = frozenset(dead_letter_topics(plan))
         self._routed = any(isinstance(node, SinkNode) and node.topic is None for node in nodes)
         by_name = {topic.name: topic.entry for topic in topics}
         self.written = {by_name.get(name, name): name for name in _written(nodes) | self.dead_letters}
@@ -661,15 +661,3 @@ def _is_windowed(serde: Serde) -> bool:
 
 def _written(nodes: list[PlanNode]) -> set[str]:
     return {node.topic for node in nodes if isinstance(node, SinkNode) and node.topic and not node.internal}
-
-
-def _dead_letters(plan: Plan) -> Iterator[str]:
-    """Yield the physical names of topics for records that fail."""
-    configured = plan.config.errors_dead_letter_queue_topic_name
-    if configured:
-        yield str(configured)
-    for sub in plan.sub_topologies:
-        for node in sub.nodes.values():
-            own = node.on_error if isinstance(node, ProcessorNode) else None
-            if own is not None and own.topic is not None:
-                yield own.topic

@@ -12,10 +12,9 @@ from xml.etree import ElementTree as xml
 
 from streamkit.errors import Position
 from streamkit.graph.physical_topology import StepRef
-from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
-from streamkit.plan.model import Plan, PlanNode, SourceNode
+from streamkit.plan.model import Plan, PlanNode
 from streamkit.serdes.plain import Json
 from streamkit.testing.case_runner import CAME, DETAIL, EXPECTED, SAME, Failure, Pair, differences, is_missing
 from streamkit.testing.cases import Expectation
@@ -225,13 +224,13 @@ def coverage(plan: Plan, reached: Counter[str]) -> Coverage:
 
 def _one_sided(node: PlanNode, nodes: Mapping[str, PlanNode], reached: Counter[str]) -> Iterator[Gap]:
     """Yield the gap of a filter that passed all records or none, and the gaps of branches without a record."""
-    if not isinstance(node, ProcessorNode) or node.origin is None:
+    if node.origin is None:
         return
     processor, origin = node.processor, node.origin
     where = f"pipeline {origin.pipeline}: {origin.step}"
     if isinstance(processor, Filter):
         # A child with other parents counts their records too.
-        passed = [reached[child] for child in node.children if _parents(nodes[child]) == 1]
+        passed = [reached[child] for child in node.children if len(nodes[child].parents) == 1]
         if passed and not passed[0]:
             yield Gap(origin.position, f"{where} let no record pass")
         elif passed and passed[0] == reached[node.name]:
@@ -241,7 +240,3 @@ def _one_sided(node: PlanNode, nodes: Mapping[str, PlanNode], reached: Counter[s
             if not reached[target]:
                 name = target.removeprefix(node.name)
                 yield Gap(origin.position, f"{where}: no record took the branch {name!r}")
-
-
-def _parents(node: PlanNode) -> int:
-    return 0 if isinstance(node, SourceNode) else len(node.parents)

@@ -297,12 +297,10 @@ def _edges(plan: Plan) -> Iterator[tuple[str, str, str]]:
                     yield "topic", f"topic {topic}", name
             elif isinstance(node, SinkNode):
                 yield "topic", name, f"topic {node.target}"
-            if not isinstance(node, SinkNode):
-                for child in node.children:
-                    yield "record", name, child
-            if isinstance(node, ProcessorNode):
-                for store in node.stores:
-                    yield "store", name, f"store {store}"
+            for child in node.children:
+                yield "record", name, child
+            for store in node.stores:
+                yield "store", name, f"store {store}"
 
 
 def _ids() -> dict[str, str]:

@@ -113,8 +113,7 @@ def source_headers(headers: Headers) -> Headers:
 
 def dead_letter_topics(plan: Plan) -> list[str]:
     """Return the topics on the log to which the application and its steps write dead letters."""
-    nodes = plan.nodes
-    handlers = (getattr(node, "on_error", None) for node in nodes)
+    handlers = (node.on_error for node in plan.nodes)
     topics = [
         plan.config.errors_dead_letter_queue_topic_name,
         *(handler.topic for handler in handlers if handler is not None),

@@ -126,7 +126,7 @@ class ErrorPolicy:
         return self._action(node) != FAIL
 
     def _own(self, node: int) -> OnError | None:
-        return getattr(self._nodes[node], "on_error", None)
+        return self._nodes[node].on_error
 
     def _action(self, node: int) -> str:
         own = self._own(node)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import RegistryError, StateError, TaskCorruptedError
-from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
 from streamkit.operators.steps.topics.topic_store import GlobalStoreUpdate
 from streamkit.plan.model import Plan, SubTopology
@@ -131,9 +130,7 @@ def cache_budget(max_bytes: int) -> CacheBudget | None:
 
 def reprocesses(sub: SubTopology) -> bool:
     """Return whether a global sub-topology has a custom processor."""
-    return any(
-        isinstance(node, ProcessorNode) and isinstance(node.processor, GlobalStoreUpdate) for node in sub.nodes.values()
-    )
+    return any(isinstance(node.processor, GlobalStoreUpdate) for node in sub.nodes.values())
 
 
 def reprocess(task: Task, batch: RecordBatch) -> None:
@@ -170,7 +167,7 @@ class ReprocessedTopic(Changelog):
 def source_rows(task: Task, name: str, partition: TopicPartition) -> SourceRows | None:
     """Return what restores a store from a source topic if a table's records are its rows; None for other stores."""
     sub = task.spec.sub_topology
-    processors = (getattr(node, "processor", None) for node in sub.nodes.values())
+    processors = (node.processor for node in sub.nodes.values())
     fills = (isinstance(each, TableSource | GlobalTableSource) and each.store == name for each in processors)
     return None if sub.is_global or not any(fills) else SourceRows(task, task.stores[name], partition)
 

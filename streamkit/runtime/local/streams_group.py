@@ -128,7 +128,7 @@ def _described(plan: Plan, sub: SubTopology) -> tuple[DescribedNode, ...]:
     """Return the nodes of a sub-topology by name."""
     successors: dict[str, set[str]] = {name: set() for name in sub.nodes}
     for node in sub.nodes.values():
-        for parent in () if isinstance(node, SourceNode) else node.parents:
+        for parent in node.parents:
             successors[parent].add(node.name)
     nodes = {name: _described_node(plan, node, _by_name(successors[name])) for name, node in sub.nodes.items()}
     return tuple(nodes[name] for name in _by_name(nodes))

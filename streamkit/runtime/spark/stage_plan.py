@@ -81,11 +81,8 @@ def written_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
 
 def dead_letter_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
     """Return the topics to which a sub-topology may write dead letters."""
-    topics = [
-        topic
-        for node in sub.nodes.values()
-        if isinstance(node, ProcessorNode) and (topic := getattr(node.on_error, "topic", None))
-    ]
+    handlers = (node.on_error for node in sub.nodes.values())
+    topics = [handler.topic for handler in handlers if handler is not None and handler.topic]
     dead_letters = Handlers.of(plan.config).dead_letter_topic
     return tuple(topics if dead_letters is None else (*topics, dead_letters))
 
@@ -130,8 +127,7 @@ def refuse_clocks(plan: Plan) -> None:
 def refuse_headed_buffers(plan: Plan) -> None:
     """Raise InvalidTopologyError if a checkpoint can't hold the state: of a buffer it holds no headers (dsl.store.format)."""
     for node in plan.nodes:
-        stores = node.stores if isinstance(node, ProcessorNode) else ()
-        buffers = [name for name in stores if plan.stores[name].type == "suppress"]
+        buffers = [name for name in node.stores if plan.stores[name].type == "suppress"]
         if buffers and plan.stores[buffers[0]].keeps_headers:
             raise InvalidTopologyError(
                 f"{where(plan, node)}: a checkpoint does not hold the headers that the buffer of suppress keeps with "
@@ -158,8 +154,7 @@ def global_topics(plan: Plan, sub: SubTopology) -> tuple[str, ...]:
 
 def _may_read(node: PlanNode, stores: tuple[str, ...]) -> bool:
     # Python processors may open any global store.
-    processor = node.processor if isinstance(node, ProcessorNode) else None
-    return isinstance(processor, Process | TransformValues) or getattr(processor, "store", None) in stores
+    return isinstance(node.processor, Process | TransformValues) or getattr(node.processor, "store", None) in stores
 
 
 def expressions_of(value: object, depth: int = 6) -> Iterator[Expression]:
@@ -232,15 +227,10 @@ def _tables(sub: SubTopology, names: Collection[str]) -> frozenset[str] | None:
     tables: set[str] = set()
     for name in names:
         node = sub.nodes[name]
-        processor = node.processor if isinstance(node, ProcessorNode) else None
-        if isinstance(processor, ToStream):
+        if isinstance(node.processor, ToStream):
             tables.add(name)
             continue
-        above = (
-            _tables(sub, node.parents)
-            if isinstance(node, ProcessorNode) and isinstance(processor, _KEEP_KEYS)
-            else None
-        )
+        above = _tables(sub, node.parents) if isinstance(node.processor, _KEEP_KEYS) else None
         if above is None:
             return None
         tables |= above
@@ -261,7 +251,7 @@ def final_stores(plan: Plan, final: Collection[str]) -> frozenset[str]:
             processor = node.processor if isinstance(node, ProcessorNode) else None
             if isinstance(node, ProcessorNode) and _forwards_changes(processor) and not _may_skip(node, handlers):
                 others = [other for other in sub.nodes.values() if other is not node]
-                is_own = not any(processor.store in getattr(following, "stores", ()) for following in others)
+                is_own = not any(processor.store in following.stores for following in others)
                 store = plan.stores[processor.store]
                 # A store of final changes can't delete a row when its `ttl` ends.
                 is_simple = store.type in ("timestamped_key_value", "window") and store.ttl is None

@@ -9,7 +9,6 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from streamkit.operators.codegen.code_writer import ProcessorNode
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 
 # A layered layout of a directed graph (Sugiyama): layers, few crossings, straight lines where they fit.
@@ -663,19 +662,17 @@ def _inside(plan: Plan, sub: SubTopology, style: Style) -> _Inside:
     for name, node in sub.nodes.items():
         parts[f"{sub.id} {name}"] = _node(f"{sub.id} {name}", name, node)
     for name, node in sub.nodes.items():
-        if not isinstance(node, SinkNode):
-            edges += [(f"{sub.id} {name}", f"{sub.id} {child}", "record") for child in node.children]
-        if isinstance(node, ProcessorNode):
-            for store in node.stores:
-                if store in sub.stores:
-                    definition = plan.stores[store]
-                    words = definition.type.replace("timestamped_", "").replace("_", " ")
-                    tip = f"store {store}\n{words}, {'persistent' if definition.persistent else 'in memory'}"
-                    if (changelog := plan.changelog_name(store)) is not None:
-                        tip += f"\nchangelog {changelog}"
-                    identity = f"{sub.id} store:{store}"
-                    parts[identity] = _Part(identity, "store", _short(store), words, tip)
-                    edges.append((f"{sub.id} {name}", identity, "store"))
+        edges += [(f"{sub.id} {name}", f"{sub.id} {child}", "record") for child in node.children]
+        for store in node.stores:
+            if store in sub.stores:
+                definition = plan.stores[store]
+                words = definition.type.replace("timestamped_", "").replace("_", " ")
+                tip = f"store {store}\n{words}, {'persistent' if definition.persistent else 'in memory'}"
+                if (changelog := plan.changelog_name(store)) is not None:
+                    tip += f"\nchangelog {changelog}"
+                identity = f"{sub.id} store:{store}"
+                parts[identity] = _Part(identity, "store", _short(store), words, tip)
+                edges.append((f"{sub.id} {name}", identity, "store"))
     sinks = frozenset(f"{sub.id} {name}" for name, node in sub.nodes.items() if isinstance(node, SinkNode))
     if not style.names:
         parts = {name: replace(part, detail="") for name, part in parts.items()}

@@ -50,8 +50,6 @@ class Graph:
 
     def written_by(self, node: PlanNode) -> list[str]:
         """Return the stores that a node may write to."""
-        if not isinstance(node, ProcessorNode):
-            return []
         is_reader = isinstance(node.processor, _READERS)
         return [name for name in node.stores if not is_reader or self.plan.stores[name].type == _OWN]
 
@@ -73,8 +71,6 @@ class Graph:
                 yield from (sink for topic in node.topics for sink in self.sinks(topic))
             return
         yield from node.parents
-        if not isinstance(node, ProcessorNode):
-            return
         for store in node.stores:
             yield from self.writers(store)
         expires = any(self.plan.stores[store].ttl is not None for store in node.stores if store in stores)
@@ -151,7 +147,7 @@ def _silent_children(sub: SubTopology, names: Collection[str]) -> dict[str, Proc
     return {
         child: ProcessorNode(child, PassThrough(), (name,), (), ())
         for name, node in sub.nodes.items()
-        if name in names and isinstance(node, ProcessorNode) and isinstance(node.processor, (Branch, *_PYTHON))
+        if name in names and isinstance(node.processor, (Branch, *_PYTHON))
         for child in node.children
         if child not in names
     }
@@ -163,9 +159,8 @@ def _nodes(subs: Collection[SubTopology]) -> Iterator[PlanNode]:
 
 def _is_read(sub: SubTopology, nodes: Collection[PlanNode]) -> bool:
     """Return whether nodes may read the store of a global table."""
-    processors = [node.processor for node in nodes if isinstance(node, ProcessorNode)]
     return any(
-        isinstance(processor, _PYTHON) or getattr(processor, "store", None) in sub.stores for processor in processors
+        isinstance(node.processor, _PYTHON) or getattr(node.processor, "store", None) in sub.stores for node in nodes
     )
 
 
@@ -176,7 +171,7 @@ def _reduced_node(node: PlanNode, names: Collection[str]) -> PlanNode:
 
 
 def _reduced_sub(sub: SubTopology, nodes: Mapping[str, PlanNode]) -> SubTopology:
-    used = {store for node in nodes.values() if isinstance(node, ProcessorNode) for store in node.stores}
+    used = {store for node in nodes.values() for store in node.stores}
     read = {topic for node in nodes.values() if isinstance(node, SourceNode) for topic in node.topics}
     written = {node.topic for node in nodes.values() if isinstance(node, SinkNode)}
     return replace(
@@ -271,7 +266,7 @@ def _refused(new: Plan, plan: Plan, stores: Collection[str]) -> Iterator[str]:
                 "store in a later version"
             )
     for node in plan.nodes:
-        if isinstance(node, ProcessorNode) and isinstance(node.processor, Enrich):
+        if isinstance(node.processor, Enrich):
             yield (
                 f"{where(new, node)}: a service returns today's results, not past ones: write the results of the "
                 "step to a topic, and build the new store from that topic"

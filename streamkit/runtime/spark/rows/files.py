@@ -78,6 +78,7 @@ from streamkit.runtime.spark.rows.row_order import (
     same_path,
 )
 from streamkit.runtime.spark.rows.text_checks import (
+    EXCERPT_CHARACTERS,
     check_compression,
     check_csv,
     check_json,
@@ -124,7 +125,6 @@ _NUMBERS = ("partition", "offset")
 _OF_A_LINE = frozenset(("topic", *PARTS, "error"))
 """The fields of a line that is a record; `consume` writes `error`."""
 _OF_A_HEADER = ({"name", "value"}, {"key", "value"})
-_EXCERPT_CHARACTERS = 120
 _FILE_OF_ICEBERG = "_file"
 _OF_ROWS = {"mode": "FAILFAST", "columnNameOfCorruptRecord": "_streamkit_corrupt_record"}
 """A row that does not fit fails. Spark's own column for such rows would hide a field of the same name, `_corrupt_record`."""
@@ -1412,12 +1412,12 @@ def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
 
 
 def _short(line: bytes) -> str:
-    text = line[:_EXCERPT_CHARACTERS].decode(errors="replace")
+    text = line[:EXCERPT_CHARACTERS].decode(errors="replace")
     # A terminal would interpret the control characters of a binary file.
     shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
-    return shown + ("…" if len(line) > _EXCERPT_CHARACTERS else "")
+    return shown + ("…" if len(line) > EXCERPT_CHARACTERS else "")
 
 
 # -- Writing ---------------------------------------------------------------------------------------------------------

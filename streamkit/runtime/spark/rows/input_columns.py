@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
+from streamkit.durations import DAY_MS
 from streamkit.errors import TransportError
 from streamkit.expressions.types import (
     ANY,
@@ -42,7 +43,6 @@ PARTS = ("key", "value", "timestamp", "headers", "partition", "offset")
 HIDDEN = "_streamkit_"
 """The prefix of the names of columns with a row's position."""
 WHOLE, TIMES = ("tinyint", "smallint", "int", "bigint"), ("timestamp", "timestamp_ntz")
-_MILLISECONDS_OF_A_DAY = 86_400_000
 _EXACT_DIGITS = 15
 """A decimal number of up to this many digits survives a conversion to a double and back."""
 _CASTS = {TEXT: "string", INTEGER: "bigint", NUMBER: "double", BOOLEAN: "boolean"}
@@ -488,7 +488,7 @@ def milliseconds(frame: DataFrame, place: Place) -> Column:
     if kind == "string":
         return column
     if kind == "date":
-        return (sf.unix_date(column).cast("bigint") * _MILLISECONDS_OF_A_DAY).alias("timestamp")
+        return (sf.unix_date(column).cast("bigint") * DAY_MS).alias("timestamp")
     if kind in TIMES:
         return sf.unix_millis(instant(column, kind)).alias("timestamp")
     if kind not in WHOLE:
@@ -511,7 +511,7 @@ def in_utc(column: Column) -> Column:
     """Return an instant as a time without a zone, in UTC. In the session's zone a local time can be ambiguous."""
     from pyspark.sql import functions as sf
 
-    micros, day, zero = sf.unix_micros(column), sf.lit(_MILLISECONDS_OF_A_DAY * 1000), sf.lit(0)
+    micros, day, zero = sf.unix_micros(column), sf.lit(DAY_MS * 1000), sf.lit(0)
     # An interval has at most 12 digits of seconds.
     of_day = sf.pmod(micros, day)
     days = (micros.cast("decimal(20,0)") - of_day) / day

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from streamkit.durations import DAY_MS
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import Place
 from streamkit.runtime.spark.rows.input_columns import TIMES, WHOLE, expression, instant
@@ -15,7 +16,6 @@ from streamkit.runtime.spark.rows.input_columns import TIMES, WHOLE, expression,
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_MICROSECONDS_OF_A_DAY = 86_400_000_000
 _EPOCH = "1970-01-01 00:00:00"
 
 
@@ -54,7 +54,7 @@ class RowOrder:
     @property
     def _unit(self) -> int:
         if self.kind == "date":
-            return _MICROSECONDS_OF_A_DAY
+            return DAY_MS * 1000
         return 1000 if self.is_time else 1  # milliseconds of a timestamp
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _TEXT = "_streamkit_text"
-_EXCERPT_CHARACTERS = 120
+EXCERPT_CHARACTERS = 120
+"""How much of a line a message shows."""
 _UNSURE = (".lz4", ".snappy")
 _LONG = "[0-9]{16,}"
 """A whole number of so many digits may not be exact as a double."""
@@ -153,7 +154,7 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
     has_half = sf.when(text.rlike(_HALF), sf.regexp_replace(text, _NO_HALVES, "").rlike(_HALF)).otherwise(False)
     wrong = sf.when(
         ~(text.rlike(r"^\s*$") | _is_one_value(place, text)) | has_half,
-        sf.struct(ROW, sf.substring(text, 1, _EXCERPT_CHARACTERS + 1).alias(_TEXT), has_half.alias("half")),
+        sf.struct(ROW, sf.substring(text, 1, EXCERPT_CHARACTERS + 1).alias(_TEXT), has_half.alias("half")),
     )
     rows = (
         _texts(spark, place, paths, whole)
@@ -176,7 +177,7 @@ def check_json(spark: SparkSession, place: Place, paths: Sequence[str]) -> bool:
 
 
 def _refuse_json(path: str, block: int, row: int, text: str, whole: bool) -> None:
-    shown = text if len(text) <= _EXCERPT_CHARACTERS else f"{text[:_EXCERPT_CHARACTERS]}…"
+    shown = text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}…"
     if whole:
         raise TransportError(
             f"{path}: with options.multiLine a JSON file is one value, an object or a list of objects; without it each line is "
@@ -298,9 +299,7 @@ def check_numbers(place: Place, frame: DataFrame, read: Callable[[StructType], D
         wrong = any_value(texts, path, test)
         rows = [] if wrong is None else texts.where(wrong).select(sf.to_json(sf.struct("*"))).limit(1).collect()
         if rows:
-            raise TransportError(
-                f"{place.path}: {path} {reason}; {cure} reads text: {rows[0][0][:_EXCERPT_CHARACTERS]}"
-            )
+            raise TransportError(f"{place.path}: {path} {reason}; {cure} reads text: {rows[0][0][:EXCERPT_CHARACTERS]}")
 
 
 def _is_inexact(text: Column) -> Column:

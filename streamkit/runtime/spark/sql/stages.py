@@ -378,7 +378,7 @@ class _Walk:
         self._sub = sub
         self._source = source
         self._seen: set[str] = set()
-        processors = [node.processor for node in sub.nodes.values() if isinstance(node, ProcessorNode)]
+        processors = [node.processor for node in sub.nodes.values()]
         flattens = any(isinstance(processor, FlatMapValues) for processor in processors)
         self._footprint = Footprint(times=MOST_ITEMS if flattens else 1)
         self._arrived: dict[str, list[tuple[Records, ...]]] = {}
@@ -425,12 +425,11 @@ class _Walk:
 
     def _follow(self, name: str, rows: _Rows) -> None:
         node = self._sub.nodes[name]
-        parents = () if isinstance(node, SourceNode) else node.parents
-        if len(parents) > 1:
+        if len(node.parents) > 1:
             if isinstance(rows, Groups):
                 raise self._refusal(node, "it merges the changes of several steps")
             self._arrived.setdefault(name, []).append(rows)
-            if len(self._arrived[name]) < len(parents):
+            if len(self._arrived[name]) < len(node.parents):
                 return
             rows = tuple(records for part in self._arrived[name] for records in part)
         self._seen.add(name)
@@ -495,7 +494,6 @@ class _Walk:
         shown = where(self._plan, node)
         (name,) = node.children
         merge = self._sub.nodes[name]
-        assert isinstance(merge, ProcessorNode)
         assert isinstance(merge.processor, TableJoinMerge)
         store = None if merge.processor.store is None else self._plan.stores[merge.processor.store]
         if isinstance(rows, Groups):
@@ -545,12 +543,11 @@ class _Walk:
             return
         self._seen.update(other.name for other in nodes)
         for other in nodes:
-            if isinstance(other, ProcessorNode) and isinstance(other.processor, ResponseJoin):
+            if isinstance(other.processor, ResponseJoin):
                 groups = self._responses(other, other.processor, nodes, *both)
                 # The table of the result.
                 (name,) = other.children
                 result = self._sub.nodes[name]
-                assert isinstance(result, ProcessorNode)
                 for store in (self._plan.stores[name] for name in result.stores):
                     refuse_if({_MORE_THAN_LAST_ROWS: _keeps_more(store)}, shown)
                     groups = self._checked(result, "value", store.value_serde, groups)
@@ -558,15 +555,11 @@ class _Walk:
                 self._to_children(result.children, groups)
 
     def _responses(
-        self, node: ProcessorNode, response: ResponseJoin, nodes: Sequence[PlanNode], left: Records, right: Records
+        self, node: PlanNode, response: ResponseJoin, nodes: Sequence[PlanNode], left: Records, right: Records
     ) -> Groups:
         """Return the rows of a foreign-key join of two tables. nodes: those of the join."""
         shown, join = where(self._plan, node), response.join
-        (send,) = (
-            other.processor
-            for other in nodes
-            if isinstance(other, ProcessorNode) and isinstance(other.processor, SubscriptionSend)
-        )
+        (send,) = (other.processor for other in nodes if isinstance(other.processor, SubscriptionSend))
         present, names = left.presence()
         on = translate(send.on, _without_time(names), self._footprint)
         fits = fits_serde(join.foreign_key_serde.spec, on, f"{shown}: a key has over 32 bits")
@@ -578,10 +571,10 @@ class _Walk:
         pair = ForeignPair(kind, left, right, only_if(on.without_guards(), present), is_empty_absent)
         return pair.result(self._unfailing(response.value, pair.names))
 
-    def _check_table(self, node: ProcessorNode) -> None:
+    def _check_table(self, node: PlanNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
-        joins = [other for other in self._sub.nodes.values() if isinstance(other, ProcessorNode) and other is not node]
-        if not any(_joined_store(join) == _store_of(node) for join in joins):
+        others = [other for other in self._sub.nodes.values() if other is not node]
+        if not any(_joined_store(other) == _store_of(node) for other in others):
             raise self._refusal(node, "no output gets its records")
 
     def _changes(self, node: ProcessorNode, rows: tuple[Records, ...]) -> tuple[Records, ...]:
@@ -648,11 +641,9 @@ class _Walk:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
         is_lookup = isinstance(node.processor, TableMapValues) and node.processor.store is None
         if is_lookup and not isinstance(rows, Groups) and not any(map(_guards, rows)):
-            origin = node
+            origin: PlanNode = node
             while isinstance(origin.processor, TableMapValues):
-                parent = self._sub.nodes[origin.parents[0]]
-                assert isinstance(parent, ProcessorNode)
-                origin = parent
+                origin = self._sub.nodes[origin.parents[0]]
             self._check_table(origin)
             return
         if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
@@ -769,9 +760,8 @@ class _Walk:
     def _global_topic(self, node: ProcessorNode, store: str) -> str:
         """Return the topic of a global table. Raises UntranslatableError for a table that a processor fills."""
         for sub in self._plan.sub_topologies:
-            for other in sub.nodes.values():
-                if isinstance(other, ProcessorNode) and other.processor == GlobalTableSource(store):
-                    return sub.source_topics[0]
+            if any(other.processor == GlobalTableSource(store) for other in sub.nodes.values()):
+                return sub.source_topics[0]
         raise self._refusal(node, "another step writes its table")
 
     def _table_topic(self, node: ProcessorNode, join: StreamTableJoin, rows: Records) -> str:
@@ -782,11 +772,7 @@ class _Walk:
         }
         refuse_if(reasons, where(self._plan, node))
         for other in self._sub.nodes.values():
-            if (
-                isinstance(other, ProcessorNode)
-                and _store_of(other) is not None
-                and _store_of(other) == _joined_store(node)
-            ):
+            if _store_of(other) is not None and _store_of(other) == _joined_store(node):
                 (parent,) = other.parents
                 source = self._sub.nodes[parent]
                 is_topic = isinstance(source, SourceNode) and not source.internal and source.pattern is None
@@ -849,7 +835,7 @@ class _Walk:
         result = Term(kind, ticked(name), True, size=size)
         return replace(records.tested(called), value=result)
 
-    def _written_kind(self, node: ProcessorNode) -> str | None:
+    def _written_kind(self, node: PlanNode) -> str | None:
         """Return the only kind of values that the outputs take; None if a further step or another stage reads the values."""
         kinds = set[str | None]()
         for name in node.children:
@@ -857,7 +843,7 @@ class _Walk:
             known: Sequence[str] = ()
             if isinstance(child, SinkNode) and not child.internal and isinstance(child.value_serde.spec, str):
                 known = SERDE_KINDS.get(child.value_serde.spec, ())
-            elif isinstance(child, ProcessorNode) and _passes_values(child):
+            elif _passes_values(child):
                 known = [kind for kind in [self._written_kind(child)] if kind is not None]
             kinds.add(known[0] if len(known) == 1 else None)
         return kinds.pop() if len(kinds) == 1 else None
@@ -967,7 +953,7 @@ class _Walk:
         is_whole = self._tasks == 1 or (isinstance(source, SqlSource) and records.key.sql == source.key.sql)
         return replace(records, is_mixed=records.is_mixed or not is_whole)
 
-    def _checked(self, node: SinkNode | ProcessorNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
+    def _checked(self, node: PlanNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
         """Return rows whose keys or values a serde writes and reads as they are. Raises UntranslatableError for others."""
         term = rows.key if part == "key" else rows.value
         is_session = isinstance(rows, Groups) and isinstance(rows.windows, SessionWindows)
@@ -986,7 +972,7 @@ def _keeps_more(store: StoreDef) -> bool:
     return store.type == "versioned" or store.ttl is not None
 
 
-def _passes_values(node: ProcessorNode) -> bool:
+def _passes_values(node: PlanNode) -> bool:
     """Return whether a node passes the value of each record on, without a look at it."""
     processor = node.processor
     is_key = isinstance(processor, SelectKey) and "value" not in processor.key.names
@@ -1009,12 +995,10 @@ def _of_foreign_key(node: PlanNode) -> bool:
 
 def _join_of(node: PlanNode) -> object:
     """Return the foreign-key join of a processor, or the topic of its messages that a source or a sink has."""
-    if isinstance(node, ProcessorNode):
-        join = getattr(node.processor, "join", None)
-        return join if isinstance(join, ForeignKeyJoin) else None
-    if not _of_foreign_key(node):
-        return None
-    return node.topics[0] if isinstance(node, SourceNode) else node.topic
+    if _of_foreign_key(node) and not isinstance(node, ProcessorNode):
+        return node.topics[0] if isinstance(node, SourceNode) else node.topic
+    join = getattr(node.processor, "join", None)
+    return join if isinstance(join, ForeignKeyJoin) else None
 
 
 def _maps(getter: Getter) -> bool:
@@ -1024,13 +1008,13 @@ def _maps(getter: Getter) -> bool:
     return isinstance(getter, MapValuesGetter) or _maps(getter.parent)
 
 
-def _store_of(node: ProcessorNode) -> str | None:
+def _store_of(node: PlanNode) -> str | None:
     """Return the store that a node keeps the rows of a topic's table in, only the latest of each key."""
     processor = node.processor
     return processor.store if isinstance(processor, TableSource) and not processor.versioned else None
 
 
-def _joined_store(node: ProcessorNode) -> str | None:
+def _joined_store(node: PlanNode) -> str | None:
     """Return the store in which a join looks up rows as they are."""
     getter = node.processor.getter if isinstance(node.processor, StreamTableJoin) else None
     while isinstance(getter, MapValuesGetter):

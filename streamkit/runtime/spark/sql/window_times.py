@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from streamkit.durations import DAY_MS
 from streamkit.errors import InexactError
 from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.runtime.spark.job_options import PARQUET
@@ -34,7 +35,6 @@ _MOST_ROWS = 1 << 26
 _MOST_FILES = 256
 """The files that the driver has open for this."""
 _BATCH = 1 << 17
-_MILLISECONDS_OF_A_DAY = 86_400_000
 
 
 def first_start(windows: TimeWindows, time: str) -> str:
@@ -156,7 +156,7 @@ def _milliseconds(times: pa.Array) -> NDArray[np.int64]:
     whole = numbers.cast(pa.int64())
     whole = whole.fill_null(0) if whole.null_count else whole
     array: NDArray[np.int64] = whole.to_numpy()
-    return array * _MILLISECONDS_OF_A_DAY if is_date else array // 1000 if is_micros else array
+    return array * DAY_MS if is_date else array // 1000 if is_micros else array
 
 
 def _are_in_time(batches: Iterator[NDArray[np.int64]], windows: TimeWindows) -> bool:
