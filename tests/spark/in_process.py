@@ -18,7 +18,7 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job import Job, _record_batches
 from streamkit.runtime.spark.job_options import JSON_LINES, REST, JobOptions, Place
-from streamkit.runtime.spark.rows.files import FileReading, read_lines
+from streamkit.runtime.spark.rows.topic_inputs import FileReading, read_lines
 from streamkit.runtime.spark.stage_plan import Stage
 from streamkit.runtime.spark.submission.submit_job import declared_counts
 from streamkit.runtime.spark.workers import arrow_rows

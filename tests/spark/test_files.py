@@ -12,8 +12,9 @@ import pytest
 from streamkit.errors import StreamkitError, TransportError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JSON_LINES, PARQUET, Columns, JobOptions, Layout, Place
+from streamkit.runtime.spark.rows.file_outputs import _fresh
 from streamkit.runtime.spark.rows.file_system import FileSystem
-from streamkit.runtime.spark.rows.files import _fresh, open_files
+from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines, reprocess, write_lines
 

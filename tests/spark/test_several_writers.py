@@ -23,8 +23,9 @@ from streamkit.record import TopicPartition
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job import STATE, Job
 from streamkit.runtime.spark.job_options import JSON_LINES, REST, JobOptions, Layout, Place
-from streamkit.runtime.spark.rows.files import FileReading, read_lines, write_lines
+from streamkit.runtime.spark.rows.file_outputs import write_lines
 from streamkit.runtime.spark.rows.log_rows import Address
+from streamkit.runtime.spark.rows.topic_inputs import FileReading, read_lines
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.submit_job import declared_counts, submit
 from streamkit.runtime.spark.workers import arrow_rows

@@ -20,8 +20,7 @@ from streamkit.changes.of_plan import form_of
 from streamkit.errors import StateError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.checkpoint.manifest import Manifest, Piece, StateFile, damaged, parse_manifest
-from streamkit.runtime.spark.rows.file_system import FileSystem, escaped, join
-from streamkit.runtime.spark.rows.row_order import same_path
+from streamkit.runtime.spark.rows.file_system import FileSystem, escaped, join, same_path
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import (
     STATE_DDL,

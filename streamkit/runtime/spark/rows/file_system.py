@@ -1,4 +1,4 @@
-"""Files in every file system that Spark can write to (local, hdfs://, s3a://), through Hadoop."""
+"""Files in every file system that Spark can write to (local, hdfs://, s3a://), through Hadoop, and the positions of rows in files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from streamkit.errors import ConfigError, StateLockedError, UsageError
-from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.spark_session import classic_context
 
 if TYPE_CHECKING:
@@ -402,3 +402,40 @@ def input_files(frame: DataFrame) -> list[str]:
 
 def _state(status: JavaObject) -> FileState:
     return FileState(same_path(status.getPath().toUri().toString()), status.getLen(), status.getModificationTime())
+
+
+# Positions of rows in files: Spark's hidden columns for them, and their text in messages.
+
+FILE, BLOCK, ROW, INDEX = "_streamkit_file", "_streamkit_block", "_streamkit_row", "_streamkit_index"
+FILE_OF_SPARK, INDEX_OF_SPARK = "_metadata.file_path", "_metadata.row_index"
+"""Spark's own columns, which only rows of files have."""
+
+
+def position_columns(place: str) -> list[str]:
+    """Return SQL of the columns of a row's position: its file, the offset of its block in the file, and its index among all rows."""
+    return [
+        f"{FILE_OF_SPARK} AS {FILE}",
+        f"CAST({place} AS BIGINT) AS {BLOCK}",
+        f"monotonically_increasing_id() AS {ROW}",
+    ]
+
+
+def same_path(name: str) -> str:
+    """Return the normal form of a file's name; Spark writes both file:/a and file:///a.
+
+    >>> same_path("file:///a%20b"), same_path("file:/a%20b"), same_path("s3a://lake/a")
+    ('/a b', '/a b', 's3a://lake/a')
+    """
+    return unquote(re.sub("^file:/+", "/", name))
+
+
+def place_of_line(path: str, block: int, row: int) -> str:
+    """Return the file and line number of a row. A block is a part of a file, which a task reads from the first line that begins in it."""
+    if not block:
+        return f"{path}:{row + 1}"
+    if not path.startswith("/"):
+        return f"{path}: line {row + 1} after byte {block}"
+    with open(path, "rb") as file:
+        lines = sum(file.read(min(1 << 20, block - at)).count(b"\n") for at in range(0, block, 1 << 20))
+    # A line that begins at the end of a block belongs to that block.
+    return f"{path}:{lines + 2 + row}"

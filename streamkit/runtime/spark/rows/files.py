@@ -1,27 +1,22 @@
-"""Topics in files and tables: reads their rows as records, and writes records as files."""
+"""Inputs in files and tables: opens them as rows with positions, and refuses what Spark would read otherwise, or not at all."""
 
 from __future__ import annotations
 
 import os
 import re
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from decimal import Decimal
-from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING, NoReturn
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import orjson
 
-from streamkit import durations
-from streamkit.errors import InexactError, SerdeError, TransportError, UsageError
-from streamkit.plan.model import Plan
-from streamkit.record import Headers
-from streamkit.runtime.records import RecordJson, headers_from_json
-from streamkit.runtime.spark.fields_read import fields_read
+from streamkit.durations import DAY_MS
+from streamkit.errors import TransportError, UsageError
 from streamkit.runtime.spark.job_options import (
     AVRO,
     COMPLETE,
@@ -36,7 +31,12 @@ from streamkit.runtime.spark.job_options import (
     Place,
 )
 from streamkit.runtime.spark.rows.file_system import (
-    TOKEN,
+    BLOCK,
+    FILE,
+    FILE_OF_SPARK,
+    INDEX,
+    INDEX_OF_SPARK,
+    ROW,
     FileSystem,
     changed_files,
     class_of,
@@ -45,40 +45,25 @@ from streamkit.runtime.spark.rows.file_system import (
     input_files,
     join,
     joined,
+    position_columns,
     relation_of,
+    same_path,
     table_versions,
 )
 from streamkit.runtime.spark.rows.input_columns import (
-    PARTS,
+    TIMES,
+    WHOLE,
     Source,
     check_case,
     columns_of_parts,
-    encoded_part,
     expression,
-    milliseconds,
+    instant,
     order_of,
-    plain_part,
     quoted,
     schema_of_parts,
     select_parts,
-    with_fields,
-)
-from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, arranged, write_columns
-from streamkit.runtime.spark.rows.row_order import (
-    BLOCK,
-    FILE,
-    FILE_OF_SPARK,
-    INDEX,
-    INDEX_OF_SPARK,
-    ROW,
-    RowOrder,
-    place_of_line,
-    position_columns,
-    row_order,
-    same_path,
 )
 from streamkit.runtime.spark.rows.text_checks import (
-    EXCERPT_CHARACTERS,
     check_compression,
     check_csv,
     check_json,
@@ -87,44 +72,15 @@ from streamkit.runtime.spark.rows.text_checks import (
     check_numbers,
     check_tables,
 )
-from streamkit.runtime.spark.spark_session import (
-    changed_meaning,
-    changed_settings,
-    classic_context,
-    translated,
-    without_error_log,
-)
-from streamkit.runtime.spark.stage_plan import matching
-from streamkit.runtime.spark.workers import arrow_rows
-from streamkit.runtime.spark.workers.output_collector import LINE, LINES_DDL, lines_of, partitions_of
-from streamkit.runtime.spark.workers.worker import load, mark_errors, source_id
-from streamkit.serdes.formats.json_text import from_text
-from streamkit.serdes.plain import Json
-from streamkit.serdes.serde import Serde
-from streamkit.serdes.size import MAX_BYTES
-from streamkit.suggestions import did_you_mean
+from streamkit.runtime.spark.spark_session import changed_settings, classic_context, translated, without_error_log
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
     from py4j.java_gateway import JavaObject
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructField, StructType
 
-_ENDING, _OWN_ENDING = ".txt", ".jsonl"
-_DONE = "_SUCCESS"
-_MOST_ROWS = "spark.sql.files.maxRecordsPerFile"
-_BEYOND_THREE_DIGITS = re.compile(r"-c\d{4,}\.[^/]*$")
-"""The number of a file of a task, beyond those that Spark writes with equal lengths."""
-_MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
-
-_NUMBERS = ("partition", "offset")
-_OF_A_LINE = frozenset(("topic", *PARTS, "error"))
-"""The fields of a line that is a record; `consume` writes `error`."""
-_OF_A_HEADER = ({"name", "value"}, {"key", "value"})
 _FILE_OF_ICEBERG = "_file"
 _OF_ROWS = {"mode": "FAILFAST", "columnNameOfCorruptRecord": "_streamkit_corrupt_record"}
 """A row that does not fit fails. Spark's own column for such rows would hide a field of the same name, `_corrupt_record`."""
@@ -188,37 +144,13 @@ _MOST_FILES = 32
 _INFERS_FOLDERS = "spark.sql.sources.partitionColumnTypeInference.enabled"
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _SPECIAL = re.compile(r"[=*?{}\[\]\\]")
-_ORDERED = 1 << 62
+ORDERED = 1 << 62
 """Added to a number that orders rows, so that the resulting place is higher than the places in files."""
-_EXACT_TIMES = {
+EXACT_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Options of Spark's JSON and CSV: it would truncate times to milliseconds."""
-_REPLACED = {"partitionOverwriteMode": "static"}
-"""An overwrite replaces the whole directory, whatever the session's setting."""
-_WRITTEN = {
-    "csv": {
-        "header": "true",
-        "escape": '"',
-        # Spark would strip blanks at both ends.
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-        **_EXACT_TIMES,
-    }
-}
-_PLACED = {
-    "partition": "int",
-    "key": "binary",
-    "value": "binary",
-    "timestamp": "bigint",
-    "source": "bigint",
-    "offset": "bigint",
-}
-"""The columns of rows that Spark has encoded; the others are constant (arrow_rows.with_all_columns)."""
-_PLACED_DDL = ", ".join(f"`{name}` {kind}" for name, kind in _PLACED.items())
-_BLOCK_BITS = 41
-"""The bits for the position of a block in its file: files may have up to 2 TB."""
 FILES, OFFSETS, NUMBERS, TIMES_OF_ROWS = "their place in files", "offset", "whole numbers", "times"
 """The kinds of order of an input's rows."""
 
@@ -273,41 +205,6 @@ class OpenedInput:
         if order is not None:
             return placed_parts(self)
         return select_parts(filtered(self.source, self.place), self.place, None, may_be_null=True)
-
-
-@dataclass(frozen=True)
-class FileReading:
-    """How workers turn the rows of a file into records of a topic."""
-
-    plan: bytes
-    topic: str
-    names: tuple[str, ...]
-    """The names that records may use for the topic: its name on the log, and the name of its entry."""
-    partitions: int
-    files: Mapping[str, int]
-    """The index of each file when they are sorted by name."""
-    timed: bool
-    """Whether the topic has a timestamp expression."""
-    of_lines: bool = True
-    """Whether the rows are lines of text."""
-
-
-@dataclass(frozen=True)
-class Sender:
-    """The stage of a query that writes a topic between stages, for the rows of stages in Python that read it.
-
-    sub: its sub-topology; tasks: those that write the topic in a live run, one for each partition of the topic `source`.
-    """
-
-    sub: int
-    tasks: int
-    source: str
-    topic: str
-    partitions: int
-
-
-WRITER = "writer"
-"""The column of the key of the record of the topic `Sender.source` that a row comes from, if several tasks write the topic."""
 
 
 def open_files(
@@ -881,7 +778,7 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
             sf.lit(f"a row has null, and so no place in the order; where={order} is not null omits such rows"),
         ),
     )
-    fits = sf.when(sf.abs(position.number) < _ORDERED, position.number)
+    fits = sf.when(sf.abs(position.number) < ORDERED, position.number)
     checked = fits.otherwise(sf.raise_error(refusal).cast("bigint"))
     return frame.select("*", *_no_position(checked, frame, number)), position
 
@@ -924,7 +821,7 @@ def _no_position(row: Column, frame: DataFrame, number: int) -> list[Column]:
     """
     from pyspark.sql import functions as sf
 
-    contents = sf.to_json(sf.struct(*map(_content, frame.schema.fields)), _EXACT_TIMES)
+    contents = sf.to_json(sf.struct(*map(_content, frame.schema.fields)), EXACT_TIMES)
     hashed = sf.xxhash64(contents, sf.lit(number)) if number else sf.xxhash64(contents)
     return [sf.lit("").alias(FILE), hashed.alias(BLOCK), row.alias(ROW)]
 
@@ -951,594 +848,56 @@ def count_partitions(opened: OpenedInput) -> int:
     return 1 if row[0] is None else max(1, row[0] + 1)
 
 
-def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: bool = False) -> DataFrame:
-    """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing.
+# The order of rows without a position in a file: by a column of whole numbers or times.
 
-    `whole`: also read the fields that no step uses, because the records themselves are shown.
-    """
-    if place.has_lines:
-        return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
-    needed = ["value"] if reading.timed else ["value", "timestamp"]
-    missing = [name for name in needed if name not in frame.columns]
-    if missing:
+_EPOCH = "1970-01-01 00:00:00"
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """A column, or an expression, that orders rows."""
+
+    column: Column
+    kind: str
+    """The name of its type in Spark."""
+    is_time: bool
+
+    @property
+    def number(self) -> Column:
+        """The position of a row: its whole number, or its time in microseconds."""
+        from pyspark.sql import functions as sf
+
+        if self.kind in TIMES:
+            return sf.unix_micros(instant(self.column, self.kind))
+        number = sf.unix_date(self.column) if self.kind == "date" else self.column
+        return sf.try_multiply(number.cast("bigint"), sf.lit(self._unit))
+
+    def up_to(self, number: int) -> Column:
+        """Return the condition that a row's position is at most this one, in the column's type so that Spark can push it into scans."""
+        from pyspark.sql import functions as sf
+
+        if self.kind == "timestamp":
+            return self.column <= sf.timestamp_micros(sf.lit(number))
+        if self.kind == "timestamp_ntz":
+            return self.column <= sf.lit(_EPOCH).cast("timestamp_ntz") + sf.lit(timedelta(microseconds=number))
+        whole = sf.lit(number // self._unit)
+        return self.column <= (
+            sf.date_from_unix_date(whole.cast("int")) if self.kind == "date" else whole.cast(self.kind)
+        )
+
+    @property
+    def _unit(self) -> int:
+        if self.kind == "date":
+            return DAY_MS * 1000
+        return 1000 if self.is_time else 1  # milliseconds of a timestamp
+
+
+def row_order(frame: DataFrame, place: Place, order: str, setting: str) -> RowOrder:
+    """Return the order of an input's rows. Raises TransportError for a column whose type can't order rows."""
+    column = expression(place, frame.columns, setting, order)
+    kind = frame.select(column).dtypes[0][1]
+    if kind not in (*WHOLE, *TIMES, "date"):
         raise TransportError(
-            f"{place.path}: there is no column {missing[0]} for the {missing[0]} of a record; name another column with "
-            f"{place.path},{missing[0]}=COLUMN{', or all of them with *' if missing[0] == 'value' else ''}"
+            f"{place.path}: {setting}={order}: the column is of type {kind}; expected whole numbers or times"
         )
-    if _is_raw(dict(frame.dtypes)):
-        return _raw_frame(frame, reading)
-    if "headers" in frame.columns:
-        _check_headers(frame, place)
-    plan = load(reading.plan).plan
-    serdes = dict(zip(("key", "value"), RecordJson(plan).reading(reading.topic), strict=True))
-    # The types of all columns must fit, including columns that no step uses.
-    for name in frame.columns:
-        if name in serdes:
-            plain_part(frame, place, name, serdes[name])
-    used = None if whole or changed_meaning(frame.sparkSession) is not None else fields_read(plan, reading.topic)
-    pruned = None if used is None else with_fields(frame, used)
-    encoded = None if pruned is None else _encoded(pruned, place, serdes)
-    if encoded is not None:
-        return encoded.mapInArrow(partial(place_columns, reading, INDEX in frame.columns), _PLACED_DDL)
-    frame = frame if pruned is None else pruned
-    columns = [
-        plain_part(frame, place, name, serdes[name])
-        if name in serdes
-        else milliseconds(frame, place)
-        if name == "timestamp"
-        else _whole(name)
-        if name in _NUMBERS and frame.schema[name].dataType.simpleString() == "string"
-        else _column(name)
-        for name in frame.columns
-    ]
-    return frame.select(*columns).mapInArrow(partial(read_columns, reading), arrow_rows.DDL)
-
-
-def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> DataFrame | None:
-    """Return records encoded by Spark, with their positions; None if they have parts that only Python can encode."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import StructType
-
-    parts = {name for name in frame.columns if name in PARTS}
-    if not {"value", "timestamp"} <= parts <= {"key", "value", "timestamp"}:
-        return None
-    if frame.schema["timestamp"].dataType.simpleString() == "string":
-        return None
-    if "key" in parts and isinstance(frame.schema["key"].dataType, StructType):
-        # The bytes of a key determine its partition, but Spark and Python write objects as different text.
-        return None
-    value = encoded_part(frame, place, "value", serdes["value"])
-    key = encoded_part(frame, place, "key", serdes["key"]) if "key" in parts else sf.lit(None).cast("binary")
-    if key is None or value is None:
-        return None
-    time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias("timestamp")
-    positions = [name for name in (FILE, BLOCK, ROW) if name in frame.columns]
-    return frame.select(key.alias("key"), value.alias("value"), time, *positions)
-
-
-def _check_headers(frame: DataFrame, place: Place) -> None:
-    """Raise TransportError for objects that are no headers: their names and values would be null."""
-    from pyspark.sql.types import ArrayType, StructType
-
-    kind = frame.schema["headers"].dataType
-    header = kind.elementType if isinstance(kind, ArrayType) else None
-    if isinstance(header, StructType) and set(header.names) not in _OF_A_HEADER:
-        raise TransportError(
-            f"{place.path}: headers is of type {kind.simpleString()}; a header is an object with name (or key) and value, such as of "
-            "headers=transform(headers, h -> struct(h.NAME as name, h.VALUE as value))"
-        )
-
-
-def _whole(name: str) -> Column:
-    """Convert a column of text to whole numbers; other text fails, whatever the session's rule for casts."""
-    from pyspark.sql import functions as sf
-
-    column = sf.col(name)
-    refusal = sf.concat(sf.lit(f"{name} is "), column, sf.lit("; expected a whole number"))
-    number = sf.coalesce(column.try_cast("bigint"), sf.raise_error(refusal).cast("bigint"))
-    return sf.when(column.isNotNull(), number).alias(name)
-
-
-def _is_raw(columns: Mapping[str, str]) -> bool:
-    """Return whether columns are those of the log, which Spark turns into rows without Python."""
-    needed = {"key": "binary", "value": "binary", "timestamp": "bigint", "partition": "int", "offset": "bigint"}
-    return (
-        needed.items() <= columns.items() and columns.get("headers", arrow_rows.HEADERS_DDL) == arrow_rows.HEADERS_DDL
-    )
-
-
-def _raw_frame(frame: DataFrame, reading: FileReading) -> DataFrame:
-    from pyspark.sql import functions as sf
-
-    def checked(name: str, kind: str, highest: int, reason: str) -> Column:
-        column = sf.col(name)
-        text = sf.coalesce(column.cast("string"), sf.lit("null"))
-        refusal = sf.concat(sf.lit(f"topic {reading.topic}: {name} is "), text, sf.lit(f", {reason}"))
-        valid = sf.when(column.between(0, highest), column)
-        return valid.otherwise(sf.raise_error(refusal).cast(kind)).alias(name)
-
-    unplaced = "which is not an offset; without this column, the place of a row in its file is its offset"
-    return frame.select(
-        checked("partition", "int", reading.partitions - 1, f"but the topic has {reading.partitions}"),
-        "key",
-        "value",
-        sf.coalesce("timestamp", sf.lit(0)).alias("timestamp"),
-        *(["headers"] if "headers" in frame.columns else []),
-        checked("offset", "bigint", (1 << arrow_rows.PLACE_BITS) - 1, unplaced),
-    )
-
-
-@mark_errors
-def read_lines(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of JSON Lines; lines of other topics and control lines are skipped."""
-    fields = _Fields(reading)
-    for batch in batches:
-        lines = arrow_rows.values_of(batch.column(0).cast("binary"))
-        rows = []
-        parse = _parser(batch.column(0))
-        for at, (line, place) in enumerate(zip(lines, fields.places(batch), strict=True)):
-            if not line or line.isspace():
-                continue
-            try:
-                record = parse(line)
-                if type(record) is not dict:
-                    raise SerdeError("expected an object with key, value, timestamp, headers, partition, offset")
-                if "advance_wall_clock" not in record and fields.is_of_topic(record.get("topic", reading.topic)):
-                    if not record.keys() <= _OF_A_LINE:
-                        _refuse_field(record)
-                    rows.append(fields.row(record, place))
-            except (SerdeError, ValueError) as error:
-                reason = error if isinstance(error, SerdeError) else f"not JSON: {error}"
-                where = fields.line_of(batch, at)
-                raise TransportError(f"{where}: topic {reading.topic}: {reason}: {_short(line)}") from error
-        if rows:
-            topics, numbers, keys, values, times, headers, order, sources, offsets = zip(*rows, strict=True)
-            yield fields.batch((topics, numbers, keys, values, times, headers, order, sources, offsets))
-
-
-@mark_errors
-def read_columns(reading: FileReading, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield records from columns: bytes stay as they are, and the topic's serde encodes other types."""
-    fields = _Fields(reading)
-    for batch in batches:
-        if not len(batch):
-            continue
-        parts = {
-            name: batch.column(name).to_pylist() if name == "headers" else arrow_rows.plain_of(batch.column(name))
-            for name in batch.schema.names
-            if name in PARTS
-        }
-        try:
-            columns = fields.columns(parts, fields.places(batch))
-        except SerdeError as error:
-            raise TransportError(f"topic {reading.topic}: {error}") from error
-        yield fields.batch(columns)
-
-
-@mark_errors
-def place_columns(reading: FileReading, has_index: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield records that Spark has encoded, with their partitions and places. `has_index`: whether blocks are indices of rows."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    fields = _Fields(reading)
-    count = reading.partitions
-    for batch in batches:
-        if not len(batch):
-            continue
-        # With Spark's setting useLargeVarTypes, these columns have a larger type.
-        keys, values = (batch.column(name).cast(pa.binary()) for name in ("key", "value"))
-        for part, column in (("key", keys), ("value", values)):
-            _check_bytes(reading.topic, part, column)
-        sources, offsets = (
-            fields.index_places(batch) if has_index else map(np.array, zip(*fields.places(batch), strict=True))
-        )
-        partitions = partitions_of(keys, count)
-        if keys.null_count:
-            partitions = np.where(np.asarray(pc.is_valid(keys)), partitions, offsets % count)
-        arrays = [partitions.astype(np.int32), keys, values, batch.column("timestamp"), sources, offsets]
-        yield pa.RecordBatch.from_arrays([pa.array(array) for array in arrays], names=list(_PLACED))
-
-
-def sent_rows(frame: DataFrame, sender: Sender, plan: bytes, files: Sequence[str]) -> DataFrame:
-    """Return the records of a query as rows of the topic that its stage writes.
-
-    frame: the columns `key` and `value`, as bytes or as what the topic's serdes encode, `timestamp`, `source` and `offset`, by which
-    a task has the rows in their order, FILE if the places of files come before these, and WRITER. files: those of the query's input.
-    """
-    ranks = {name: rank << _BLOCK_BITS for rank, name in enumerate(sorted(map(same_path, files)), 1)}
-    return frame.mapInArrow(partial(send_columns, sender, plan, ranks), _PLACED_DDL)
-
-
-@mark_errors
-def send_columns(
-    sender: Sender, plan: bytes, ranks: Mapping[str, int], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield records of a query with their bytes and partitions. Raises InexactError for what a serde refuses."""
-    import numpy as np
-    import pyarrow as pa
-
-    form = RecordJson(load(plan).plan)
-    serdes = dict(zip(("key", "value"), form.reading(sender.topic), strict=True))
-    serdes[WRITER] = form.reading(sender.source)[0]
-    for batch in batches:
-        if not len(batch):
-            continue
-        names = set(batch.schema.names)
-        try:
-            parts = {name: _bytes_of(batch.column(name), serdes[name], name) for name in serdes if name in names}
-        except SerdeError as error:
-            raise InexactError(f"topic {sender.topic}: {error}") from error
-        sources, offsets = (batch.column(name).to_numpy() for name in ("source", "offset"))
-        if FILE in names:
-            file = batch.column(FILE).dictionary_encode()
-            starts = [ranks[same_path(name)] for name in file.dictionary.to_pylist()]
-            sources = sources + np.array(starts, dtype=np.int64)[file.indices.to_numpy()]
-        if WRITER in names:
-            offsets = sources if FILE in names else offsets
-            sources = source_id(sender.sub, 0) + partitions_of(parts[WRITER], sender.tasks)
-        partitions = partitions_of(parts["key"], sender.partitions).astype(np.int32)
-        columns = [partitions, parts["key"], parts["value"], batch.column("timestamp"), sources, offsets]
-        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(_PLACED))
-
-
-def _bytes_of(column: pa.Array, serde: Serde, what: str) -> pa.Array:
-    """Return a column as bytes; what are no bytes yet, the serde encodes. Raises SerdeError."""
-    import pyarrow as pa
-
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return column.cast(pa.binary())
-    encode = _encoder(serde, what)
-    return pa.array([None if data is None else encode(data) for data in arrow_rows.plain_of(column)], pa.binary())
-
-
-def _check_bytes(topic: str, part: str, column: pa.Array) -> None:
-    """Raise TransportError for bytes that are too large for a record."""
-    import pyarrow.compute as pc
-
-    longest = pc.max(pc.binary_length(column)).as_py() or 0
-    if longest > MAX_BYTES:
-        raise TransportError(f"topic {topic}: {part}: {longest:,} bytes; at most {MAX_BYTES:,} are allowed")
-
-
-def _parser(lines: pa.Array) -> Callable[[bytes], Json]:
-    """Return a parser of lines: orjson, unless one of them may have an integer that is too large for it."""
-    import pyarrow.compute as pc
-
-    return from_text if pc.any(pc.match_substring_regex(lines, "[0-9]{19}")).as_py() else orjson.loads
-
-
-class _Fields:
-    """Makes rows of records in JSON form."""
-
-    def __init__(self, reading: FileReading):
-        plan = self._plan = load(reading.plan).plan
-        key_serde, value_serde = RecordJson(plan).reading(reading.topic)
-        self._topics = topics_of(plan)
-        self._reading = reading
-        self._key = _encoder(key_serde, "key")
-        self._value = _encoder(value_serde, "value")
-        self._last: tuple[str, int] | None = None
-        self._first_row = 0
-        self._before: tuple[tuple[str, int] | None, int] = (None, 0)
-
-    def is_of_topic(self, topic: Json) -> bool:
-        """Return whether a record belongs to the topic being read. Raises SerdeError for a topic that the topology does not have."""
-        if topic not in self._reading.names:
-            check_topic(self._plan, topic, self._topics)
-        return topic in self._reading.names
-
-    def row(self, record: Mapping[str, Json], place: tuple[int, int]) -> arrow_rows.Row:
-        """Return the row of a record. Raises SerdeError."""
-        key, value = record.get("key"), record.get("value")
-        raw_key = None if key is None else self._key(key)
-        raw_value = None if value is None else self._value(value)
-        time = record.get("timestamp")
-        if time is None:
-            time = 0
-        elif type(time) is not int:
-            time = _instant(time)
-        source, offset = place
-        own_offset = record.get("offset")
-        if own_offset is not None:
-            source, offset = 0, _integer(own_offset, "offset")
-        headers = record.get("headers")
-        return (
-            self._reading.topic,
-            self._partition(record.get("partition")),
-            raw_key,
-            raw_value,
-            time,
-            _headers(headers) if headers else None,
-            None,
-            source,
-            offset,
-        )
-
-    def columns(self, parts: Mapping[str, Sequence[Json]], places: Sequence[tuple[int, int]]) -> arrow_rows.RowColumns:
-        """Return the columns of rows for the parts of their records, in half the time that `row` would take. Raises SerdeError."""
-        none: list[None] = [None] * len(places)
-        sources, offsets = zip(*places, strict=True)
-        if "offset" in parts:
-            own = [None if offset is None else _integer(offset, "offset") for offset in parts["offset"]]
-            sources = tuple(0 if offset is not None else source for source, offset in zip(sources, own, strict=True))
-            offsets = tuple(at if offset is None else offset for at, offset in zip(offsets, own, strict=True))
-        return (
-            [self._reading.topic] * len(places),
-            [self._partition(number) for number in parts["partition"]] if "partition" in parts else none,
-            [None if key is None else self._key(key) for key in parts.get("key", none)],
-            [None if value is None else self._value(value) for value in parts.get("value", none)],
-            [
-                time if type(time) is int else 0 if time is None else _instant(time)
-                for time in parts.get("timestamp", none)
-            ],
-            [_headers(headers) if headers else None for headers in parts["headers"]] if "headers" in parts else none,
-            none,
-            sources,
-            offsets,
-        )
-
-    def batch(self, columns: arrow_rows.RowColumns) -> pa.RecordBatch:
-        """Return the columns of rows as an Arrow batch; the partitioner chooses the partitions of rows without one."""
-        import pyarrow as pa
-
-        topics, named, keys, values, times, headers, order, sources, offsets = columns
-        partitions: list[int | None] = list(named)
-        count = self._reading.partitions
-        if None in partitions and count > 1:
-            by_key = partitions_of(pa.array(keys, pa.binary()), count).tolist()
-            partitions = [
-                (at if key is not None else offset % count) if number is None else number
-                for number, at, key, offset in zip(partitions, by_key, keys, offsets, strict=True)
-            ]
-        elif None in partitions:
-            partitions = [0] * len(partitions)
-        return arrow_rows.to_batch((topics, partitions, keys, values, times, headers, order, sources, offsets))
-
-    def places(self, batch: pa.RecordBatch) -> list[tuple[int, int]]:
-        """Return two numbers for each row of a batch: the place of its file, or of a block in the file, and the row's place in that.
-
-        The place of a file does not depend on its format, because a topic may have inputs of several formats.
-        """
-        files = self._reading.files
-        names = arrow_rows.values_of(batch.column(FILE))
-        blocks = arrow_rows.values_of(batch.column(BLOCK))
-        numbers = arrow_rows.values_of(batch.column(ROW))
-        # Lines have at least one byte, so that the places in a block are smaller than those in the next block.
-        is_place = self._reading.of_lines or INDEX in batch.schema.names
-        self._before = self._last, self._first_row
-        places = []
-        last, first = self._last, self._first_row
-        for name, block, row in zip(names, blocks, numbers, strict=True):
-            if (name, block) != last:
-                last, first = (name, block), row
-            if not name:
-                places.append((_ORDERED + row, block))
-            elif is_place:
-                places.append(((1 + files[same_path(name)]) << _BLOCK_BITS, block + row - first))
-            else:
-                places.append((((1 + files[same_path(name)]) << _BLOCK_BITS) + block, row - first))
-        self._last, self._first_row = last, first
-        return places
-
-    def index_places(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of rows as arrays, for rows whose blocks are their indices in their files."""
-        import numpy as np
-
-        names = batch.column(FILE).dictionary_encode()
-        starts = [(1 + self._reading.files[same_path(name)]) << _BLOCK_BITS for name in names.dictionary.to_pylist()]
-        return np.array(starts, dtype=np.int64)[names.indices.to_numpy()], batch.column(BLOCK).to_numpy()
-
-    def line_of(self, batch: pa.RecordBatch, at: int) -> str:
-        """Return the file and line of a row of the batch last passed to `places`."""
-        names, blocks, rows = (arrow_rows.values_of(batch.column(name)) for name in (FILE, BLOCK, ROW))
-        last, first = self._before
-        for name, block, row in zip(names[: at + 1], blocks, rows, strict=False):
-            if (name, block) != last:
-                last, first = (name, block), row
-        return place_of_line(same_path(names[at]), blocks[at], rows[at] - first)
-
-    def _partition(self, number: Json) -> int | None:
-        if number is None:
-            return None
-        partition = _integer(number, "partition")
-        if not 0 <= partition < self._reading.partitions:
-            raise SerdeError(f"partition is {number}, but the topic has {self._reading.partitions}")
-        return partition
-
-
-def topics_of(plan: Plan) -> set[str]:
-    """Return the names that records may use for the topics of a plan: the names on the log, and the names of entries."""
-    return plan.topic_names() | {topic.entry for topic in plan.external_topics.values()}
-
-
-def check_topic(plan: Plan, topic: Json, topics: Collection[str]) -> None:
-    """Raise SerdeError for the topic of a record that is neither one of `topics` nor matches a pattern of the plan."""
-    if topic not in topics and not matching(plan, str(topic)):
-        known = sorted(topics)
-        raise SerdeError(f"the topology has no topic {topic!r}{did_you_mean(str(topic), known, ', '.join(known))}")
-
-
-def _refuse_field(record: Mapping[str, Json]) -> NoReturn:
-    unknown = next(name for name in record if name not in _OF_A_LINE)
-    raise SerdeError(
-        f"unknown field {unknown!r}; a record has {', '.join(sorted(_OF_A_LINE))}; if the lines are data, value=* and "
-        "timestamp=COLUMN of --input make records of them"
-    )
-
-
-def _instant(time: object) -> int:
-    """Return the milliseconds of a time that is text, because its file has no types. Raises SerdeError."""
-    if isinstance(time, str):
-        if re.fullmatch("-?[0-9]+", time):
-            return int(time)
-        instant = durations.iso_time(time)
-        if instant is not None:
-            return instant
-    raise SerdeError(f"timestamp is {time!r}; expected milliseconds or a time such as 2025-01-31T08:00:00Z")
-
-
-def _integer(number: object, what: str) -> int:
-    if type(number) is not int:
-        raise SerdeError(f"{what} is {number!r}; expected a whole number")
-    return number
-
-
-def _headers(value: Json) -> Headers | None:
-    if not isinstance(value, list):
-        raise SerdeError("headers must be a list of objects with name and value, or of pairs")
-    if isinstance(value[0], Mapping):
-        # A column of structs: name (or key) and value.
-        headers = [(header.get("name", header.get("key")), header.get("value")) for header in value]
-        if any(name is None for name, _ in headers):
-            raise SerdeError(f"headers are {headers!r}; a header needs a name")
-        return headers
-    return headers_from_json(value)
-
-
-def _encoder(serde: Serde, what: str) -> Callable[[Json], bytes]:
-    encode, from_json = serde.encode, serde.from_json
-
-    def run(data: Json) -> bytes:
-        if type(data) is bytes:
-            return data
-        try:
-            return encode(from_json(data))
-        except SerdeError as error:
-            raise SerdeError(f"{what}: {error}") from error
-
-    return run
-
-
-def _short(line: bytes) -> str:
-    text = line[:EXCERPT_CHARACTERS].decode(errors="replace")
-    # A terminal would interpret the control characters of a binary file.
-    shown = "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
-    return shown + ("…" if len(line) > EXCERPT_CHARACTERS else "")
-
-
-# -- Writing ---------------------------------------------------------------------------------------------------------
-
-
-def write_files(
-    frame: DataFrame,
-    place: Place,
-    plan: bytes,
-    overwrite: bool,
-    layout: OutputLayout | None = None,
-    *,
-    is_ordered: bool = True,
-    verify: Callable[[], None] = lambda: None,
-) -> None:
-    """Write rows as files of records, which Spark commits together.
-
-    layout: their columns; None for the columns of the log; is_ordered: whether the order of the rows of a key has a meaning.
-    verify: raises TransportError if the written files must not stay.
-    """
-    if place.format == JSON_LINES:
-        lines = frame if frame.columns == [LINE] else frame.mapInArrow(partial(write_lines, plan), LINES_DDL)
-        with _fresh(frame.sparkSession, place.path, overwrite, verify) as (path, mode):
-            _write_text(lines, path, mode)
-        return
-    if layout is None:
-        rows = frame.select(*LOG_TYPES)
-    elif frame.columns == list(layout.types):  # the result of a query has its final columns
-        rows = frame
-    else:
-        rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
-    options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
-    shown = f"--output {place.path if layout is None else layout.place}"
-    writer = arranged(rows, place, shown, is_ordered=is_ordered).options(**options).format(place.format)
-    with _fresh(frame.sparkSession, place.path, overwrite, verify) as (path, mode):
-        writer.mode(mode).save(path)
-
-
-@contextmanager
-def _fresh(
-    spark: SparkSession, path: str, overwrite: bool, verify: Callable[[], None] = lambda: None
-) -> Iterator[tuple[str, str]]:
-    """Yield the path at which a directory is written, and Spark's mode. One that exists is replaced at the end: Spark itself would
-    delete it first, and leave nothing if the job fails. Over Spark Connect it does.
-    """
-    files = FileSystem(spark) if overwrite and classic_context(spark) is not None else None
-    beside = files.beside(path, uuid.uuid4().hex[:TOKEN]) if files is not None and files.exists(path) else None
-    if files is None or beside is None:
-        yield path, "overwrite" if overwrite else "error"
-        try:
-            verify()
-            _check_names(spark, path)
-        except TransportError:
-            FileSystem(spark).delete(path)
-            raise
-        return
-    try:
-        yield beside, "error"
-        verify()
-        _check_names(spark, beside)
-    except BaseException:
-        files.delete(beside)
-        raise
-    # While files are deleted, the directory must not seem complete.
-    files.delete(join(path, _DONE))
-    files.delete(path)
-    if not files.rename(beside, path):
-        raise TransportError(f"{path} was written by another job meanwhile; the files of this one are in {beside}")
-
-
-def resumed(spark: SparkSession, path: str) -> list[str]:
-    """Return a line for each directory beside an output that a job has written to replace it, and was killed before it did.
-
-    A complete one takes the place of the output if that was deleted already.
-    """
-    files, lines = FileSystem(spark), []
-    for beside in files.written_beside(path):
-        if files.exists(join(beside, _DONE)) and not files.exists(path) and files.rename(beside, path):
-            lines.append(f"{path}: a job was killed before it renamed {beside}; it is renamed now")
-        else:
-            lines.append(f"{path}: {beside} has files of a job that was killed, or still runs; delete it if none does")
-    return lines
-
-
-def _check_names(spark: SparkSession, path: str) -> None:
-    """Raise TransportError if a task wrote so many files that the order of their names is not that of their rows."""
-    if int(spark.conf.get(_MOST_ROWS, "0") or 0) <= 0 or classic_context(spark) is None:
-        return
-    if any(_BEYOND_THREE_DIGITS.search(state.name) for state in FileSystem(spark).files(path)):
-        raise TransportError(
-            f"{path}: {_MOST_ROWS} cuts the rows of a task into more than 1,000 files, whose names do not tell their order; set it higher"
-        )
-
-
-@mark_errors
-def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as lines of JSON."""
-    form = RecordJson(load(plan).plan)
-    for batch in batches:
-        columns = (arrow_rows.values_of(batch.column(index)) for index in range(arrow_rows.HEADERS))
-        topics, partitions, keys, values, times = columns
-        headers = arrow_rows.headers_of(batch.column(arrow_rows.HEADERS))
-        yield lines_of(form, (topics, keys, values, times, headers, partitions))
-
-
-def _write_text(frame: DataFrame, path: str, mode: str) -> None:
-    """Write a frame of lines to files `part-….jsonl` of a directory, and `_SUCCESS` at the end.
-
-    Spark writes text to .txt files, which are renamed. With Spark Connect they keep this suffix, because it gives no access to files.
-    """
-    context = classic_context(frame.sparkSession)
-    if context is None:
-        frame.write.mode(mode).text(path)
-        return
-    frame.write.mode(mode).option(_MARKED, "false").text(path)
-    assert context._jvm is not None
-    java = class_of(context._jvm, "org.apache.hadoop.fs.Path")
-    folder = java(path)
-    files = folder.getFileSystem(context._jsc.hadoopConfiguration())
-    for status in files.listStatus(folder):
-        name = status.getPath().getName()
-        if name.startswith("part-") and _ENDING in name:
-            files.rename(status.getPath(), java(folder, name.replace(_ENDING, _OWN_ENDING)))
-    files.create(java(folder, _DONE)).close()
+    return RowOrder(column, kind, kind in (*TIMES, "date") or setting == "timestamp")

@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamkit.errors import TransportError
 from streamkit.runtime.spark.job_options import AVRO, COMPLETE, EVERY, IN_UTC, JSON_LINES, PARQUET, Parts, Place
-from streamkit.runtime.spark.rows.file_system import escaped, file_relations, input_files, reads_hive_text
+from streamkit.runtime.spark.rows.file_system import (
+    BLOCK,
+    FILE,
+    ROW,
+    escaped,
+    file_relations,
+    input_files,
+    place_of_line,
+    position_columns,
+    reads_hive_text,
+    same_path,
+)
 from streamkit.runtime.spark.rows.input_columns import PARTS, any_value, types_of, without_case
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, place_of_line, position_columns, same_path
 from streamkit.runtime.spark.spark_session import classic_context, tells_case
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.worker import mark_errors

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
-from streamkit.runtime.spark.rows.file_system import input_files
-from streamkit.runtime.spark.rows.files import FILES, WRITER, Sender, file_by_file, sent_rows
+from streamkit.runtime.spark.rows.files import file_by_file
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW
 from streamkit.runtime.spark.spark_session import reason, without_error_log
 from streamkit.runtime.spark.sql.record_queries import (
-    Exploded,
     Opened,
     Pairs,
     Records,
@@ -35,20 +32,16 @@ from streamkit.runtime.spark.sql.terms import (
     NOTHING,
     NUMBER,
     OBJECT,
-    TEXT,
     WINDOWED,
     Guard,
     Keep,
     Term,
     chosen,
     json_text,
-    literal,
     only_if,
     quoted_text,
-    refuse_if,
 )
 from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
-from streamkit.serdes.serde import Serde
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
@@ -68,7 +61,7 @@ LAST, FIRST = "max_by", "min_by"
 _EXTREMES = {LAST: "max", FIRST: "min"}
 ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
-_LONGEST_SQL = 100_000
+LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
 
 
@@ -464,7 +457,7 @@ class Groups:
 
 
 @contextmanager
-def _refused_by_spark(topic: str) -> Iterator[None]:
+def refused_by_spark(topic: str) -> Iterator[None]:
     """Raise InexactError if Spark refuses a query that is made in the block. topic: the one that it reads."""
     from pyspark.errors import AnalysisException
 
@@ -492,7 +485,7 @@ class Query:
         Raises InexactError if Spark refuses the query.
         """
         rows = self.rows
-        with _refused_by_spark(self.topic):
+        with refused_by_spark(self.topic):
             frame_of = self._last if self.is_final else self._in_order
             frame = frame_of(rows, opened) if isinstance(rows, Records) else self._grouped(rows, opened)
             _ = frame.schema  # Spark Connect analyzes a query no earlier.
@@ -627,130 +620,6 @@ class Query:
         columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
         placed = [column.alias(name) for column, name in zip(order, names, strict=True)]
         return rows.select(*columns, sf.expr(records.key.sql).alias(_KEY_OF_RECORD), *placed)
-
-
-_ITEM_BITS = 13
-"""The bits of the place of an item in a list, of which a record has at most as many as a text that is split has bytes."""
-_LEAST_PLACE = 1 << 62
-"""Added to a number that orders rows, so that it is positive."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The records of a topic between stages, for stages in Python: rows as the tasks that write the topic make them, in their order.
-
-    columns: SQL by the names of the columns that `sent_rows` takes.
-    """
-
-    records: Records
-    sender: Sender
-    columns: tuple[tuple[str, str], ...]
-
-    def frame(self, opened: Opened, plan: bytes) -> DataFrame:
-        """Return the rows over opened inputs, as `Query.frame`. plan: for the workers."""
-        from pyspark.sql import functions as sf
-
-        source = opened(self.sender.source)
-        with _refused_by_spark(self.sender.source):
-            rows = self.records.frame(opened, [sql for _, sql in self.columns], True)
-            columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
-            frame = rows.select(*columns, *self._places(rows))
-            _ = frame.schema
-        return sent_rows(frame, self.sender, plan, input_files(source.source) if FILE in frame.columns else [])
-
-    def _places(self, rows: DataFrame) -> list[Column]:
-        """Return the columns that order the rows."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as sf
-
-        order, source = self.records.order_columns(rows), self.records.source
-        items = [sf.col(ticked(test.place)) for test in self.records.tests if isinstance(test, Exploded)]
-        item = items[0] if items else sf.lit(0)
-        if ORDER in rows.columns:
-            place = sf.shiftleft(sf.col(ORDER), _ITEM_BITS) + item
-            return [sf.lit(1).cast("bigint").alias("source"), place.alias("offset")]
-        if isinstance(source, SqlSource) and source.is_numbered:
-            return [sf.col(FILE), sf.col(BLOCK).alias("source"), item.cast("bigint").alias("offset")]
-        if items or not isinstance(source, SqlSource):
-            place = sf.count("*").over(Window.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow))
-            return [sf.lit(1).cast("bigint").alias("source"), place.alias("offset")]
-        if source.order == FILES:
-            return [sf.col(FILE), sf.col(BLOCK).alias("source"), sf.col(ROW).alias("offset")]
-        return [(sf.col(ROW) + _LEAST_PLACE).alias("source"), sf.col(BLOCK).alias("offset")]
-
-
-def sent_of(records: Records, sender: Sender, serdes: tuple[Serde, Serde], used: Collection[str] | None) -> Sent:
-    """Return records for stages in Python. Raises UntranslatableError for values without columns, and for an order without numbers.
-
-    serdes: those of the topic's keys and values; used: the fields of values that stages use; None for all.
-    """
-    topic, source, flattens = (
-        sender.topic,
-        records.sources[0],
-        any(isinstance(test, Exploded) for test in records.tests),
-    )
-    has_tasks = sender.tasks > 1
-    refusals = {
-        f"{topic} has the changes of a table": bool(records.row),
-        f"the rows of {source.topic} are not numbered, as those of Parquet": has_tasks and not source.is_numbered,
-        f"{source.topic} has many files, and records become several": has_tasks and flattens and not source.is_ranked,
-        f"the place of a record of {source.topic} determines its partition": has_tasks and source.key.kind == NOTHING,
-        f"the place of a record determines its partition of {topic}": sender.partitions > 1
-        and records.key.kind == NOTHING,
-    }
-    refuse_if(refusals)
-    key, value = (
-        _as_bytes(term, serde, fields, f"a {part} of {topic}")
-        for part, term, serde, fields in (
-            ("key", records.key, serdes[0], None),
-            ("value", records.value, serdes[1], used),
-        )
-    )
-    columns = [("key", key), ("value", value), ("timestamp", records.time.sql)]
-    if has_tasks:
-        columns.append((WRITER, _as_column(source.key, None, f"a key of {source.topic}")))
-        records = records.tested(Guard(f"({source.key.sql} IS NOT NULL)", f"a record of {source.topic} has no key"))
-    if sender.partitions > 1:
-        records = records.tested(Guard(f"(NOT {records.key.is_null})", f"a record of {topic} has no key"))
-    if sum(map(len, (*(sql for _, sql in columns), *(test.sql for test in records.tests)))) > _LONGEST_SQL:
-        raise UntranslatableError(f"the query of {topic} has more than {_LONGEST_SQL:,} characters")
-    return Sent(records, sender, tuple(columns))
-
-
-def _as_bytes(term: Term, serde: Serde, used: Collection[str] | None, shown: str) -> str:
-    """Return SQL of a value as bytes that a serde reads as the value, or else as a column that the serde encodes in Python.
-
-    used: the fields of an object that count; None for all, with the bytes that Python writes.
-    """
-    if term.kind == TEXT and serde.spec == "string":
-        return f"CAST({term.sql} AS BINARY)"
-    if term.kind == INTEGER and serde.spec == "long":
-        return f"unhex(lpad(hex({term.sql}), 16, '0'))"
-    if used is None or term.kind != OBJECT or not set(used) <= set(term.fields):
-        return _as_column(term, None, shown)
-    if not used:
-        return f"if({term.is_null}, NULL, X'7B7D')"
-    column = _as_column(term, sorted(used), shown)
-    is_flat = all(term.fields[name].kind not in NESTED for name in used)
-    return f"CAST(to_json({column}, map('ignoreNullFields', 'false')) AS BINARY)" if is_flat else column
-
-
-def _as_column(term: Term, names: Collection[str] | None, shown: str) -> str:
-    """Return SQL of a value as one column. names: of the fields of an object; None for all. Raises UntranslatableError."""
-    if term.kind == NOTHING:
-        return "CAST(NULL AS STRING)"
-    if term.kind in COLUMN_TYPES:
-        return term.sql
-    if term.kind != OBJECT:
-        raise UntranslatableError(f"{shown} has {term.kind}, which is no column")
-    parts: list[str] = []
-    for name in term.fields if names is None else names:
-        field = term.fields.get(name)
-        if field is None or literal(name) is None:
-            raise UntranslatableError(f"{shown} has a field {name} of a type that SQL does not treat as Python does")
-        parts += [quoted_text(name), _as_column(field, None, shown)]
-    struct = f"named_struct({', '.join(parts)})"
-    return f"if({term.is_null}, NULL, {struct})" if term.nullable else struct
 
 
 def _selected(rows: DataFrame, columns: Iterable[tuple[str, str]]) -> DataFrame:
@@ -947,8 +816,8 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
     texts = [sql for part in parts for sql in part.operands.values()]
     texts += [test.sql for test in rows.tests]
     texts += [test.sql for part in parts for test in part.records.tests]
-    if sum(map(len, (*texts, *(sql for _, sql in columns)))) > _LONGEST_SQL:
-        raise UntranslatableError(f"the query of the output {layout.place} has more than {_LONGEST_SQL:,} characters")
+    if sum(map(len, (*texts, *(sql for _, sql in columns)))) > LONGEST_SQL:
+        raise UntranslatableError(f"the query of the output {layout.place} has more than {LONGEST_SQL:,} characters")
     return Query(rows, columns, is_final)
 
 

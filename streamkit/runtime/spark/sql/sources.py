@@ -20,7 +20,16 @@ from streamkit.expressions.types import ANY
 from streamkit.record import Value
 from streamkit.runtime.execution.collecting import collect_rarely
 from streamkit.runtime.spark.job_options import PARQUET, Place
-from streamkit.runtime.spark.rows.file_system import input_files
+from streamkit.runtime.spark.rows.file_system import (
+    BLOCK,
+    FILE,
+    FILE_OF_SPARK,
+    INDEX,
+    INDEX_OF_SPARK,
+    ROW,
+    input_files,
+    same_path,
+)
 from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, OpenedInput, chosen_source, placed_parts
 from streamkit.runtime.spark.rows.input_columns import (
     HIDDEN,
@@ -36,7 +45,6 @@ from streamkit.runtime.spark.rows.input_columns import (
     without_case,
 )
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, FILE_OF_SPARK, INDEX, INDEX_OF_SPARK, ROW, same_path
 from streamkit.runtime.spark.sql.terms import (
     BOOLEAN,
     COLUMN_TYPES,

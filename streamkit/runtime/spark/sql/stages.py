@@ -51,8 +51,8 @@ from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopolo
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.fields_read import fields_read
 from streamkit.runtime.spark.job_options import PYTHON
-from streamkit.runtime.spark.rows.files import Sender
 from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
+from streamkit.runtime.spark.rows.topic_inputs import Sender
 from streamkit.runtime.spark.sql.aggregations import aggregate
 from streamkit.runtime.spark.sql.expressions import (
     MOST_ITEMS,
@@ -63,18 +63,9 @@ from streamkit.runtime.spark.sql.expressions import (
     translate_call,
     translate_condition,
 )
-from streamkit.runtime.spark.sql.grouped_queries import (
-    Closing,
-    ForeignPair,
-    Groups,
-    Query,
-    Sent,
-    TablePair,
-    merged,
-    query_of,
-    sent_of,
-)
+from streamkit.runtime.spark.sql.grouped_queries import Closing, ForeignPair, Groups, Query, TablePair, merged, query_of
 from streamkit.runtime.spark.sql.record_queries import Called, Earlier, Exploded, Pairs, Records, TableJoin
+from streamkit.runtime.spark.sql.sent_records import Sent, sent_of
 from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource, TaskSource
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,

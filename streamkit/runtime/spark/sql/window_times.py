@@ -8,10 +8,10 @@ from streamkit.durations import DAY_MS
 from streamkit.errors import InexactError
 from streamkit.operators.core.parsed_values import TimeWindows
 from streamkit.runtime.spark.job_options import PARQUET
+from streamkit.runtime.spark.rows.file_system import BLOCK, FILE, INDEX, ROW, same_path
 from streamkit.runtime.spark.rows.files import FILES, OpenedInput
 from streamkit.runtime.spark.rows.input_columns import TIMES, WHOLE, without_case
 from streamkit.runtime.spark.rows.output_columns import ticked
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, INDEX, ROW, same_path
 from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import LATEST, ORDER, TIME, SqlSource, file_order
 

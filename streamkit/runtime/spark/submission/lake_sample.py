@@ -16,9 +16,18 @@ from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.job_options import JobOptions, Place
-from streamkit.runtime.spark.rows.files import FILES, OFFSETS, OpenedInput, narrowed, of_file, open_files
+from streamkit.runtime.spark.rows.file_system import BLOCK, FILE, ROW, same_path
+from streamkit.runtime.spark.rows.files import (
+    FILES,
+    OFFSETS,
+    OpenedInput,
+    RowOrder,
+    narrowed,
+    of_file,
+    open_files,
+    row_order,
+)
 from streamkit.runtime.spark.rows.input_columns import WHOLE
-from streamkit.runtime.spark.rows.row_order import BLOCK, FILE, ROW, RowOrder, row_order, same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs, select_topic
 from streamkit.runtime.spark.spark_session import Cluster, open_session, translated
 from streamkit.runtime.spark.submission.submit_job import check, count_of, with_formats

@@ -32,15 +32,9 @@ from streamkit.runtime.spark.job_options import (
     is_missing,
     recognized,
 )
-from streamkit.runtime.spark.rows.file_system import FileSystem
-from streamkit.runtime.spark.rows.files import (
-    OpenedInput,
-    check_unchanged,
-    count_partitions,
-    open_files,
-    resumed,
-    write_files,
-)
+from streamkit.runtime.spark.rows.file_outputs import resumed, write_files
+from streamkit.runtime.spark.rows.file_system import FileSystem, same_path
+from streamkit.runtime.spark.rows.files import OpenedInput, check_unchanged, count_partitions, open_files
 from streamkit.runtime.spark.rows.log_rows import (
     Address,
     LogRange,
@@ -56,7 +50,6 @@ from streamkit.runtime.spark.rows.log_rows import (
     write_log,
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
-from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs, select_topic
 from streamkit.runtime.spark.spark_session import (
     changed_meaning,

@@ -22,9 +22,8 @@ from streamkit.runtime.spark.job_options import (
     Place,
     Transform,
 )
-from streamkit.runtime.spark.rows.file_system import FileSystem
+from streamkit.runtime.spark.rows.file_system import FileSystem, same_path
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, WHOLE_NUMBERS, OutputLayout, ticked
-from streamkit.runtime.spark.rows.row_order import same_path
 from streamkit.runtime.spark.spark_session import classic_context, package_of, without_error_log
 from streamkit.runtime.spark.stage_plan import table_topics
 
