@@ -12,8 +12,8 @@ from streamkit.operators.steps.aggregations.aggregate_node import Aggregation
 from streamkit.runtime.spark.rows.input_columns import without_case
 from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.sql.expressions import Footprint, Translator, parse
-from streamkit.runtime.spark.sql.grouped_queries import ABSOLUTE, FIRST, LAST, LISTED, PLACE, Groups, grouped
-from streamkit.runtime.spark.sql.record_queries import Records
+from streamkit.runtime.spark.sql.grouped_queries import ABSOLUTE, FIRST, LAST, LISTED, Groups, grouped
+from streamkit.runtime.spark.sql.record_queries import PLACE, Records
 from streamkit.runtime.spark.sql.sources import LONGEST
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,

@@ -14,15 +14,8 @@ from streamkit.runtime.spark.rows.files import file_by_file
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
-from streamkit.runtime.spark.sql.record_queries import (
-    Opened,
-    Pairs,
-    Records,
-    latest_rows,
-    place_of,
-    renamed,
-    renamed_columns,
-)
+from streamkit.runtime.spark.sql.join_queries import ForeignPair, TablePair
+from streamkit.runtime.spark.sql.record_queries import GROUP, PLACE, Opened, Records, latest_rows, place_of
 from streamkit.runtime.spark.sql.sources import ORDER, TIME, SqlSource
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
@@ -46,14 +39,12 @@ from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, wind
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-_GROUP, _START, _ROW = "key", "window start", "row"
+_START, _ROW = "window start", "row"
 _KEY_OF_RECORD, _ORDERED = f"{HIDDEN}key", f"{HIDDEN}order "
 _BEGINS, _SESSION, _IS_LAST = "begins", "session", "is last"
 _HIGHEST = "highest"
 _PLACED, _VALUE = "place", "value"
 _IS_IN, _AFTER, _BEFORE = "is_in", "after", "before"
-PLACE = f"{HIDDEN}place"
-"""The place of a record in the order of its input, for operands."""
 LISTED = "collect_list"
 """The function that keeps all operands."""
 LAST, FIRST = "max_by", "min_by"
@@ -118,11 +109,12 @@ class Part:
             is_one = len(order) == 1 and ORDER in rows.columns and not names_places
             rows = rows if is_one else rows.withColumn(PLACE, place_of(order))
             places = {PLACE: ticked(ORDER if is_one else PLACE)}
-        if windows is not None and isinstance(records.source, SqlSource):
+        if windows is not None and not records.source.is_joined:
             limits = windows if isinstance(windows, TimeWindows) else IN_ORDER
-            refuse_late(records.source, opened(records.source.topic), limits)
+            for source in records.sources:
+                refuse_late(source, opened(source.topic), limits)
         starts = {_START: window_starts(windows, records.time.sql)} if isinstance(windows, TimeWindows) else {}
-        return rows, {_GROUP: records.key.sql, **starts, **operands, TIME: records.time.sql, **places}
+        return rows, {GROUP: records.key.sql, **starts, **operands, TIME: records.time.sql, **places}
 
     def guards_of_groups(self, windows: Windows | None) -> list[Guard]:
         """Return what holds for the key of each record if it does for its group, of which there are fewer; it names the column of the source.
@@ -133,7 +125,7 @@ class Part:
         source = records.source
         is_in_one = windows is None or (isinstance(windows, TimeWindows) and windows.size == windows.advance)
         may_wait = is_in_one and not records.row and all(isinstance(test, Guard | Keep) for test in records.tests)
-        if not isinstance(source, SqlSource) or not may_wait or source.has_made_times:
+        if not may_wait or source.has_made_times:
             return []
         has_key = f"(NOT ({key} IS NULL))"  # a null is no wrong text
         tests = [test.sql for test in records.tests if test.sql != has_key]
@@ -149,7 +141,7 @@ class Part:
         from pyspark.sql import functions as sf
 
         source = self.records.source
-        whole = source.rows(opened, ()) if isinstance(source, SqlSource) and self.records.is_whole else rows
+        whole = source.rows(opened, ()) if self.records.is_whole and not source.is_joined else rows
         return whole.select(sf.col(TIME))
 
     def _moves(self, opened: Opened) -> DataFrame:
@@ -158,7 +150,7 @@ class Part:
         from pyspark.sql import functions as sf
 
         records = self.records
-        parts = {_IS_IN: records.is_in_group, _GROUP: records.key.sql, **self.operands}
+        parts = {_IS_IN: records.is_in_group, GROUP: records.key.sql, **self.operands}
         rows = records.frame(opened, [*parts.values(), records.row], True)
         after = sf.struct(*(sf.expr(sql).alias(name) for name, sql in parts.items()))
         by_row = Window.partitionBy(sf.expr(records.row)).orderBy(*records.order_columns(rows))
@@ -167,264 +159,12 @@ class Part:
         back = [
             sf.col(f"{_BEFORE}.{ticked(name)}") * (1 if name.startswith(ABSOLUTE) else -1) for name in self.operands
         ]
-        taken = [sf.col(f"{_BEFORE}.{name}") for name in (_IS_IN, _GROUP)]
+        taken = [sf.col(f"{_BEFORE}.{name}") for name in (_IS_IN, GROUP)]
         moves = sf.array(
             sf.col(_AFTER),
             sf.struct(*(column.alias(name) for column, name in zip((*taken, *back), parts, strict=True))),
         )
         return rows.select(TIME, sf.explode(moves).alias(_ROW)).where(f"{_ROW}.{_IS_IN}").select(TIME, f"{_ROW}.*")
-
-
-_NO_ROW, _UNKNOWN = -1, -2
-"""In place of the time of a row: there is none, or the changes before the last ones decide."""
-
-
-@dataclass(frozen=True)
-class TablePair:
-    """The rows of a join of two tables: what their last changes of each key tell of the last record of the join.
-
-    If both tables have a row, its value and its time do not depend on which change came last. If a change has deleted a row, the
-    order of changes must be known, which it is if the rows of both topics are in the order of their times. kind: inner, left or outer.
-    """
-
-    kind: str
-    left: Records
-    right: Records
-
-    @property
-    def names(self) -> dict[str, Term]:
-        """The parts that the expression of the join may use."""
-        nullable = {"left": self.kind == "outer", "right": self.kind != "inner"}
-        values = {
-            side: replace(renamed(records.value, (side,)), nullable=nullable[side])
-            for side, records in (("left", self.left), ("right", self.right))
-        }
-        return {"key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size), **values}
-
-    def frame(self, opened: Opened, texts: Sequence[str]) -> DataFrame:
-        """Return the key and the time of each row, with the columns that texts of SQL name."""
-        from pyspark.sql import functions as sf
-
-        how = {"inner": "inner", "left": "left", "outer": "full"}[self.kind]
-        left = _last_changes(self.left, "left", opened, texts)
-        both = left.join(_last_changes(self.right, "right", opened, texts), _GROUP, how)
-        time = self._time(_in_order_of_times((self.left, self.right), opened))
-        rows = both.where("`left has` OR `right has`" if self.kind == "outer" else "`left has`")
-        rows = rows.withColumn(TIME, sf.expr(time)).where(f"{ticked(TIME)} <> {_NO_ROW}L")
-        topics = " or ".join(records.source.topic for records in (self.left, self.right))
-        known = Guard(f"({ticked(TIME)} <> {_UNKNOWN}L)", f"a row of {topics} is deleted, and changes before decide")
-        return chosen(rows, [known])
-
-    def _time(self, is_ordered: bool) -> str:
-        """Return SQL of the time of a row."""
-        has_left, has_right = ("coalesce(`left has`, false)", "coalesce(`right has`, false)")
-        is_left, is_right = ("coalesce(`left is`, false)", "coalesce(`right is`, false)")
-        left, right, latest = "`left time`", "`right time`", "greatest(`left time`, `right time`)"
-        one, other = (records.source.topic.encode() for records in (self.left, self.right))
-        left_last = f"({left} > {right} OR ({left} = {right} AND {'true' if one > other else 'false'}))"
-        ordered = str(is_ordered).lower()
-        left_once, right_once = (f"(`{side} deletions` = 1L AND `{side} changes` > 1L)" for side in ("left", "right"))
-        cases = {
-            "inner": [
-                (f"NOT {has_left} OR NOT {has_right}", f"{_NO_ROW}L"),
-                (f"{is_left} AND {is_right}", latest),
-                (f"{ordered} AND {is_right} AND {left_last}", left),
-                (f"{ordered} AND {is_left} AND NOT {left_last}", right),
-            ],
-            "left": [
-                (f"{is_left} AND NOT {has_right}", left),
-                (f"{is_left} AND ({is_right} OR {ordered})", latest),
-                (f"{ordered} AND {is_right} AND {left_last}", left),
-                (f"NOT {is_left} AND {left_once} AND ({ordered} OR NOT {has_right})", left),
-                (f"NOT {is_left} AND NOT {has_right} AND `left changes` = 1L", f"{_NO_ROW}L"),
-            ],
-            "outer": [
-                (f"{is_left} AND NOT {has_right}", left),
-                (f"{is_right} AND NOT {has_left}", right),
-                (f"({is_left} AND {is_right}) OR (({is_left} OR {is_right}) AND {ordered})", latest),
-                (f"NOT {has_right} AND {left_once}", left),
-                (f"NOT {has_left} AND {right_once}", right),
-                (f"NOT {has_right} AND `left changes` = 1L", f"{_NO_ROW}L"),
-                (f"NOT {has_left} AND `right changes` = 1L", f"{_NO_ROW}L"),
-                (f"{has_left} AND {has_right} AND {ordered} AND {left_last} AND {left_once}", left),
-                (f"{has_left} AND {has_right} AND {ordered} AND NOT {left_last} AND {right_once}", right),
-            ],
-        }[self.kind]
-        branches = " ".join(f"WHEN {condition} THEN {time}" for condition, time in cases)
-        return f"CASE {branches} ELSE {_UNKNOWN}L END"
-
-    def result(self, value: Term) -> Groups:
-        """Return the rows as those of a table, null where a change has deleted one."""
-        there = {
-            "inner": "(coalesce(`left is`, false) AND coalesce(`right is`, false))",
-            "left": "coalesce(`left is`, false)",
-            "outer": "(coalesce(`left is`, false) OR coalesce(`right is`, false))",
-        }[self.kind]
-        parts = (Part(self.left, {}), Part(self.right, {}))
-        return Groups(parts, self.names["key"], only_if(value, there), {}, pair=self)
-
-
-_FOREIGN, _STATE = "foreign key", "state"
-
-
-@dataclass(frozen=True)
-class ForeignPair:
-    """The rows of a foreign-key join of two tables: what the changes of both tell of the last record of the join for each left key.
-
-    The cycle of tasks processes a change with all messages that it causes before the next change, so that no response is stale.
-    Changes follow each other by time, then by topic. That makes the last record one of these, whichever exists first:
-
-    - the right row exists: the later time of both rows. The last change of the two caused the record, and the other one was not later.
-    - the right row was deleted after the left row got its foreign key: the time of the deletion, even if nothing matched before.
-    - the left row got its foreign key in place of another one (RESPOND_ALWAYS): the time of that change.
-    - the left row lost a foreign key (DELETE_AND_RESPOND): the time of the last such change. The right row was not later.
-    - otherwise, no record.
-
-    A left join responds to each change of a left row: the later time of both rows, or for a deleted left row the time of the first
-    deletion after its last value. kind: inner or left; foreign: the foreign key of a left row, null without one.
-    """
-
-    kind: str
-    left: Records
-    right: Records
-    foreign: Term
-    is_empty_absent: bool
-    """Whether responses do not distinguish an empty right value from none."""
-
-    @property
-    def names(self) -> dict[str, Term]:
-        """The parts that the expression of the join may use."""
-        right = renamed(self.right.value, ("right",))
-        right = replace(right, sql=f"nullif({right.sql}, '')") if self.is_empty_absent else right
-        return {
-            "key": Term(self.left.key.kind, ticked(_GROUP), size=self.left.key.size),
-            "left": replace(renamed(self.left.value, ("left",)), nullable=False),
-            "right": replace(right, nullable=self.kind == "left"),
-        }
-
-    def frame(self, opened: Opened, texts: Sequence[str]) -> DataFrame:
-        """Return the key and the time of each row, as `TablePair.frame`. Raises InexactError if the order of changes is not known."""
-        from pyspark.sql import functions as sf
-
-        sides = (self.left, self.right)
-        if not _in_order_of_times(sides, opened) and not _are_apart(sides, opened):
-            topics = " and ".join(records.source.topic for records in sides)
-            raise InexactError(f"the changes of {topics} are not in the order of their timestamps")
-        named = [*texts, *([ticked("right")] if self.is_empty_absent else [])]
-        right = _last_changes(self.right, "right", opened, named).withColumnRenamed(_GROUP, "right key")
-        rows = self._left(opened, texts).join(right, sf.expr(f"{ticked(_FOREIGN)} = `right key`"), "left")
-        rows = chosen(rows, self._exact())
-        return rows.withColumn(TIME, sf.expr(self._time())).where(f"{ticked(TIME)} IS NOT NULL")
-
-    def _exact(self) -> list[Guard]:
-        """Return what must hold of each row of a join of a table with itself.
-
-        If the row that a deletion concerns names itself, the response to the deletion may be stale. If the deletion has the time of
-        the change of the foreign key, partitions and offsets order them.
-        """
-        if self.kind == "left" or self.left.source.topic != self.right.source.topic:
-            return []
-        is_unknown = f"{ticked(_FOREIGN)} = {ticked(_GROUP)} OR (`right time` = moved.time AND NOT moved.again)"
-        sql = f"(NOT (coalesce(`right has` AND NOT `right is`, false) AND ({is_unknown})))"
-        return [Guard(sql, f"a row of {self.right.source.topic} is deleted, and changes before decide")]
-
-    def _left(self, opened: Opened, texts: Sequence[str]) -> DataFrame:
-        """Return the last change of each left row, with the times of those that changed its foreign key, or deleted it."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as sf
-
-        records = self.left
-        cells = _cells_of(records, "left", texts)
-        gone, time = records.value.is_null, sf.expr(records.time.sql)
-        rows = records.frame(opened, [*cells.values(), gone, self.foreign.sql], True)
-        parts = [sf.expr(sql).alias(name) for name, sql in cells.items()]
-        parts += [sf.expr(f"NOT {gone}").alias("left is"), sf.expr(self.foreign.sql).alias(_FOREIGN)]
-        state = sf.expr(self.foreign.sql if self.kind == "inner" else f"if({gone}, NULL, true)").alias(_STATE)
-        rows = rows.select(
-            sf.expr(records.key.sql).alias(_GROUP),
-            sf.struct(*parts, time.alias("left time")).alias(_ROW),
-            state,
-            place_of(records.order_columns(rows)).alias(PLACE),
-        )
-        before = sf.lag(_STATE).over(Window.partitionBy(_GROUP).orderBy(PLACE))
-        rows = rows.withColumn(_BEFORE, before)
-        moves, ends = f"NOT {_STATE} <=> {_BEFORE}", f"{_STATE} IS NULL AND {_BEFORE} IS NOT NULL"
-        time, place = sf.col(f"{_ROW}.`left time`"), sf.col(PLACE)
-        moved = sf.struct(time.alias("time"), sf.col(_BEFORE).isNotNull().alias("again"))
-        return (
-            rows.groupBy(_GROUP)
-            .agg(
-                sf.max_by(_ROW, place).alias(_ROW),
-                sf.max_by(moved, sf.when(sf.expr(moves), place)).alias("moved"),
-                sf.max_by(time, sf.when(sf.expr(ends), place)).alias("end time"),
-            )
-            .select(_GROUP, f"{_ROW}.*", "moved", "end time")
-        )
-
-    def _time(self) -> str:
-        """Return SQL of the time of a row; null without one."""
-        latest = "greatest(`left time`, `right time`)"
-        if self.kind == "left":
-            return f"if(`left is`, {latest}, `end time`)"
-        one, other = (records.source.topic.encode() for records in (self.left, self.right))
-        is_after = f"`right time` {'>=' if one < other else '>'} moved.time"
-        branches = {
-            "`right is`": latest,
-            f"`right has` AND {is_after}": "`right time`",
-            f"{ticked(_FOREIGN)} IS NOT NULL AND moved.again": "moved.time",
-        }
-        return f"CASE {' '.join(f'WHEN {condition} THEN {time}' for condition, time in branches.items())} ELSE `end time` END"
-
-    def result(self, value: Term) -> Groups:
-        """Return the rows as those of a table, null where a change has deleted one."""
-        has_value = "AND `right` <> ''" if self.is_empty_absent else ""
-        there = "`left is`" if self.kind == "left" else f"coalesce(`right is` {has_value}, false)"
-        parts = (Part(self.left, {}), Part(self.right, {}))
-        return Groups(parts, self.names["key"], only_if(value, there), {}, pair=self)
-
-
-def _cells_of(records: Records, side: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return SQL of the columns of a side's values that texts of SQL name, by their names."""
-    leaves = renamed_columns(records.value, (side,))
-    return {name: sql for name, sql in leaves if any(ticked(name) in text for text in texts)}
-
-
-def _last_changes(records: Records, side: str, opened: Opened, texts: Sequence[str]) -> DataFrame:
-    """Return the last change of each key of a table, with the numbers of all its changes, and of its deletions."""
-    from pyspark.sql import functions as sf
-
-    cells = _cells_of(records, side, texts)
-    gone = records.value.is_null
-    rows = records.frame(opened, [*cells.values(), gone], True)
-    cells |= {f"{side} is": f"NOT {gone}", f"{side} time": records.time.sql}
-    changes = [sf.count("*").alias(f"{side} changes"), sf.count_if(sf.expr(gone)).alias(f"{side} deletions")]
-    parts = {name: sf.expr(sql) for name, sql in cells.items()}
-    latest = latest_rows(rows, sf.expr(records.key.sql).alias(_GROUP), parts, records.order_columns(rows), changes)
-    return latest.withColumn(f"{side} has", sf.lit(True))
-
-
-def _in_order_of_times(sides: Sequence[Records], opened: Opened) -> bool:
-    """Return whether the changes of tables are known to be in the order of their times."""
-    sources = [source for records in sides for source in records.sources]
-    if not all(source.may_be_in_order for source in sources) or any(
-        records.time != records.source.time for records in sides
-    ):
-        return False
-    try:
-        for source in sources:
-            refuse_late(source, opened(source.topic), IN_ORDER)
-    except InexactError:
-        return False
-    return True
-
-
-def _are_apart(sides: tuple[Records, Records], opened: Opened) -> bool:
-    """Return whether all changes of one table are earlier than all of the other, so that they come first."""
-    from pyspark.sql import functions as sf
-
-    ends = [records.source.rows(opened, ()).agg(sf.min(TIME), sf.max(TIME)).collect()[0] for records in sides]
-    (first, last), (other_first, other_last) = ends
-    return first is None or other_first is None or bool(last < other_first or other_last < first)
 
 
 @dataclass(frozen=True)
@@ -450,6 +190,12 @@ class Groups:
     def names(self) -> dict[str, Term]:
         """The parts of a row that expressions may use."""
         return {"key": self.key, "value": self.value}
+
+    @classmethod
+    def of_pair(cls, pair: TablePair | ForeignPair, value: Term) -> Groups:
+        """Return the rows of a join of two tables, null where a change has deleted one."""
+        parts = (Part(pair.left, {}), Part(pair.right, {}))
+        return cls(parts, pair.names["key"], only_if(value, pair.has_value), {}, pair=pair)
 
     def tested(self, *guards: Guard) -> Groups:
         """Return the rows, with the guarantee that each meets further guards."""
@@ -525,11 +271,11 @@ class Query:
             rows, cells = part.cells(opened, windows, later)
         else:
             rows = reduce(DataFrame.unionByName, (part.frame(opened, windows, later) for part in groups.parts))
-            cells = {name: ticked(name) for name in (_GROUP, _START, TIME, PLACE, *groups.functions)}
+            cells = {name: ticked(name) for name in (GROUP, _START, TIME, PLACE, *groups.functions)}
         if isinstance(windows, SessionWindows | SlidingWindows):
             aggregates = _merged_windows(rows, groups.functions, windows)
         else:
-            by = [_GROUP] if windows is None else [_GROUP, _START]
+            by = [GROUP] if windows is None else [GROUP, _START]
             computed = [
                 f"{function}({cells[name]}{f', {cells[PLACE]}' if function in _EXTREMES else ''}) AS {ticked(name)}"
                 for name, function in groups.functions.items()
@@ -538,7 +284,7 @@ class Query:
                 *map(sf.expr, [*computed, f"max({cells[TIME]}) AS {ticked(TIME)}"])
             )
         # With the time in the condition, an aggregate, Spark does not test each record before it is in its group.
-        named = [replace(guard, sql=guard.sql.replace(part.records.key.sql, ticked(_GROUP))) for guard in later]
+        named = [replace(guard, sql=guard.sql.replace(part.records.key.sql, ticked(GROUP))) for guard in later]
         tests = [*(guard.under(f"{ticked(TIME)} >= 0L") for guard in named), *groups.tests]
         if tests:
             aggregates = chosen(aggregates, tests)
@@ -573,13 +319,13 @@ class Query:
         # Spark leaves out a column that nothing reads: it moves no key and no time twice.
         key = _name_in_all(queries, lambda records: records.key.sql) or _KEY_OF_RECORD
         time = _name_in_all(queries, lambda records: _instant(ticked(TIME)))
-        is_by_time = isinstance(records.source, Pairs) and records.source.is_inner
+        is_by_time = records.source.is_joined and not records.source.emits_alone
         if time is not None and (self.others or is_by_time):
             order[0] = ticked(time)
         is_keyed = any(query._records.key.kind != NOTHING for query in queries)
         if is_keyed and not self.others and records.are_together(opened):
             by_key = selected.sortWithinPartitions(*order)
-        elif is_keyed and isinstance(records.source, Pairs) and not self.others:
+        elif is_keyed and records.source.is_joined and not self.others:
             by_key = _in_order_of_keys(selected, key, order)
         elif is_keyed:
             by_key = selected.repartition(ticked(key)).sortWithinPartitions(*order)
@@ -678,13 +424,13 @@ def _sessions(rows: DataFrame, functions: Mapping[str, str], gap: int) -> DataFr
     from pyspark.sql import functions as sf
 
     rows, whole = _by_time(rows, functions)
-    by_time = Window.partitionBy(_GROUP).orderBy(TIME)
+    by_time = Window.partitionBy(GROUP).orderBy(TIME)
     begins = sf.col(TIME) - sf.lag(TIME).over(by_time) <= gap
     rows = rows.withColumn(_BEGINS, sf.when(begins, 0).otherwise(1))
     rows = rows.withColumn(_SESSION, sf.sum(_BEGINS).over(by_time))
-    session = Window.partitionBy(_GROUP, _SESSION)
+    session = Window.partitionBy(GROUP, _SESSION)
     return rows.select(
-        _GROUP,
+        GROUP,
         TIME,
         sf.min(TIME).over(session).alias(_START),
         (sf.col(TIME) == sf.max(TIME).over(session)).alias(_IS_LAST),
@@ -698,7 +444,7 @@ def _by_time(rows: DataFrame, functions: Mapping[str, str]) -> tuple[DataFrame, 
 
     parts = [sf.expr(f"{function}({ticked(name)})").alias(name) for name, function in functions.items()]
     whole = {name: "sum" if function == "count" else function for name, function in functions.items()}
-    return rows.groupBy(_GROUP, TIME).agg(*parts), whole
+    return rows.groupBy(GROUP, TIME).agg(*parts), whole
 
 
 def _over(functions: Mapping[str, str], window: WindowSpec) -> list[Column]:
@@ -719,7 +465,7 @@ def _sliding(rows: DataFrame, functions: Mapping[str, str], difference: int) -> 
     from pyspark.sql import functions as sf
 
     rows, whole = _by_time(rows, functions)
-    by_time = Window.partitionBy(_GROUP).orderBy(TIME)
+    by_time = Window.partitionBy(GROUP).orderBy(TIME)
     time, following = sf.col(TIME), sf.lead(TIME).over(by_time)
     ends, begins = by_time.rangeBetween(-difference, 0), by_time.rangeBetween(1, difference + 1)
     last = sf.max(TIME).over(begins)
@@ -738,8 +484,8 @@ def _sliding(rows: DataFrame, functions: Mapping[str, str], difference: int) -> 
         for window, start in starts.items()
     ]
     # Spark explodes no expression over windows.
-    rows = rows.select(_GROUP, sf.array(*windows).alias(_ROW)).select(_GROUP, sf.explode(_ROW).alias(_ROW))
-    return rows.select(_GROUP, f"{_ROW}.*").where(sf.col(_START).isNotNull())
+    rows = rows.select(GROUP, sf.array(*windows).alias(_ROW)).select(GROUP, sf.explode(_ROW).alias(_ROW))
+    return rows.select(GROUP, f"{_ROW}.*").where(sf.col(_START).isNotNull())
 
 
 def grouped(
@@ -765,7 +511,7 @@ def grouped(
     for part in parts:
         if part.is_null != "false" and not records.requires(part):
             records = records.kept_where(f"(NOT {part.is_null})")
-    key = Term(records.key.kind, ticked(_GROUP), size=records.key.size)
+    key = Term(records.key.kind, ticked(GROUP), size=records.key.size)
     if windows is not None:
         start = ticked(_START)
         length = windows.length
@@ -800,8 +546,7 @@ def query_of(rows: Groups | Records, layout: OutputLayout, is_final: bool) -> Qu
     """
     if isinstance(rows, Records) and rows.key.kind in (NUMBER, *NESTED):
         raise UntranslatableError(f"the key of the stream {layout.topic} is {rows.key.kind}")
-    source = rows.source if isinstance(rows, Records) else None
-    if isinstance(source, Pairs) and not source.is_inner and rows.key.sql != source.names["key"].sql:
+    if isinstance(rows, Records) and rows.source.emits_alone and rows.key.sql != rows.source.key.sql:
         raise UntranslatableError(
             f"the keys of the stream {layout.topic} are not those of its join, which has emitted records without a partner"
         )

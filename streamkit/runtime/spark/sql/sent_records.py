@@ -13,7 +13,7 @@ from streamkit.runtime.spark.rows.output_columns import ticked
 from streamkit.runtime.spark.rows.topic_inputs import WRITER, Sender, sent_rows
 from streamkit.runtime.spark.sql.grouped_queries import LONGEST_SQL, refused_by_spark
 from streamkit.runtime.spark.sql.record_queries import Exploded, Opened, Records
-from streamkit.runtime.spark.sql.sources import ORDER, SqlSource
+from streamkit.runtime.spark.sql.sources import ORDER
 from streamkit.runtime.spark.sql.terms import (
     COLUMN_TYPES,
     INTEGER,
@@ -73,12 +73,12 @@ class Sent:
         if ORDER in rows.columns:
             place = sf.shiftleft(sf.col(ORDER), _ITEM_BITS) + item
             return [sf.lit(1).cast("bigint").alias("source"), place.alias("offset")]
-        if isinstance(source, SqlSource) and source.is_numbered:
+        if source.is_numbered:
             return [sf.col(FILE), sf.col(BLOCK).alias("source"), item.cast("bigint").alias("offset")]
-        if items or not isinstance(source, SqlSource):
+        if items or source.is_joined:
             place = sf.count("*").over(Window.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow))
             return [sf.lit(1).cast("bigint").alias("source"), place.alias("offset")]
-        if source.order == FILES:
+        if self.records.sources[0].order == FILES:
             return [sf.col(FILE), sf.col(BLOCK).alias("source"), sf.col(ROW).alias("offset")]
         return [(sf.col(ROW) + _LEAST_PLACE).alias("source"), sf.col(BLOCK).alias("offset")]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from streamkit.errors import InexactError, SerdeError, UntranslatableError
 from streamkit.expressions.types import ANY
@@ -147,11 +147,73 @@ class InputColumns:
         return self.schema["value"].dataType.simpleString() if "value" in self.schema.names else ""
 
 
+class RecordSource(Protocol):
+    """What the records of a query come from: a topic, or a join of two streams."""
+
+    @property
+    def topic(self) -> str:
+        """The topic, or the one of the left stream."""
+
+    @property
+    def sources(self) -> tuple[SqlSource, ...]:
+        """The topics that the records come from."""
+
+    @property
+    def key(self) -> Term:
+        """The key of a record."""
+
+    @property
+    def time(self) -> Term:
+        """The timestamp of a record."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether a join of streams makes the records."""
+
+    @property
+    def emits_alone(self) -> bool:
+        """Whether this join also emits records without a partner."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the input names a key, which a guard requires in each row whose key is read."""
+
+    @property
+    def has_made_times(self) -> bool:
+        """Whether the topology makes the timestamps of values."""
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether each row has a number in its file."""
+
+    @property
+    def may_be_in_order(self) -> bool:
+        """Whether Spark can tell that the records are in the order of their timestamps."""
+
+    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
+        """Return whether the records of each key are in one task."""
+
+    def columns_in(self, texts: Sequence[str]) -> list[Path]:
+        """Return the paths of the columns that texts of SQL name, and perhaps of others."""
+
+    def guards(self, columns: Sequence[Path]) -> list[Guard]:
+        """Return what holds of each record that a task can read. columns: those that are read."""
+
+    def rows(self, opened: Callable[[str], OpenedInput], paths: Sequence[Path], has_order: bool = False) -> DataFrame:
+        """Return columns over opened inputs. has_order: whether those of `order_columns` are needed."""
+
+    def order_columns(self, rows: DataFrame) -> list[Column]:
+        """Return what orders the records. rows: of `rows`."""
+
+
 class SqlSource:
     """The records of one input as columns. Raises UntranslatableError for an input whose rows only Python makes records of.
 
     mark: the beginning of the names of its columns, if they are joined with those of another input.
     """
+
+    is_joined: ClassVar[bool] = False
+    emits_alone: ClassVar[bool] = False
 
     def __init__(self, topic: str, columns: InputColumns, serdes: tuple[Serde, Serde], mark: str = ""):
         self.topic = topic
@@ -281,6 +343,11 @@ class SqlSource:
         return guards
 
     @property
+    def sources(self) -> tuple[SqlSource, ...]:
+        """This one."""
+        return (self,)
+
+    @property
     def has_keys(self) -> bool:
         """Whether the input names a key, which a guard requires in each row whose key is read."""
         return self._columns.has_key
@@ -319,6 +386,10 @@ class SqlSource:
         if self._columns.order != FILES:
             return [sf.col(ROW), sf.col(BLOCK)]
         return [file_order(), sf.col(BLOCK), sf.col(ROW)]
+
+    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
+        """Return that records of a key may be in several tasks."""
+        return False
 
     def rows(self, opened: Callable[[str], OpenedInput], paths: Sequence[Path], has_order: bool = False) -> DataFrame:
         """Return what `frame` does of the topic's input among opened ones."""
@@ -721,9 +792,11 @@ def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
 __all__ = [
     "LATEST",
     "ORDER",
+    "TASKS",
     "THERE",
     "TIME",
     "InputColumns",
+    "RecordSource",
     "SqlSource",
     "TaskSource",
     "columns_of_files",

@@ -63,8 +63,9 @@ from streamkit.runtime.spark.sql.expressions import (
     translate_call,
     translate_condition,
 )
-from streamkit.runtime.spark.sql.grouped_queries import Closing, ForeignPair, Groups, Query, TablePair, merged, query_of
-from streamkit.runtime.spark.sql.record_queries import Called, Earlier, Exploded, Pairs, Records, TableJoin
+from streamkit.runtime.spark.sql.grouped_queries import Closing, Groups, Query, merged, query_of
+from streamkit.runtime.spark.sql.join_queries import ForeignPair, Pairs, TablePair
+from streamkit.runtime.spark.sql.record_queries import Called, Earlier, Exploded, Records, TableJoin
 from streamkit.runtime.spark.sql.sent_records import Sent, sent_of
 from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource, TaskSource
 from streamkit.runtime.spark.sql.terms import (
@@ -263,8 +264,7 @@ class _Compiler:
             f"{topic} has records that come from another stage in Python": any(each.is_of_tasks for each in rows),
             f"{topic} has the records of several steps, or of several topics": bool(others),
             f"{topic} has the pairs of several tasks": len(sources) > 1 and tasks > 1,
-            f"{topic} has the records of a join without a partner": isinstance(records.source, Pairs)
-            and not records.source.is_inner,
+            f"{topic} has the records of a join without a partner": records.source.emits_alone,
             f"tasks that write {topic} take the records of several others by their times": not is_first
             and self._most_tasks[topic] > 1,
         }
@@ -466,7 +466,7 @@ class _Walk:
         value = translate(join.value, pairs.names, self._footprint)
         # Steps that depend on the order of records see only the order of each key.
         records = Records(
-            pairs, pairs.names["key"], value.without_guards(), pairs.time, value.guards, is_mixed=not pairs.is_inner
+            pairs, pairs.names["key"], value.without_guards(), pairs.time, value.guards, is_mixed=pairs.emits_alone
         )
         # The step after both sides has each of them as a parent.
         for name in node.children:
@@ -505,7 +505,7 @@ class _Walk:
         if left.source.topic == right.source.topic:
             raise UntranslatableError(f"{shown}: both tables come from the same topic")
         pair = TablePair("left" if join.rule == "right" else join.rule, left, right)
-        groups = pair.result(self._unfailing(join.value, pair.names))
+        groups = Groups.of_pair(pair, self._unfailing(join.value, pair.names))
         if store is not None:
             groups = self._checked(merge, "value", store.value_serde, groups)
         self._seen.add(name)
@@ -560,7 +560,7 @@ class _Walk:
         is_empty_absent = right.value.kind == TEXT and join.foreign_value_serde.spec == "string"
         kind = "left" if join.left else "inner"
         pair = ForeignPair(kind, left, right, only_if(on.without_guards(), present), is_empty_absent)
-        return pair.result(self._unfailing(response.value, pair.names))
+        return Groups.of_pair(pair, self._unfailing(response.value, pair.names))
 
     def _check_table(self, node: PlanNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
@@ -941,7 +941,7 @@ class _Walk:
     def _sent(self, records: Records) -> Records:
         """Return records for other tasks. They are mixed if a key may have records from several tasks."""
         source = records.source
-        is_whole = self._tasks == 1 or (isinstance(source, SqlSource) and records.key.sql == source.key.sql)
+        is_whole = self._tasks == 1 or (not source.is_joined and records.key.sql == source.key.sql)
         return replace(records, is_mixed=records.is_mixed or not is_whole)
 
     def _checked(self, node: PlanNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
