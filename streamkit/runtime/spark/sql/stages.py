@@ -2,102 +2,63 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
 
 from streamkit.compile.program_needs import counts
 from streamkit.config import Config
 from streamkit.errors import UntranslatableError
-from streamkit.expressions import Expression
-from streamkit.expressions.syntax import Source
 from streamkit.operators.codegen.code_writer import Processor, ProcessorNode
-from streamkit.operators.core.operator import PassThrough, RepartitionFilter, TablePassThrough
-from streamkit.operators.core.parsed_values import SessionWindows, Windows
-from streamkit.operators.core.value_getters import DerivedGetter, Getter, MapValuesGetter, StoreGetter
-from streamkit.operators.steps.aggregations.aggregate_node import (
-    SessionAggregate,
-    SlidingAggregate,
-    StreamAggregate,
-    TableAggregate,
-    WindowAggregate,
-    WindowedAggregate,
-)
-from streamkit.operators.steps.aggregations.group_by import TableGroupBy
-from streamkit.operators.steps.extensions.assertion import Assert
-from streamkit.operators.steps.extensions.set_timestamp import SetTimestamp
+from streamkit.operators.core.operator import PassThrough
 from streamkit.operators.steps.joins.foreign_key_join import (
     ForeignKeyJoin,
     ForeignTableJoin,
     ResponseJoin,
-    SubscriptionJoin,
     SubscriptionSend,
 )
-from streamkit.operators.steps.joins.stream_stream_join import JoinWindow, StreamStreamJoin
-from streamkit.operators.steps.joins.stream_table_join import StreamGlobalJoin, StreamTableJoin
+from streamkit.operators.steps.joins.stream_stream_join import StreamStreamJoin
 from streamkit.operators.steps.joins.table_join import TableJoinMerge, TableTableJoin
 from streamkit.operators.steps.stateless.branch import Branch
-from streamkit.operators.steps.stateless.filter import Filter, TableFilter
-from streamkit.operators.steps.stateless.flat_map_values import FlatMapValues
-from streamkit.operators.steps.stateless.map import Map
-from streamkit.operators.steps.stateless.map_values import MapValues, TableMapValues
-from streamkit.operators.steps.stateless.peek import Peek
-from streamkit.operators.steps.stateless.select_key import SelectKey
-from streamkit.operators.steps.tables.suppress import Suppress
-from streamkit.operators.steps.tables.to_stream import ToStream
-from streamkit.operators.steps.topics.source import GlobalTableSource, TableSource
+from streamkit.operators.steps.stateless.map_values import TableMapValues
+from streamkit.operators.steps.topics.source import TableSource
 from streamkit.plan.model import Plan, PlanNode, SinkNode, SourceNode, SubTopology
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.spark.fields_read import fields_read
 from streamkit.runtime.spark.job_options import PYTHON
-from streamkit.runtime.spark.rows.output_columns import OutputLayout, ticked
+from streamkit.runtime.spark.rows.output_columns import OutputLayout
 from streamkit.runtime.spark.rows.topic_inputs import Sender
-from streamkit.runtime.spark.sql.aggregations import aggregate
 from streamkit.runtime.spark.sql.expressions import (
-    MOST_ITEMS,
-    Footprint,
-    Translator,
-    parse,
     translate,
-    translate_call,
     translate_condition,
 )
-from streamkit.runtime.spark.sql.grouped_queries import Closing, Groups, Query, merged, query_of
+from streamkit.runtime.spark.sql.grouped_queries import Groups, Query, query_of
 from streamkit.runtime.spark.sql.join_queries import ForeignPair, Pairs, TablePair
-from streamkit.runtime.spark.sql.record_queries import Called, Earlier, Exploded, Records, TableJoin
+from streamkit.runtime.spark.sql.record_queries import Earlier, Records
 from streamkit.runtime.spark.sql.sent_records import Sent, sent_of
-from streamkit.runtime.spark.sql.sources import LATEST, LONGEST, InputColumns, SqlSource, TaskSource
+from streamkit.runtime.spark.sql.sources import InputColumns, SqlSource, TaskSource
+from streamkit.runtime.spark.sql.step_queries import (
+    MORE_THAN_LAST_ROWS,
+    Rows,
+    StepQueries,
+    joined_store,
+    keeps_more,
+    of_foreign_key,
+    store_of,
+    without_time,
+)
 from streamkit.runtime.spark.sql.terms import (
-    COLUMN_TYPES,
     INTEGER,
-    NOTHING,
-    SERDE_KINDS,
     TEXT,
-    WINDOWED,
     Guard,
-    Keep,
-    Term,
     fits_serde,
     only_if,
     refuse_if,
 )
-from streamkit.runtime.spark.sql.window_times import IN_ORDER, MOST_WINDOWS
 from streamkit.runtime.spark.stage_plan import Stage, global_topics, where
-from streamkit.serdes.formats.windowed import SessionWindowedSerde, TimeWindowedSerde
-from streamkit.serdes.serde import Serde
-from streamkit.state.definitions import StoreDef
 
 SQL = "sql"
 UNKNOWN = f"{SQL} or {PYTHON}"
 """The engine of a stage that depends on the types of its input, which only Spark knows."""
-_SEVERAL_TASKS = "its windows close by the times of each of several partitions"
-_MORE_THAN_LAST_ROWS = "its table keeps versions, or rows for some time"
-_LONGEST_KEY = 256
-"""The maximum size of the key of a record that a step turns into several records, in bytes."""
-_Rows: TypeAlias = tuple[Records, ...] | Groups
-"""The records of several sources, each by themselves, or the rows of a table."""
-_Checked = TypeVar("_Checked", Records, Groups)
 
 
 @dataclass(frozen=True)
@@ -224,13 +185,14 @@ class _Compiler:
         first, *others = self._subs(stage)
         nodes = {name: node for sub in (first, *others) for name, node in sub.nodes.items()}
         sub = replace(first, nodes=nodes)
-        sources = [node for node in sub.nodes.values() if isinstance(node, SourceNode) and not _of_foreign_key(node)]
+        sources = [node for node in sub.nodes.values() if isinstance(node, SourceNode) and not of_foreign_key(node)]
         topics = [topic for node in sources for topic in self._topics(node)]
         if not set(topics).isdisjoint(stage.outputs):
             raise UntranslatableError("it reads what it writes itself")
         # All tasks of a cycle share one task of Spark.
         tasks = max([1, *(self._partitions[topic] for topic in topics)]) if stage.cyclic else stage.tasks
-        walk = _Walk(self._plan, sub, self._source, tasks, self._spread(sources, tasks))
+        steps = StepQueries(self._plan, sub, self._source, tasks, self._spread(sources, tasks))
+        walk = _Walk(self._plan, sub, tasks, steps)
         for node in sources:
             walk.from_source(node, tuple(records for topic in self._topics(node) for records in self._records(topic)))
         missing = walk.left()
@@ -324,7 +286,7 @@ class _Compiler:
             source.timed_by(translate(declared.timestamp, names))
         return source
 
-    def _query(self, topic: str, rows: _Rows) -> Query:
+    def _query(self, topic: str, rows: Rows) -> Query:
         layout = self._outputs.layouts.get(topic)
         if layout is None:
             raise UntranslatableError(f"{topic} is not written")
@@ -359,33 +321,18 @@ def _guards(rows: Records) -> set[Guard]:
 class _Walk:
     """Follows the records of a sub-topology from its sources to its sinks."""
 
-    def __init__(
-        self, plan: Plan, sub: SubTopology, source: Callable[[str, str], SqlSource], tasks: int, spread: str | None
-    ):
+    def __init__(self, plan: Plan, sub: SubTopology, tasks: int, steps: StepQueries):
         self._plan = plan
         self._tasks = tasks
-        self._spread = spread
-        """Why records of one key, in several topics, may be in different tasks; None if they are in the same one."""
         self._sub = sub
-        self._source = source
+        self._steps = steps
         self._seen: set[str] = set()
-        processors = [node.processor for node in sub.nodes.values()]
-        flattens = any(isinstance(processor, FlatMapValues) for processor in processors)
-        self._footprint = Footprint(times=MOST_ITEMS if flattens else 1)
         self._arrived: dict[str, list[tuple[Records, ...]]] = {}
         """The records from each parent of a node that has several."""
         self._sides: dict[tuple[str, bool], Records] = {}
         """The records of the sides of joins that have arrived, by a name of the join, and whether a side is the left one."""
-        self._is_internal = any(
-            isinstance(node, SourceNode) and node.internal and not _of_foreign_key(node) for node in sub.nodes.values()
-        )
-        """Whether the stage reads a repartition topic."""
-        self._needs_values = any(
-            isinstance(processor, SubscriptionJoin) and _maps(processor.foreign) for processor in processors
-        )
-        """Whether a foreign-key join distinguishes a row whose mapped value is null from none."""
         self.between: dict[str, tuple[Records, ...]] = {}
-        self.written: dict[str, _Rows] = {}
+        self.written: dict[str, Rows] = {}
         self._dropped: list[tuple[ProcessorNode, Records]] = []
         """Records that no output gets, by their last node."""
 
@@ -406,19 +353,19 @@ class _Walk:
         if node.pattern is not None or any(
             (node.value_kind == "changed") != bool(source_records.row) for source_records in records
         ):
-            raise self._refusal(node, "it reads more than the records of its topics")
+            raise self._steps.refusal(node, "it reads more than the records of its topics")
         self._seen.add(node.name)
         self._to_children(node.children, records)
 
-    def _to_children(self, names: Sequence[str], rows: _Rows) -> None:
+    def _to_children(self, names: Sequence[str], rows: Rows) -> None:
         for name in names:
             self._follow(name, rows)
 
-    def _follow(self, name: str, rows: _Rows) -> None:
+    def _follow(self, name: str, rows: Rows) -> None:
         node = self._sub.nodes[name]
         if len(node.parents) > 1:
             if isinstance(rows, Groups):
-                raise self._refusal(node, "it merges the changes of several steps")
+                raise self._steps.refusal(node, "it merges the changes of several steps")
             self._arrived.setdefault(name, []).append(rows)
             if len(self._arrived[name]) < len(node.parents):
                 return
@@ -429,7 +376,7 @@ class _Walk:
         elif isinstance(node, ProcessorNode):
             self._follow_processor(node, node.processor, rows)
 
-    def _follow_processor(self, node: ProcessorNode, processor: Processor, rows: _Rows) -> None:
+    def _follow_processor(self, node: ProcessorNode, processor: Processor, rows: Rows) -> None:
         if isinstance(processor, Branch) and not isinstance(rows, Groups):
             self._branch(processor, rows)
         elif isinstance(processor, TableSource) and not node.children:
@@ -441,15 +388,15 @@ class _Walk:
         elif isinstance(processor, SubscriptionSend | ForeignTableJoin):
             self._join_foreign(node, processor, rows)
         else:
-            output = self._processed(node, rows)
+            output = self._steps.processed(node, rows)
             if not node.children:
                 self._drop(node, output)
             self._to_children(node.children, output)
 
-    def _join_streams(self, node: ProcessorNode, join: StreamStreamJoin, rows: _Rows) -> None:
+    def _join_streams(self, node: ProcessorNode, join: StreamStreamJoin, rows: Rows) -> None:
         """Follow the pairs of two streams once the records of both have arrived."""
         shown = where(self._plan, node)
-        is_spread = self._tasks > 1 or self._is_internal
+        is_spread = self._tasks > 1 or self._steps.is_internal
         if join.kind != "inner" and is_spread:
             raise UntranslatableError(
                 f"{shown}: when a record without a partner is emitted depends on the order in which several tasks have records"
@@ -463,7 +410,7 @@ class _Walk:
             return
         times = (join.before, join.after) if join.is_left else (join.after, join.before)
         pairs = Pairs.of(*both, (*times, join.grace), shown, join.kind)
-        value = translate(join.value, pairs.names, self._footprint)
+        value = translate(join.value, pairs.names, self._steps.footprint)
         # Steps that depend on the order of records see only the order of each key.
         records = Records(
             pairs, pairs.names["key"], value.without_guards(), pairs.time, value.guards, is_mixed=pairs.emits_alone
@@ -480,7 +427,7 @@ class _Walk:
             return None
         return self._sides[join, True], self._sides[join, False]
 
-    def _join_tables(self, node: ProcessorNode, join: TableTableJoin, rows: _Rows) -> None:
+    def _join_tables(self, node: ProcessorNode, join: TableTableJoin, rows: Rows) -> None:
         """Follow the rows of a join of two tables once the changes of both have arrived."""
         shown = where(self._plan, node)
         (name,) = node.children
@@ -493,7 +440,7 @@ class _Walk:
             "it joins more than the changes of two topics": len(rows) != 1
             or any(isinstance(test, Earlier) for test in rows[0].tests),
             "other steps read its rows": merge.processor.send_old,
-            _MORE_THAN_LAST_ROWS: join.versioned_parent or (store is not None and _keeps_more(store)),
+            MORE_THAN_LAST_ROWS: join.versioned_parent or (store is not None and keeps_more(store)),
         }
         refuse_if(reasons, shown)
         both = self._both(name, join.is_left, rows[0])
@@ -505,13 +452,13 @@ class _Walk:
         if left.source.topic == right.source.topic:
             raise UntranslatableError(f"{shown}: both tables come from the same topic")
         pair = TablePair("left" if join.rule == "right" else join.rule, left, right)
-        groups = Groups.of_pair(pair, self._unfailing(join.value, pair.names))
+        groups = Groups.of_pair(pair, self._steps.unfailing(join.value, pair.names))
         if store is not None:
-            groups = self._checked(merge, "value", store.value_serde, groups)
+            groups = self._steps.checked(merge, "value", store.value_serde, groups)
         self._seen.add(name)
         self._to_children(merge.children, groups)
 
-    def _join_foreign(self, node: ProcessorNode, side: SubscriptionSend | ForeignTableJoin, rows: _Rows) -> None:
+    def _join_foreign(self, node: ProcessorNode, side: SubscriptionSend | ForeignTableJoin, rows: Rows) -> None:
         """Follow the rows of a foreign-key join once the changes of both tables have arrived."""
         shown, join, is_left = where(self._plan, node), side.join, isinstance(side, SubscriptionSend)
         nodes = [
@@ -529,7 +476,7 @@ class _Walk:
         }
         refuse_if(reasons, shown)
         serde = join.value_serde if is_left else join.foreign_value_serde
-        both = self._both(join.topic, is_left, self._checked(node, "value", serde, rows[0]))
+        both = self._both(join.topic, is_left, self._steps.checked(node, "value", serde, rows[0]))
         if both is None:
             return
         self._seen.update(other.name for other in nodes)
@@ -540,8 +487,8 @@ class _Walk:
                 (name,) = other.children
                 result = self._sub.nodes[name]
                 for store in (self._plan.stores[name] for name in result.stores):
-                    refuse_if({_MORE_THAN_LAST_ROWS: _keeps_more(store)}, shown)
-                    groups = self._checked(result, "value", store.value_serde, groups)
+                    refuse_if({MORE_THAN_LAST_ROWS: keeps_more(store)}, shown)
+                    groups = self._steps.checked(result, "value", store.value_serde, groups)
                 self._seen.add(name)
                 self._to_children(result.children, groups)
 
@@ -552,7 +499,7 @@ class _Walk:
         shown, join = where(self._plan, node), response.join
         (send,) = (other.processor for other in nodes if isinstance(other.processor, SubscriptionSend))
         present, names = left.presence()
-        on = translate(send.on, _without_time(names), self._footprint)
+        on = translate(send.on, without_time(names), self._steps.footprint)
         fits = fits_serde(join.foreign_key_serde.spec, on, f"{shown}: a key has over 32 bits")
         left = left.guarded(on, present).tested(*(guard.under(present) for guard in fits))
         if on.kind != right.key.kind or on.kind not in (TEXT, INTEGER):
@@ -560,75 +507,15 @@ class _Walk:
         is_empty_absent = right.value.kind == TEXT and join.foreign_value_serde.spec == "string"
         kind = "left" if join.left else "inner"
         pair = ForeignPair(kind, left, right, only_if(on.without_guards(), present), is_empty_absent)
-        return Groups.of_pair(pair, self._unfailing(response.value, pair.names))
+        return Groups.of_pair(pair, self._steps.unfailing(response.value, pair.names))
 
     def _check_table(self, node: PlanNode) -> None:
         """Raise UntranslatableError for a table without steps that no join reads: those look at its topic by themselves."""
         others = [other for other in self._sub.nodes.values() if other is not node]
-        if not any(_joined_store(other) == _store_of(node) for other in others):
-            raise self._refusal(node, "no output gets its records")
+        if not any(joined_store(other) == store_of(node) for other in others):
+            raise self._steps.refusal(node, "no output gets its records")
 
-    def _changes(self, node: ProcessorNode, rows: tuple[Records, ...]) -> tuple[Records, ...]:
-        """Return what a step of a table makes of changes: records with a key, without a value if they delete the row."""
-        processor = node.processor
-        reasons = {
-            _MORE_THAN_LAST_ROWS: any(_keeps_more(self._plan.stores[name]) for name in node.stores),
-            "its records come from several tasks, or topics": len(rows) > 1 or self._is_internal,
-        }
-        refuse_if(reasons, where(self._plan, node))
-        (records,) = rows
-        if isinstance(processor, TableFilter):
-            return (self._filtered(processor, records),)
-        if isinstance(processor, TableMapValues):
-            return (self._with_values(node, processor, records),)
-        is_keyed = records.key.is_null == "false"
-        return (records if is_keyed else records.kept_where(f"(NOT {records.key.is_null})").keyed(),)
-
-    def _filtered(self, processor: TableFilter, records: Records) -> Records:
-        """Return changes whose values are null where the predicate does not hold; rows without a value are not tested."""
-        present, names = records.presence()
-        test = translate_condition(processor.predicate, _of_changes(processor, names), self._footprint)
-        records = records.guarded(test, present)
-        condition = f"(NOT {test.sql})" if processor.negate else test.sql
-        value = only_if(records.value, f"({present} AND {condition})")
-        if processor.skip_empty:
-            earlier = Earlier(f"{len(records.tests)}: before", records.key.sql, f"(NOT {value.is_null})")
-            records = records.tested(earlier).kept_where(f"(NOT {value.is_null} OR {ticked(earlier.name)})")
-        return replace(records, value=value)
-
-    def _regrouped(self, processor: TableGroupBy, records: Records) -> Records:
-        """Return changes with their groups, and what those aggregate; a row without one of both is in no group."""
-        present, names = records.presence()
-        names = _without_time(names)
-        key = translate(processor.key, names, self._footprint)
-        value = records.value if processor.value is None else translate(processor.value, names, self._footprint)
-        records = records.guarded(key, present)
-        records = records if processor.value is None else records.guarded(value, present)
-        key, value = (only_if(term.without_guards(), present) for term in (key, value))
-        return replace(records, row=records.key.sql, key=key, value=value)
-
-    def _with_values(self, node: ProcessorNode, processor: TableMapValues, records: Records) -> Records:
-        """Return changes with other values; a deletion stays one."""
-        present, names = records.presence()
-        value = translate(processor.value, _of_changes(processor, names), self._footprint)
-        records = records.guarded(value, present)
-        if self._needs_values and value.nullable:
-            missing = f"{where(self._plan, node)}: a row that a join looks up has no value"
-            records = records.tested(Guard(f"(NOT {value.is_null})", missing).under(present))
-        value = value.without_guards()
-        return replace(records, value=only_if(value, present) if records.value.nullable else value)
-
-    def _unfailing(self, expression: Expression, names: Mapping[str, Term]) -> Term:
-        """Return an expression that can't fail: Python also evaluates it for earlier rows of a key, which the query does not have."""
-        value = translate(expression, names, self._footprint)
-        if value.guards:
-            raise UntranslatableError(value.guards[0].reason)
-        return value
-
-    def _refusal(self, node: PlanNode, reason: str) -> UntranslatableError:
-        return UntranslatableError(f"{where(self._plan, node)}: {reason}")
-
-    def _drop(self, node: ProcessorNode, rows: _Rows) -> None:
+    def _drop(self, node: ProcessorNode, rows: Rows) -> None:
         """Note records that no output gets. Raises UntranslatableError if a step makes them, which may have to fail."""
         is_lookup = isinstance(node.processor, TableMapValues) and node.processor.store is None
         if is_lookup and not isinstance(rows, Groups) and not any(map(_guards, rows)):
@@ -638,7 +525,7 @@ class _Walk:
             self._check_table(origin)
             return
         if isinstance(rows, Groups) or not isinstance(node.processor, PassThrough):
-            raise self._refusal(node, "no output gets its records")
+            raise self._steps.refusal(node, "no output gets its records")
         self._dropped += [(node, records) for records in rows]
 
     def _branch(self, branch: Branch, rows: tuple[Records, ...]) -> None:
@@ -648,7 +535,7 @@ class _Walk:
             before = list[str]()
             conditions = list[tuple[str, str]]()
             for predicate, target in zip(branch.predicates, branch.targets, strict=True):
-                test = translate_condition(predicate, records.names, self._footprint)
+                test = translate_condition(predicate, records.names, self._steps.footprint)
                 records = records.guarded(test, " AND ".join(before))
                 conditions.append((target, " AND ".join((*before, test.sql))))
                 before.append(f"(NOT {test.sql})")
@@ -659,282 +546,25 @@ class _Walk:
         for target, matches in chosen.items():
             self._follow(target, tuple(matches))
 
-    def _processed(self, node: ProcessorNode, rows: _Rows) -> _Rows:
-        """Return what a node makes of records or of the rows of a table."""
-        processor = node.processor
-        if isinstance(processor, PassThrough | TablePassThrough | ToStream):
-            return rows
-        if isinstance(rows, Groups):
-            if isinstance(processor, Suppress):
-                return self._suppressed(node, processor, rows)
-            return self._mapped(node, rows)
-        if isinstance(processor, TableSource | TableFilter | TableMapValues):
-            return self._changes(node, rows)
-        if isinstance(processor, TableGroupBy):
-            return tuple(self._regrouped(processor, records) for records in rows)
-        if isinstance(processor, StreamAggregate | TableAggregate | WindowedAggregate):
-            if len(rows) > 1 and self._spread is not None:
-                raise self._refusal(node, f"{self._spread}")
-            mixed = [replace(records, is_mixed=True) for records in rows] if len(rows) > 1 else rows
-            return merged([self._aggregated(node, processor, records) for records in mixed])
-        return tuple(self._stepped(node, records) for records in rows)
-
-    def _stepped(self, node: ProcessorNode, rows: Records) -> Records:
-        """Return what a node makes of the records of one source."""
-        processor = node.processor
-        if isinstance(processor, JoinWindow):
-            store = self._plan.stores[processor.store]
-            return self._checked(node, "value", store.value_serde, self._checked(node, "key", store.key_serde, rows))
-        if isinstance(processor, RepartitionFilter):
-            return rows.kept_where(f"(NOT {rows.key.is_null})") if processor.drop_null_keys else rows
-        if isinstance(processor, Filter):
-            test = translate_condition(processor.predicate, rows.names, self._footprint)
-            return rows.guarded(test).kept_where(f"(NOT {test.sql})" if processor.negate else test.sql)
-        if isinstance(processor, Assert):
-            test = translate_condition(processor.condition, rows.names, self._footprint)
-            return rows.guarded(test).tested(Guard(test.sql, f"{where(self._plan, node)}: {processor.message}"))
-        if isinstance(processor, Peek):
-            return rows.guarded(translate(processor.do, rows.names, self._footprint))
-        if isinstance(processor, MapValues) and processor.value.links:
-            return self._called(node, processor.value, rows)
-        if isinstance(processor, MapValues | SelectKey | Map):
-            return self._changed(rows, getattr(processor, "key", None), getattr(processor, "value", None))
-        if isinstance(processor, FlatMapValues):
-            return self._flattened(where(self._plan, node), processor, rows)
-        if isinstance(processor, SetTimestamp):
-            return self._timed(node, processor, rows)
-        if isinstance(processor, StreamGlobalJoin):
-            on = translate(processor.on, rows.names, self._footprint)
-            topic = self._global_topic(node, processor.store)
-            return self._joined(node, processor, rows, on, topic, True)
-        if isinstance(processor, StreamTableJoin):
-            return self._joined(node, processor, rows, rows.key, self._table_topic(node, processor, rows), False)
-        raise self._refusal(node, "the step has no exact form in SQL")
-
-    def _joined(
-        self,
-        node: ProcessorNode,
-        join: StreamGlobalJoin | StreamTableJoin,
-        rows: Records,
-        on: Term,
-        topic: str,
-        is_global: bool,
-    ) -> Records:
-        """Return records with the rows that a table has for `on`."""
-        reasons = {
-            "a step before it makes several records of one": any(isinstance(test, Exploded) for test in rows.tests),
-            "another stage has written its records in Python": rows.is_of_tasks,
-        }
-        refuse_if(reasons, where(self._plan, node))
-        table = self._source(topic, f"{len(rows.joins) + 1}:")
-        if on.kind != table.key.kind or on.kind not in (TEXT, INTEGER):
-            raise self._refusal(node, f"{on.kind} is no key of the table {topic}")
-        kept = [rows.value, *(() if join.left else (on,))]
-        present = [Keep(f"(NOT {term.is_null})") for term in kept if term.nullable]
-        table_join = TableJoin(table, on.sql, is_global)
-        rows = rows.guarded(on).tested(*present, table_join)
-        row = self._looked_up(join.getter, on, table_join.row) if isinstance(join, StreamTableJoin) else table_join.row
-        if not join.left:
-            rows = rows.kept_where(f"(NOT {row.is_null})")
-        right = row if join.left else replace(row, nullable=False)
-        names = {"key": rows.key, "left": rows.value, "right": right} | ({"mapped_key": on} if is_global else {})
-        return rows.with_value(translate(join.value, names, self._footprint))
-
-    def _looked_up(self, getter: Getter, key: Term, row: Term) -> Term:
-        """Return what steps of a table make of its row with a key. Raises UntranslatableError."""
-        if not isinstance(getter, MapValuesGetter):
-            return row
-        parent = self._looked_up(getter.parent, key, row)
-        names = {"key": replace(key, nullable=False), "value": replace(parent, nullable=False)}
-        return only_if(self._unfailing(getter.value, names), f"(NOT {parent.is_null})")
-
-    def _global_topic(self, node: ProcessorNode, store: str) -> str:
-        """Return the topic of a global table. Raises UntranslatableError for a table that a processor fills."""
-        for sub in self._plan.sub_topologies:
-            if any(other.processor == GlobalTableSource(store) for other in sub.nodes.values()):
-                return sub.source_topics[0]
-        raise self._refusal(node, "another step writes its table")
-
-    def _table_topic(self, node: ProcessorNode, join: StreamTableJoin, rows: Records) -> str:
-        """Return the topic of a table. Raises UntranslatableError for a table that other steps make, or of versions."""
-        reasons = {
-            "it waits for records of its table": join.grace is not None,
-            "a step before it sets the timestamps": rows.time != rows.source.time,
-        }
-        refuse_if(reasons, where(self._plan, node))
-        for other in self._sub.nodes.values():
-            if _store_of(other) is not None and _store_of(other) == _joined_store(node):
-                (parent,) = other.parents
-                source = self._sub.nodes[parent]
-                is_topic = isinstance(source, SourceNode) and not source.internal and source.pattern is None
-                if isinstance(source, SourceNode) and is_topic and len(source.topics) == 1:
-                    return source.topics[0]
-        raise self._refusal(node, "its table is none of a topic as it is")
-
-    def _flattened(self, shown: str, processor: FlatMapValues, records: Records) -> Records:
-        """Return a record for each item of a list, or for what a comprehension makes of those that it keeps."""
-        tree, source = parse(processor.values)
-        loop = tree if isinstance(tree, ast.ListComp | ast.GeneratorExp) else None
-        items = Translator(source, records.names, self._footprint).items(
-            tree if loop is None else loop.generators[0].iter
-        )
-        if any(isinstance(test, Exploded) for test in records.tests):
-            raise UntranslatableError(f"{shown}: a step before it makes several records of one, too")
-        key = records.key
-        if key.kind == TEXT:
-            fits = f"({key.sql} IS NULL OR octet_length({key.sql}) <= {_LONGEST_KEY})"
-            records = records.tested(Guard(fits, f"{shown}: a key has over {_LONGEST_KEY} bytes"))
-            records = replace(records, key=replace(key, size=_LONGEST_KEY * MOST_ITEMS))
-        name = f"{len(records.tests)}: item"
-        item = replace(items.item, sql=ticked(name))
-        records = replace(records.tested(*items.guards, Exploded(name, items.sql)), value=item)
-        return records if loop is None else self._looped(loop, source, records, item)
-
-    def _looped(self, loop: ast.ListComp | ast.GeneratorExp, source: Source, records: Records, item: Term) -> Records:
-        """Return a record for each item that a comprehension keeps."""
-        over, *others = loop.generators
-        if others or not isinstance(over.target, ast.Name):
-            raise UntranslatableError(f"{source.text}: only a loop with one name has an exact form in SQL")
-        names = {"key": records.key, "timestamp": records.time, over.target.id: item}
-        translator = Translator(source, names, self._footprint)
-        for condition in over.ifs:
-            test = translator.condition(condition)
-            records = records.guarded(test).kept_where(test.sql)
-        return records.with_value(translator.of(loop.elt))
-
-    def _changed(self, records: Records, key: Expression | None, value: Expression | None) -> Records:
-        """Return records with other keys and values; both expressions see the records before."""
-        names = records.names
-        if key is not None:
-            term = translate(key, names, self._footprint)
-            records = replace(records.guarded(term), key=term.without_guards())
-        if value is not None:
-            records = records.with_value(translate(value, names, self._footprint))
-        return records
-
-    def _called(self, node: ProcessorNode, value: Expression, records: Records) -> Records:
-        """Return records whose values a function of the user returns. The outputs take them unchanged, and determine their kind."""
-        call, kind = translate_call(value, records.names, self._footprint), self._written_kind(node)
-        if call is None or kind is None:
-            return self._changed(records, None, value)
-        for argument in call.arguments:
-            records = records.guarded(argument)
-        name = f"{len(records.tests)}: result"
-        arguments = tuple(argument.sql for argument in call.arguments)
-        called = Called(name, call.ref, COLUMN_TYPES[kind], arguments, call.shown)
-        size = LONGEST * self._footprint.times if kind == TEXT else 0
-        result = Term(kind, ticked(name), True, size=size)
-        return replace(records.tested(called), value=result)
-
-    def _written_kind(self, node: PlanNode) -> str | None:
-        """Return the only kind of values that the outputs take; None if a further step or another stage reads the values."""
-        kinds = set[str | None]()
-        for name in node.children:
-            child = self._sub.nodes[name]
-            known: Sequence[str] = ()
-            if isinstance(child, SinkNode) and not child.internal and isinstance(child.value_serde.spec, str):
-                known = SERDE_KINDS.get(child.value_serde.spec, ())
-            elif _passes_values(child):
-                known = [kind for kind in [self._written_kind(child)] if kind is not None]
-            kinds.add(known[0] if len(known) == 1 else None)
-        return kinds.pop() if len(kinds) == 1 else None
-
-    def _timed(self, node: ProcessorNode, processor: SetTimestamp, records: Records) -> Records:
-        time = translate(processor.timestamp, records.names, self._footprint)
-        if time.kind != INTEGER:
-            raise self._refusal(node, f"{time.kind} is no timestamp")
-        fits = Guard(f"({time.sql} BETWEEN 0 AND {LATEST})", f"{where(self._plan, node)}: it is no timestamp")
-        return replace(records.guarded(time).tested(fits), time=replace(time, guards=(), nullable=False))
-
-    def _mapped(self, node: ProcessorNode, groups: Groups) -> Groups:
-        """Return rows of a table with other values."""
-        processor = node.processor
-        is_plain = isinstance(processor, TableMapValues) and processor.store is None
-        if not (is_plain or isinstance(processor, MapValues)):
-            raise self._refusal(node, "the step has no form in SQL for the rows of a table")
-        assert isinstance(processor, TableMapValues | MapValues)
-        # A table does not map the value of a row that is deleted.
-        maps_all = not (is_plain and groups.value.nullable)
-        names = groups.names if maps_all else groups.names | {"value": replace(groups.value, nullable=False)}
-        value = self._unfailing(processor.value, names)
-        if value.kind == NOTHING or value.nullable:
-            raise self._refusal(node, "the value may be null, which deletes the row")
-        return replace(groups, value=value if maps_all else only_if(value, f"(NOT {groups.value.is_null})"))
-
-    def _aggregated(
-        self,
-        node: ProcessorNode,
-        processor: StreamAggregate | TableAggregate | WindowedAggregate,
-        records: Records,
-    ) -> Groups:
-        store = self._plan.stores[processor.store]
-        known = ("timestamped_key_value", "window", "session")
-        if store.type not in known or store.ttl is not None:
-            raise self._refusal(node, "its table keeps more than its last rows")
-        records = self._checked(node, "key", store.key_serde, records)
-        windows: Windows | None = None
-        if isinstance(processor, WindowedAggregate):
-            windows, records = processor.windows, self._windowed(node, processor, records)
-        groups = aggregate(processor.aggregation, windows, records, self._footprint, where(self._plan, node))
-        if isinstance(processor, WindowedAggregate) and processor.on_close:
-            groups = replace(groups, closing=Closing(processor.windows.close_delay))
-        return self._checked(node, "value", store.value_serde, groups)
-
-    def _suppressed(self, node: ProcessorNode, suppress: Suppress, groups: Groups) -> Groups:
-        """Return the closed windows of a table. Raises UntranslatableError."""
-        windows = groups.windows
-        reasons = {
-            "it holds back updates for a time": not suppress.final or windows is None,
-            "its buffer has a limit": suppress.max_records is not None or suppress.max_bytes is not None,
-            "its windows close twice": groups.closing is not None,
-            _SEVERAL_TASKS: self._tasks > 1,
-            # A record of the time at which a session closes still changes it.
-            "sessions without grace may be emitted twice": isinstance(windows, SessionWindows) and not windows.grace,
-        }
-        refuse_if(reasons, where(self._plan, node))
-        return replace(groups, closing=Closing(suppress.duration))
-
-    def _windowed(self, node: ProcessorNode, processor: WindowedAggregate, records: Records) -> Records:
-        """Return the records of windows, whose ends a column of times holds. Raises UntranslatableError."""
-        source = records.source
-        windows = processor.windows if isinstance(processor, WindowAggregate) else IN_ORDER
-        reasons = {
-            _SEVERAL_TASKS: processor.on_close and self._tasks > 1,
-            "sliding windows that close have no form in SQL": processor.on_close
-            and isinstance(processor, SlidingAggregate),
-            # Such a record may find that its store has dropped the window before.
-            "sliding windows without grace have no form in SQL": isinstance(processor, SlidingAggregate)
-            and not processor.windows.grace,
-            f"a record is in more than {MOST_WINDOWS:,} windows": windows.size > MOST_WINDOWS * windows.advance,
-            "only counts and reductions of sessions have a form in SQL": isinstance(processor, SessionAggregate)
-            and processor.aggregation.kind not in ("count", "reduce"),
-            f"{source.topic} is not ordered by its timestamps": not source.may_be_in_order,
-            "a step before it sets the timestamps": records.time != source.time,
-        }
-        refuse_if(reasons, where(self._plan, node))
-        longest = 1 + (processor.windows.length or 0)
-        fits = f"({records.time.sql} <= {LATEST}L - {longest}L)"
-        return records.tested(Guard(fits, f"{where(self._plan, node)}: a window ends too late"))
-
-    def _write(self, node: SinkNode, rows: _Rows) -> None:
+    def _write(self, node: SinkNode, rows: Rows) -> None:
         if node.topic is None or node.partition is not None:
-            raise self._refusal(node, "records choose their topics or their partitions")
+            raise self._steps.refusal(node, "records choose their topics or their partitions")
         for part, serde in (("key", node.key_serde), ("value", node.value_serde)):
             if isinstance(rows, Groups):
-                rows = self._checked(node, part, serde, rows)
+                rows = self._steps.checked(node, part, serde, rows)
             else:
-                rows = tuple(self._checked(node, part, serde, records) for records in rows)
+                rows = tuple(self._steps.checked(node, part, serde, records) for records in rows)
         for output in (rows,) if isinstance(rows, Groups) else rows:
-            self._footprint.size += output.key.size + output.value.size
+            self._steps.footprint.size += output.key.size + output.value.size
         length = rows.windows.length if isinstance(rows, Groups) and rows.windows is not None else None
         if length is not None and getattr(node.key_serde, "size", None) != length:
-            raise self._refusal(node, "its serde has windows of another size")
-        if not self._footprint.fits:
-            raise self._refusal(node, "a record's texts may make it too large for Python")
+            raise self._steps.refusal(node, "its serde has windows of another size")
+        if not self._steps.footprint.fits:
+            raise self._steps.refusal(node, "a record's texts may make it too large for Python")
         if not isinstance(rows, Groups) and node.internal:
             self.between[self._plan.internal_name(node.topic)] = tuple(map(self._sent, rows))
         elif node.internal or node.topic in self.written:
-            raise self._refusal(node, "further steps read the changes of a table as records")
+            raise self._steps.refusal(node, "further steps read the changes of a table as records")
         else:
             self.written[node.topic] = rows
 
@@ -944,73 +574,13 @@ class _Walk:
         is_whole = self._tasks == 1 or (not source.is_joined and records.key.sql == source.key.sql)
         return replace(records, is_mixed=records.is_mixed or not is_whole)
 
-    def _checked(self, node: PlanNode, part: str, serde: Serde, rows: _Checked) -> _Checked:
-        """Return rows whose keys or values a serde writes and reads as they are. Raises UntranslatableError for others."""
-        term = rows.key if part == "key" else rows.value
-        is_session = isinstance(rows, Groups) and isinstance(rows.windows, SessionWindows)
-        if term.kind == WINDOWED and isinstance(serde, SessionWindowedSerde if is_session else TimeWindowedSerde):
-            serde, term = serde.inner, term.fields["key"]
-        known = SERDE_KINDS.get(serde.spec, ()) if isinstance(serde.spec, str) else ()
-        guards = fits_serde(serde.spec, term, f"{where(self._plan, node)}: its {part} has over 32 bits")
-        # Earlier values of a key must fit too, not only the last one.
-        if term.kind not in known or (guards and part == "value" and isinstance(rows, Groups)):
-            raise self._refusal(node, f"its {part} is {term.kind} for the serde {serde.spec}")
-        return rows.tested(*guards)
-
-
-def _keeps_more(store: StoreDef) -> bool:
-    """Return whether a store keeps more than the last row of each key."""
-    return store.type == "versioned" or store.ttl is not None
-
-
-def _passes_values(node: PlanNode) -> bool:
-    """Return whether a node passes the value of each record on, without a look at it."""
-    processor = node.processor
-    is_key = isinstance(processor, SelectKey) and "value" not in processor.key.names
-    return is_key or isinstance(processor, PassThrough)
-
-
-def _of_changes(processor: TableFilter | TableMapValues, names: Mapping[str, Term]) -> Mapping[str, Term]:
-    """Return the names that have the same values when a step computes a row, and later its old value at the next change."""
-    return _without_time(names) if processor.send_old and processor.store is None else names
-
-
-def _without_time(names: Mapping[str, Term]) -> dict[str, Term]:
-    return {name: term for name, term in names.items() if name != "timestamp"}
-
-
-def _of_foreign_key(node: PlanNode) -> bool:
-    """Return whether a node reads or writes the messages of a foreign-key join."""
-    return getattr(node, "value_kind", "") in ("subscription", "response")
-
 
 def _join_of(node: PlanNode) -> object:
     """Return the foreign-key join of a processor, or the topic of its messages that a source or a sink has."""
-    if _of_foreign_key(node) and not isinstance(node, ProcessorNode):
+    if of_foreign_key(node) and not isinstance(node, ProcessorNode):
         return node.topics[0] if isinstance(node, SourceNode) else node.topic
     join = getattr(node.processor, "join", None)
     return join if isinstance(join, ForeignKeyJoin) else None
-
-
-def _maps(getter: Getter) -> bool:
-    """Return whether a lookup computes the values of rows."""
-    if not isinstance(getter, DerivedGetter):
-        return False
-    return isinstance(getter, MapValuesGetter) or _maps(getter.parent)
-
-
-def _store_of(node: PlanNode) -> str | None:
-    """Return the store that a node keeps the rows of a topic's table in, only the latest of each key."""
-    processor = node.processor
-    return processor.store if isinstance(processor, TableSource) and not processor.versioned else None
-
-
-def _joined_store(node: PlanNode) -> str | None:
-    """Return the store in which a join looks up rows as they are."""
-    getter = node.processor.getter if isinstance(node.processor, StreamTableJoin) else None
-    while isinstance(getter, MapValuesGetter):
-        getter = getter.parent
-    return getter.store if isinstance(getter, StoreGetter) and not getter.is_versioned else None
 
 
 __all__ = ["SQL", "UNKNOWN", "Choice", "Outputs", "choose_engines"]
