@@ -16,10 +16,10 @@ from streamkit.operators.steps.stateless.branch import Branch
 from streamkit.operators.steps.stateless.filter import Filter
 from streamkit.plan.model import Plan, PlanNode
 from streamkit.serdes.plain import Json
+from streamkit.spec.yaml_reader import flow
 from streamkit.testing.case_runner import CAME, DETAIL, EXPECTED, SAME, Failure, Pair, differences, is_missing
 from streamkit.testing.cases import Expectation
 from streamkit.testing.suite import FileResult
-from streamkit.testing.yaml_text import flow
 
 CONTEXT = 2
 """The number of matching records shown before and after each one that differs."""

@@ -17,11 +17,11 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.records import RecordJson
 from streamkit.runtime.tracing import Passed, Visit
 from streamkit.serdes.plain import Json
+from streamkit.spec.yaml_reader import flow
 from streamkit.testing.case_file import Names, step_name
 from streamkit.testing.case_runner import CAME, DETAIL, EXPECTED, Failure, Simulated
 from streamkit.testing.cases import CRASH, FAULTS, LAST, REBALANCE, RESTART, Case, Simulation
 from streamkit.testing.simulated_cluster import Cluster, Delivery, Event, Played, Programs, Segment, Sent
-from streamkit.testing.yaml_text import flow
 
 _MOST_EXPLAINED = 10
 """How many histories with a different output are explained for each test; the others are only counted."""

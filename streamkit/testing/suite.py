@@ -16,11 +16,10 @@ from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import PREFIX, STEP, is_dead_letter
 from streamkit.serdes.plain import Document, Json
 from streamkit.spec.yaml_nodes import Node, Source, compose
-from streamkit.spec.yaml_reader import core
+from streamkit.spec.yaml_reader import core, flow, flow_key
 from streamkit.testing.case_file import SUFFIXES, load
 from streamkit.testing.case_runner import Failure, Outcome, Pair, run_case, same
 from streamkit.testing.cases import CONTAINS, RECORD_FIELDS, Case, CaseFile, Described, Expectation, Phase
-from streamkit.testing.yaml_text import flow, flow_key
 
 
 @dataclass

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamkit.testing.yaml_text import flow
+from streamkit.spec.yaml_reader import flow
 from tests.testing.support import case, rewritten, run
 
 GIVEN = """\
