@@ -287,7 +287,7 @@ _UNIT, _PART = one_of_words(*_UNITS), one_of_words(*_PARTS)
 ENTRIES: list[LibraryFunction] = []
 
 
-def _moment(time: Value, name: str, zone: Value = "UTC") -> datetime:
+def _moment(time: Value, name: str, zone: Value) -> datetime:
     try:
         moment = _EPOCH + timedelta(milliseconds=need_integer(time, name))
         return moment if zone == "UTC" else moment.astimezone(zone_of(zone))

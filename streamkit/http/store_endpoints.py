@@ -148,7 +148,7 @@ def read_token(text: str | None) -> tuple[bytes, int] | None:
     return data[4:], int.from_bytes(data[:4], "big")
 
 
-def rows_json(definition: StoreDef, rows: list[Row], headers: bool = False) -> list[dict[str, Json]]:
+def rows_json(definition: StoreDef, rows: list[Row], headers: bool) -> list[dict[str, Json]]:
     """Return rows in the JSON form of their serdes, each with the token of its place, and with `headers` with its headers."""
     write = definition.kind.implementation_class().row_writer(definition)
     result = []

@@ -66,7 +66,7 @@ class Assembler:
     """
 
     def __init__(
-        self, model: TopologyModel, store_defaults: StoreDefaults, observe: Callable[[BuiltStep], None] | None = None
+        self, model: TopologyModel, store_defaults: StoreDefaults, observe: Callable[[BuiltStep], None] | None
     ):
         self.model = model
         self._observe = observe

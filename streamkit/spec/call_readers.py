@@ -22,7 +22,7 @@ def is_call(node: Node) -> bool:
     return "call" in keys and all(key in fields.CALL_KEYS for key in keys)
 
 
-def call_ref(reader: Reader, node: Node, what: str, usage: Usage | None = None) -> CallRef | Bad:
+def call_ref(reader: Reader, node: Node, what: str, usage: Usage | None) -> CallRef | Bad:
     """Return the CallRef of `module:object` or of `{call: module:object, with: {…}}`.
 
     Arguments are checked if the module is beside the file; `usage`: the other arguments that the construct passes.

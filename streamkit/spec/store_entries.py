@@ -39,7 +39,7 @@ def store_options(reader: Reader, node: Node, what: str) -> StoreOptions | Bad:
         if key in options:
             put(values, key, reader.duration(options[key], f"{key!r} of a store", least))
     _check_ttl(reader, options, values)
-    put_type(reader, options, values)
+    _put_type(reader, options, values)
     put_config(reader, options, values)
     name = reader.text(options["name"], "The name of a store", kafka_name=True) if "name" in options else None
     name_node = options.get("name", node)
@@ -56,14 +56,14 @@ def _check_ttl(reader: Reader, options: dict[str, Node], values: Options) -> Non
             reader.report(options["ttl"], f"'ttl' is only for stores of rows by key, and {key!r} is for {kinds}")
 
 
-def put_type(reader: Reader, options: dict[str, Node], values: Options, key: str = "type") -> None:
-    """Set `persistent` from the kind of store in `key`, if that option is present (Materialized.withStoreType)."""
-    if key not in options:
+def _put_type(reader: Reader, options: dict[str, Node], values: Options) -> None:
+    """Set `persistent` from the kind of store in `type`, if that option is present (Materialized.withStoreType)."""
+    if "type" not in options:
         return
     if "persistent" in options:
-        reader.report(options["persistent"], f"{key!r} already determines 'persistent'; remove one of the two")
+        reader.report(options["persistent"], "'type' already determines 'persistent'; remove one of the two")
         return
-    kind = reader.choice(options[key], f"{key!r} of a store", STORE_KINDS)
+    kind = reader.choice(options["type"], "'type' of a store", STORE_KINDS)
     if kind is not BAD:
         values["persistent"] = kind == "persistent"
 

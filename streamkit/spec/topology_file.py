@@ -125,9 +125,9 @@ def load_nodes(
     source: Source,
     root: Node | None,
     problems: list[Problem],
-    operators: Mapping[str, StepDeclaration] | None = None,
-    environment: Mapping[str, str] | None = None,
-    folder: str | None = None,
+    operators: Mapping[str, StepDeclaration] | None,
+    environment: Mapping[str, str] | None,
+    folder: str | None,
 ) -> TopologyModel:
     """Return the model of a tree of nodes that calls in Python make; `problems` has those found before.
 

@@ -133,7 +133,7 @@ def is_named(options: StoreOptions | None) -> bool:
 def define_store(
     name: str,
     serdes: tuple[Serde, Serde],
-    options: StoreOptions | None = None,
+    options: StoreOptions | None,
     windows: Windows | None = None,
     on_close: bool = False,
 ) -> StoreDef:

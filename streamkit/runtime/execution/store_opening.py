@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from streamkit.compile.compiler import compile_sub_topology
 from streamkit.errors import RegistryError, StateError, TaskCorruptedError
@@ -53,7 +52,7 @@ class DirectoryStores:
         plan: Plan,
         directory: StateDirectory,
         cache_bytes: int,
-        topic_ids: Mapping[str, str] = MappingProxyType({}),
+        topic_ids: Mapping[str, str],
     ):
         self._plan = plan
         self._directory = directory

@@ -514,7 +514,7 @@ class StartRetries:
         stop: threading.Event | None,
         limit_ms: int | None,
         place: str,
-        tried: Callable[[], str | None] = lambda: None,
+        tried: Callable[[], str | None],
     ):
         self._stop = stop or threading.Event()
         self._limit_ms = limit_ms

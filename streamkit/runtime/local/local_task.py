@@ -345,7 +345,7 @@ class TaskTimeout:
         self._failing_since: int | None = None
         self._warn_at = 0
 
-    def note_error(self, error: TransportError, tasks: Iterable[str] = ()) -> None:
+    def note_error(self, error: TransportError, tasks: Iterable[str]) -> None:
         """Note a transient error that blocks these tasks; without tasks it is only a delay.
 
         Logs a warning only if errors last for WARN_AFTER_MS, and then every WARN_EVERY_MS, since most end at once. Raises

@@ -38,7 +38,7 @@ class Replay:
     written back, and the offset's metadata lists the later ranges that were. Raises TopicError if no topic exists.
     """
 
-    def __init__(self, plan: Plan, transport: Transport, topics: list[str] | None = None, *, again: bool = False):
+    def __init__(self, plan: Plan, transport: Transport, topics: list[str] | None, *, again: bool = False):
         """`topics`: names on the log, by default those of the plan; `again`: also dead letters that were written back before."""
         self._transport = transport
         self._group = f"{plan.application}-replay"

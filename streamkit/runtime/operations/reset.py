@@ -101,7 +101,7 @@ def prepare(plan: Plan, transport: Transport, target: Target, choice: Choice) ->
         )
 
 
-def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool = False) -> Reset:
+def prepare_skip(plan: Plan, transport: Transport, text: str, *, force: bool) -> Reset:
     """Return the change that skips the record at `TOPIC-PARTITION@OFFSET`, without making it.
 
     Raises UsageError for a position that the group does not read, ActiveGroupError while it has members (without `force`),

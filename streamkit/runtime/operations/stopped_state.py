@@ -55,7 +55,7 @@ class KeptStore:
 
 
 def kept_stores(
-    folder: Path, *, verify: bool = False, plan: Plan | None = None, transport: Transport | None = None
+    folder: Path, *, verify: bool, plan: Plan | None = None, transport: Transport | None = None
 ) -> list[KeptStore]:
     """Return the stores below a state directory, or below that of one application.
 

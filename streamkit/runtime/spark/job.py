@@ -93,7 +93,7 @@ class Inputs(Protocol):
         """Return the rows of stores that the job continues from, in the form of records; None if there are none."""
 
 
-def batch_plan(plan: Plan, logging: bool = False, final: Collection[str] = ()) -> Plan:
+def batch_plan(plan: Plan, logging: bool, final: Collection[str]) -> Plan:
     """Return a plan for a batch: changelogs only with `logging`, caches only for the `final` stores."""
     stores = {
         name: replace(

@@ -75,7 +75,7 @@ class WrappedSerde(Serde):
 class CalledSerde(WrappedSerde):
     """An object of a module, or the result of calling a class or a function with the arguments of `with`; a class needs no `with`."""
 
-    def __init__(self, target: object, folder: str, arguments: Json = None):
+    def __init__(self, target: object, folder: str, arguments: Json):
         module, colon, attribute = str(target).partition(":")
         if not colon or not module or not attribute:
             raise SerdeError(f"the callable of a serde is written module:object, not {target!r}")

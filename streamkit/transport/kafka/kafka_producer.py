@@ -459,7 +459,7 @@ class KafkaProducer(Producer):
         self._note_undelivered()
         self._failure, self._failed_rows = None, []
 
-    def _production_error(self, topic: str | None, error: KafkaError, cause: Exception | None = None) -> StreamkitError:
+    def _production_error(self, topic: str | None, error: KafkaError, cause: Exception | None) -> StreamkitError:
         fenced = error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
         # The calls that end a transaction raise the meaning of a fatal error.
         fenced = fenced or (self._transactional and error.code() == KafkaError._FATAL)

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from streamkit.errors import TransportError, UsageError
@@ -61,7 +60,7 @@ def check_outputs(
     files: FileSystem,
     manifest: Manifest,
     places: Mapping[str, Place | None],
-    columns: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    columns: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Check that the outputs are those of earlier runs, and still have the files of these runs. Raises UsageError, TransportError.
 

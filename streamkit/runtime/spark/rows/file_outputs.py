@@ -61,10 +61,10 @@ def write_files(
     place: Place,
     plan: bytes,
     overwrite: bool,
-    layout: OutputLayout | None = None,
+    layout: OutputLayout | None,
     *,
-    is_ordered: bool = True,
-    verify: Callable[[], None] = lambda: None,
+    is_ordered: bool,
+    verify: Callable[[], None],
 ) -> None:
     """Write rows as files of records, which Spark commits together.
 

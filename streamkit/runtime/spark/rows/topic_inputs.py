@@ -206,7 +206,7 @@ class FileReading:
     """Whether the rows are lines of text."""
 
 
-def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: bool = False) -> DataFrame:
+def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: bool) -> DataFrame:
     """Return the records of a topic as rows for a stage. Raises TransportError for columns that are missing.
 
     `whole`: also read the fields that no step uses, because the records themselves are shown.

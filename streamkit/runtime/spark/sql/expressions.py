@@ -101,9 +101,7 @@ class Call:
     shown: str
 
 
-def translate_call(
-    expression: Expression, names: Mapping[str, Term], footprint: Footprint | None = None
-) -> Call | None:
+def translate_call(expression: Expression, names: Mapping[str, Term], footprint: Footprint | None) -> Call | None:
     """Return an expression that is one call of a Python function of the file; None for another one.
 
     Raises UntranslatableError for arguments that have no exact form, or that the function might change.
@@ -153,7 +151,7 @@ def translate_condition(expression: Expression, names: Mapping[str, Term], footp
 class Translator:
     """Translates one expression."""
 
-    def __init__(self, source: Source, names: Mapping[str, Term], footprint: Footprint | None = None):
+    def __init__(self, source: Source, names: Mapping[str, Term], footprint: Footprint | None):
         self._source = source
         self._names = names
         self._footprint = Footprint() if footprint is None else footprint
