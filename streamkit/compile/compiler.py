@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import length_hint
 from typing import Protocol, Unpack
@@ -148,23 +148,7 @@ def compile_sub_topology(
     gen = Generator(plan, sub_topology, reached) if trace is None else TracedGenerator(plan, sub_topology, trace)
     if measures_latency and not sub_topology.is_global:
         gen.sinks_by_topic = sinks_by_topic(plan, sub_topology)
-    sources: dict[str, Code] = {}
-    patterns: dict[str, Code] = {}
-    extractors: dict[str, Code] = {}
-    policies: dict[str, Code] = {}
-    for node in sub_topology.nodes.values():
-        if not isinstance(node, SourceNode):
-            continue
-        if node.pattern is not None:
-            patterns[node.pattern] = emit_source(node, gen, None)
-        for topic in node.topics:
-            name = plan.internal_name(topic)
-            sources[name] = call(emit_source(node, gen, topic), literal(name))
-            extractor = emit_extractor(node, gen, topic)
-            if extractor is not None:
-                extractors[name] = extractor
-            elif isinstance(policy := node.timestamps.get(topic), str):
-                policies[name] = literal(policy)
+    topics = _emit_sources(plan, sub_topology, gen)
     emit_deletions(gen)
     gen.emit_pending()
     gen.namespace.update(
@@ -178,11 +162,33 @@ def compile_sub_topology(
         offset_at=_offset_at,
         source_headers=_source_headers,
     )
+    name = f"{plan.application} sub-topology {sub_topology.id}"
+    return Program(name, _module_text(gen, topics), gen.nodes, gen.namespace, gen.sinks_by_topic or {})
+
+
+def _emit_sources(plan: Plan, sub_topology: SubTopology, gen: Generator) -> dict[str, dict[str, Code]]:
+    """Write the functions of sources. Return the tables of the module: functions by topic and pattern, and what gives timestamps."""
+    topics: dict[str, dict[str, Code]] = {name: {} for name in ("sources", "patterns", "extractors", "policies")}
+    for node in sub_topology.nodes.values():
+        if not isinstance(node, SourceNode):
+            continue
+        if node.pattern is not None:
+            topics["patterns"][node.pattern] = emit_source(node, gen, None)
+        for topic in node.topics:
+            name = plan.internal_name(topic)
+            topics["sources"][name] = call(emit_source(node, gen, topic), literal(name))
+            extractor = emit_extractor(node, gen, topic)
+            if extractor is not None:
+                topics["extractors"][name] = extractor
+            elif isinstance(policy := node.timestamps.get(topic), str):
+                topics["policies"][name] = literal(policy)
+    return topics
+
+
+def _module_text(gen: Generator, topics: Mapping[str, Mapping[str, Code]]) -> str:
+    """Return the text of a module whose functions have been written. topics: of `_emit_sources`."""
     tail = _TAIL.format(
-        sources=mapping_of(sources).source,
-        patterns=mapping_of(patterns).source,
-        extractors=mapping_of(extractors).source,
-        policies=mapping_of(policies).source,
+        **{name: mapping_of(table).source for name, table in topics.items()},
         stepwise=gen.stepwise,
         init=gen.lifecycle("init"),
         close=gen.lifecycle("close"),
@@ -191,18 +197,8 @@ def compile_sub_topology(
     )
     prologue = "".join(f"    {line}\n" for line in gen.prologue_lines)
     epilogue = "".join(f"    {line}\n" for line in gen.epilogue_lines)
-    source = (
-        _HEAD
-        + (_REPLAY if gen.holds_records else "")
-        + prologue
-        + "\n"
-        + "\n".join(gen.body_lines)
-        + "\n"
-        + epilogue
-        + tail
-    )
-    name = f"{plan.application} sub-topology {sub_topology.id}"
-    return Program(name, source, gen.nodes, gen.namespace, gen.sinks_by_topic or {})
+    head = _HEAD + (_REPLAY if gen.holds_records else "")
+    return head + prologue + "\n" + "\n".join(gen.body_lines) + "\n" + epilogue + tail
 
 
 def _offset_at(batch: Batch, left: Iterator[int]) -> int:

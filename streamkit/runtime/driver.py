@@ -102,24 +102,10 @@ class Driver:
         self._sources_as_changelogs = {plan.changelog_name(name) for name in plan.stores} - self._changelogs
         self._offsets = self.remains.offsets
         self._pending: deque[OutputTuple] = deque()
-        stores = MemoryStores(plan)
-        handlers = Handlers.of(plan.config)
-        environment = TaskEnvironment(
-            plan,
-            clock=lambda: self.clock,
-            open_store=stores.open,
-            partitions=lambda topic: 1,
-            handlers=handlers,
-            idling=Idling(plan.config.max_task_idle_ms),
-            emit_intervals=EmitIntervals.of(plan.config, default=0),
-            group=JavaPartitionGroup,
-            print_line=lambda text: print(text, file=sys.stderr),
-            log_line=log_to_stderr,
-            max_request_size=plan.config.max_request_size,
-        )
+        environment = self._environment()
         # Java's driver skips global records that do not decode, whichever handler is set.
         lenient = dataclasses.replace(
-            environment, handlers=dataclasses.replace(handlers.of_globals(), deserialization=CONTINUE)
+            environment, handlers=dataclasses.replace(environment.handlers.of_globals(), deserialization=CONTINUE)
         )
         self._globals = [_make_task(sub, lenient, reached, tracer) for sub in plan.sub_topologies if sub.is_global]
         shared = {name: store for task in self._globals for name, store in task.stores.items()}
@@ -144,6 +130,22 @@ class Driver:
             waiting, self.remains.waiting = self.remains.waiting, []
             for row in waiting:
                 self._pipe(row)
+
+    def _environment(self) -> TaskEnvironment:
+        plan = self.plan
+        return TaskEnvironment(
+            plan,
+            clock=lambda: self.clock,
+            open_store=MemoryStores(plan).open,
+            partitions=lambda topic: 1,
+            handlers=Handlers.of(plan.config),
+            idling=Idling(plan.config.max_task_idle_ms),
+            emit_intervals=EmitIntervals.of(plan.config, default=0),
+            group=JavaPartitionGroup,
+            print_line=lambda text: print(text, file=sys.stderr),
+            log_line=log_to_stderr,
+            max_request_size=plan.config.max_request_size,
+        )
 
     def pipe(self, record: Mapping[str, Json]) -> list[dict[str, Json]]:
         """Process a record, or a control line, and return the output records, in order, in JSON form.
