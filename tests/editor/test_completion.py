@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,6 @@ pipelines:
     steps:
       - filter: "True"
 """
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    found = Client({"debounceMs": 0})
-    yield found
-    assert found.stop() == 0
 
 
 def marked(text: str) -> tuple[str, lsp.Position]:

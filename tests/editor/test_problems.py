@@ -6,7 +6,6 @@ import json
 import queue
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ VALID = HEAD + (
     "topics: {in: {value: json}, out: {value: json}}\n"
     "pipelines:\n  p:\n    stream: in\n    steps:\n      - filter: value.n > 1\n    to: out\n"
 )
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    found = Client({"debounceMs": 0})
-    yield found
-    assert found.stop() == 0
 
 
 def places(found: list[lsp.Diagnostic]) -> list[tuple[int, int, int, str]]:

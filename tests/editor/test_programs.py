@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ tests:
     given: [{topic: in, value: {n: 2}}]
     expect: {out: []}
 """
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    found = Client({"debounceMs": 0})
-    yield found
-    assert found.stop() == 0
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
@@ -17,13 +15,6 @@ from tests.editor.recording import PAGE, recorded
 FRAUD = Path(__file__).parents[2] / "topologies" / "fraud-detection" / "topology.yaml"
 PAIRS = {"{": "}", "[": "]", "(": ")", "'": "'", '"': '"'}
 """What editors add to a character that is typed."""
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    found = Client({"debounceMs": 0})
-    yield found
-    assert found.stop() == 0
 
 
 def ask_everything(client: Client, uri: str, text: str, offset: int) -> None:
