@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
-import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,7 +21,7 @@ from streamkit.http.json_client import PARTITIONS, ROW
 from streamkit.http.service import Service
 from streamkit.runtime.local.queries import Row, is_global, require_store
 from streamkit.runtime.records import headers_to_json
-from streamkit.serdes.plain import Document, Json
+from streamkit.serdes.plain import TEXTS, Document, Json, json_of_key
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS, Query, StoreDef, require_headers, require_kind
 from streamkit.state.layouts import MAX_LONG
@@ -31,8 +30,6 @@ from streamkit.state.layouts import MAX_LONG
 
 MOST_ROWS = 1000
 ROWS = 100
-_TEXT = ("string", "uuid")
-"""Serdes whose JSON form is text: a key is written without quotes."""
 
 KEY = Parameter("key", "The key: plain text if the key's serde is a text serde, else JSON.")
 _PAGE = (
@@ -118,14 +115,7 @@ def _isolation(arguments: Arguments) -> bool | None:
 def key_bytes(serde: Serde, text: str, name: str = "key") -> bytes:
     """Return the bytes of a key that a request has as text. Raises QueryError."""
     try:
-        if serde.spec in _TEXT:
-            return serde.encode(serde.from_json(text))
-        try:
-            value = json.loads(text)
-        except ValueError:
-            # A key that is not JSON is text.
-            value = text
-        return serde.encode(serde.from_json(value))
+        return serde.encode(serde.from_json(text if serde.spec in TEXTS else json_of_key(text)))
     except SerdeError as error:
         raise QueryError(f"{name} is {text!r}: {error}") from error
 

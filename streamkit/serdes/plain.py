@@ -57,6 +57,19 @@ def json_of_line(line: str) -> Json:
     return document
 
 
+TEXTS = ("string", "uuid")
+"""Serdes whose JSON form is text: users write a key of theirs without quotes."""
+
+
+def json_of_key(text: str) -> Json:
+    """Return the JSON of a key of any other serde as users write it: JSON, or text without quotes."""
+    try:
+        key: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return key
+
+
 # Values in messages: the beginning of their `repr`, without making the rest of it.
 
 _LEVELS = 30

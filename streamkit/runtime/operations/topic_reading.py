@@ -19,7 +19,7 @@ from streamkit.plan.model import Plan, SinkNode, SourceNode
 from streamkit.record import Headers, Key, RecordBatch, TopicPartition, Value
 from streamkit.runtime.execution.dead_letters import human_reason
 from streamkit.runtime.records import RecordJson, headers_to_json
-from streamkit.serdes.plain import Document, Json
+from streamkit.serdes.plain import TEXTS, Document, Json, json_of_key
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.sides import RAW, Side, changes_side, side_of, split_changed
 from streamkit.transport.log_interface import Consumer
@@ -296,8 +296,6 @@ def _order(record: SelectedRecord) -> tuple[int, int, int]:
 # Selects records of a topic: by time, by key, by an expression.
 
 NAMES = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
-_TEXTS = ("string", "uuid")
-"""Serdes whose JSON form is text: a key is written without quotes."""
 
 
 class RecordFilter:
@@ -398,17 +396,13 @@ def _text(value: Json) -> str:
 
 def _wanted_key(side: Side, text: str) -> Json:
     serde = side.serde
-    if serde is not None and serde.spec in _TEXTS and not side.is_windowed:
+    is_text = serde is not None and serde.spec in TEXTS
+    if serde is not None and is_text and not side.is_windowed:
         return serde.to_json(serde.from_json(text))
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        # A key that is not JSON is text.
-        value = text
+    value = json_of_key(text)
     if side.is_windowed:
-        is_complete = isinstance(value, dict) and {"key", "start"} <= value.keys() <= {"key", "start", "end"}
-        if not is_complete:
-            value = {"key": text if serde is not None and serde.spec in _TEXTS else value}
+        if not isinstance(value, dict) or not {"key", "start"} <= value.keys() <= {"key", "start", "end"}:
+            value = {"key": text if is_text else value}
         return {name: _normal(serde, part) if name == "key" else part for name, part in value.items()}
     return _normal(serde, value)
 
