@@ -148,62 +148,36 @@ class InputColumns:
 
 
 class RecordSource(Protocol):
-    """What the records of a query come from: a topic, or a join of two streams."""
+    """What the records of a query come from: a topic (SqlSource), or a join of two streams (join_queries.Pairs)."""
+
+    is_joined: ClassVar[bool]
+    """Whether a join of streams makes the records."""
 
     @property
-    def topic(self) -> str:
-        """The topic, or the one of the left stream."""
-
+    def topic(self) -> str: ...
     @property
-    def sources(self) -> tuple[SqlSource, ...]:
-        """The topics that the records come from."""
-
+    def sources(self) -> tuple[SqlSource, ...]: ...
     @property
-    def key(self) -> Term:
-        """The key of a record."""
-
+    def key(self) -> Term: ...
     @property
-    def time(self) -> Term:
-        """The timestamp of a record."""
-
+    def time(self) -> Term: ...
     @property
-    def is_joined(self) -> bool:
-        """Whether a join of streams makes the records."""
-
+    def emits_alone(self) -> bool: ...
     @property
-    def emits_alone(self) -> bool:
-        """Whether this join also emits records without a partner."""
-
+    def has_keys(self) -> bool: ...
     @property
-    def has_keys(self) -> bool:
-        """Whether the input names a key, which a guard requires in each row whose key is read."""
-
+    def has_made_times(self) -> bool: ...
     @property
-    def has_made_times(self) -> bool:
-        """Whether the topology makes the timestamps of values."""
-
+    def is_numbered(self) -> bool: ...
     @property
-    def is_numbered(self) -> bool:
-        """Whether each row has a number in its file."""
-
-    @property
-    def may_be_in_order(self) -> bool:
-        """Whether Spark can tell that the records are in the order of their timestamps."""
-
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
-        """Return whether the records of each key are in one task."""
-
-    def columns_in(self, texts: Sequence[str]) -> list[Path]:
-        """Return the paths of the columns that texts of SQL name, and perhaps of others."""
-
-    def guards(self, columns: Sequence[Path]) -> list[Guard]:
-        """Return what holds of each record that a task can read. columns: those that are read."""
-
-    def rows(self, opened: Callable[[str], OpenedInput], paths: Sequence[Path], has_order: bool = False) -> DataFrame:
-        """Return columns over opened inputs. has_order: whether those of `order_columns` are needed."""
-
-    def order_columns(self, rows: DataFrame) -> list[Column]:
-        """Return what orders the records. rows: of `rows`."""
+    def may_be_in_order(self) -> bool: ...
+    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool: ...
+    def columns_in(self, texts: Sequence[str]) -> list[Path]: ...
+    def guards(self, columns: Sequence[Path]) -> list[Guard]: ...
+    def rows(
+        self, opened: Callable[[str], OpenedInput], paths: Sequence[Path], has_order: bool = False
+    ) -> DataFrame: ...
+    def order_columns(self, rows: DataFrame) -> list[Column]: ...
 
 
 class SqlSource:
