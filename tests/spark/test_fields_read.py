@@ -17,7 +17,7 @@ from streamkit.expressions import parse
 from streamkit.plan import load
 from streamkit.runtime.spark.fields_read import fields_read, used
 from streamkit.runtime.spark.job_options import JobOptions
-from streamkit.runtime.spark.rows import files
+from streamkit.runtime.spark.rows import topic_inputs
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.spark.support import read_lines
@@ -198,13 +198,13 @@ LONGEST = "spark.sql.maxMetadataStringLength"
 def watched(monkeypatch: pytest.MonkeyPatch, encodes: bool = True) -> list[Any]:
     """The frames of records that Spark encodes, None if Python does. encodes: whether Spark may."""
     frames: list[Any] = []
-    encode = files._encoded
+    encode = topic_inputs._encoded
 
     def watch(*given: Any) -> Any:
         frames.append(encode(*given) if encodes else None)
         return frames[-1]
 
-    monkeypatch.setattr(files, "_encoded", watch)
+    monkeypatch.setattr(topic_inputs, "_encoded", watch)
     return frames
 
 

@@ -778,11 +778,13 @@ def test_a_setting_that_changes_queries_is_pythons(spark: Any, tmp_path: Path) -
 
 
 def test_columns_that_no_step_reads_are_not_read(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamkit.runtime.spark.rows import files
+    from streamkit.runtime.spark.rows import file_outputs
 
     plans = []
-    write = files.arranged
-    monkeypatch.setattr(files, "arranged", lambda rows, *rest, **more: plans.append(rows) or write(rows, *rest, **more))
+    write = file_outputs.arranged
+    monkeypatch.setattr(
+        file_outputs, "arranged", lambda rows, *rest, **more: plans.append(rows) or write(rows, *rest, **more)
+    )
     job = Job(tmp_path, {"out": EXACT}, [order(random.Random(at)) for at in range(20)])
     job.run(spark)
     text = plans[0]._jdf.queryExecution().executedPlan().toString()
