@@ -262,7 +262,16 @@ def test_a_key_is_queried_by_its_own_bytes(spec: str, text: str, value: object) 
     assert key_bytes(serde, text) == serde.encode(value)
 
 
-@pytest.mark.parametrize(("spec", "text"), [("long", "true"), ("long", "1.5"), ("boolean", "1"), ("double", "true")])
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("long", "true"),
+        ("long", "1.5"),
+        ("boolean", "1"),
+        ("double", "true"),
+        pytest.param("long", "[" * 5_000, id="deeper than JSON is read"),
+    ],
+)
 def test_a_key_of_another_kind_is_refused(spec: str, text: str) -> None:
     with pytest.raises(QueryError):
         key_bytes(serdes.parse(spec), text)
