@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from streamkit.plan import load
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.checkpoint.run_inputs import find_files
 from streamkit.runtime.spark.job_options import JSON_LINES, JobOptions, Place, parse_place
+from streamkit.runtime.spark.rows.file_outputs import write_files
 from streamkit.runtime.spark.rows.file_system import FileSystem
 from streamkit.runtime.spark.submission.incremental import submit_next
 from streamkit.runtime.spark.submission.request import inputs_of
 from streamkit.runtime.spark.submission.submit_job import submit
+from streamkit.runtime.spark.workers.arrow_rows import HEADERS_DDL
 from tests.spark.incremental_runs import fails
 from tests.spark.support import read_lines, write_lines
 
@@ -90,6 +93,29 @@ def test_a_file_that_changes_while_it_is_read(how: str, spark: Any, plan: Plan, 
 
     fails(lambda: submit(plan, options, spark, change), f"{tmp_path}/in/b.jsonl", f"was {how} while the job read it")
     assert not (tmp_path / "out/_SUCCESS").exists()
+
+
+def test_files_of_a_job_that_failed(spark: Any, tmp_path: Path) -> None:
+    """Hadoop's second algorithm would leave those of the tasks that ended before."""
+    hadoop, algorithm = spark._jsc.hadoopConfiguration(), "mapreduce.fileoutputcommitter.algorithm.version"
+    folder, marked = tmp_path / "out", list[bool]()
+
+    def write(value: str) -> None:
+        parts = ("'t' topic", "binary('k') key", f"binary({value}) value", "id timestamp", "0 partition")
+        rows = spark.range(0, 3, 1, 3).selectExpr(*parts, f"cast(null AS {HEADERS_DDL}) headers")
+        is_marked = (folder / "_SUCCESS").exists
+        write_files(rows, Place(str(folder), "orc"), b"", overwrite=True, verify=lambda: marked.append(is_marked()))
+
+    hadoop.set(algorithm, "2")
+    try:
+        # The third task begins when one of the others has ended.
+        with pytest.raises(PySparkException, match="stop"):
+            write("if(id = 2, raise_error('stop'), 'v')")
+    finally:
+        hadoop.unset(algorithm)
+    assert not list(folder.glob("*"))
+    write("'v'")
+    assert (marked, (folder / "_SUCCESS").exists()) == ([False], True)
 
 
 @dataclass

@@ -603,11 +603,23 @@ def test_a_table_as_columns(spark: Any, tmp_path: Path) -> None:
 
 def test_times_that_orc_writes_as_others_are_refused(spark: Any, tmp_path: Path) -> None:
     place = Place(str(tmp_path / "out"), "orc")
-    times = "struct(array(timestamp_micros({}), null) AS at) AS value"
-    arranged(spark.range(1).selectExpr(times.format(-1_000_000)), place, "o", is_ordered=False).orc(place.path)
-    writer = arranged(spark.range(1).selectExpr(times.format(-1)), place, "o", is_ordered=False).mode("overwrite")
-    with pytest.raises(PySparkException, match=r"o: value\.at\[\] is in the last second before 1970 in a row"):
-        writer.orc(place.path)
+    values = "struct(array(timestamp_micros({}), null) AS at, date'{}' AS day) AS value"
+
+    def write(micros: int, day: str) -> None:
+        rows = spark.range(1).selectExpr(values.format(micros, day))
+        arranged(rows, place, "o", is_ordered=False).mode("overwrite").orc(place.path)
+
+    for right in ((-1_000_000, "1582-10-15"), (-12_219_292_800_000_000, "1582-10-04")):
+        write(*right)
+        assert spark.read.orc(place.path).collect() == spark.range(1).selectExpr(values.format(*right)).collect()
+    gap = r"the days from 1582-10-05 to 1582-10-14 in a row"
+    for wrong, words in {
+        (-1, "1970-01-01"): r"value\.at\[\] is in the last second before 1970 in a row",
+        (-12_219_292_800_000_001, "1970-01-01"): rf"value\.at\[\] is in {gap}",
+        (0, "1582-10-05"): rf"value\.day is in {gap}",
+    }.items():
+        with pytest.raises(PySparkException, match=f"o: {words}"):
+            write(*wrong)
 
 
 def test_windows_and_fields_by_inferred_types(spark: Any, tmp_path: Path) -> None:

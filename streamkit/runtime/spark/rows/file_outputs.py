@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,7 +41,9 @@ _DONE = "_SUCCESS"
 _MOST_ROWS = "spark.sql.files.maxRecordsPerFile"
 _BEYOND_THREE_DIGITS = re.compile(r"-c\d{4,}\.[^/]*$")
 """The number of a file of a task, beyond those that Spark writes with equal lengths."""
-_MARKED = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_COMMITTER = "mapreduce.fileoutputcommitter."
+_COMMITTED = {f"{_COMMITTER}marksuccessfuljobs": "false", f"{_COMMITTER}algorithm.version": "1"}
+"""Options of Hadoop's committer: it moves files into the directory once all are complete, and `_fresh` writes _SUCCESS."""
 _REPLACED = {"partitionOverwriteMode": "static"}
 """An overwrite replaces the whole directory, whatever the session's setting."""
 _WRITTEN = {
@@ -82,7 +84,7 @@ def write_files(
         rows = frame
     else:
         rows = frame.mapInArrow(partial(write_columns, plan, layout, ()), layout.ddl)
-    options = {**IN_UTC, **_REPLACED, **_WRITTEN.get(place.format, {})}
+    options = {**IN_UTC, **_REPLACED, **_committed(frame.sparkSession), **_WRITTEN.get(place.format, {})}
     shown = f"--output {place.path if layout is None else layout.place}"
     writer = arranged(rows, place, shown, is_ordered=is_ordered).options(**options).format(place.format)
     with _fresh(frame.sparkSession, place.path, overwrite, verify) as (path, mode):
@@ -93,8 +95,8 @@ def write_files(
 def _fresh(
     spark: SparkSession, path: str, overwrite: bool, verify: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, str]]:
-    """Yield the path at which a directory is written, and Spark's mode. One that exists is replaced at the end: Spark itself would
-    delete it first, and leave nothing if the job fails. Over Spark Connect it does.
+    """Yield the path at which a directory is written, and Spark's mode; write _SUCCESS to it at the end. One that exists is replaced
+    then: Spark itself would delete it first, and leave nothing if the job fails. Over Spark Connect it does, and writes _SUCCESS.
     """
     files = FileSystem(spark) if overwrite and classic_context(spark) is not None else None
     beside = files.beside(path, uuid.uuid4().hex[:TOKEN]) if files is not None and files.exists(path) else None
@@ -103,6 +105,7 @@ def _fresh(
         try:
             verify()
             _check_names(spark, path)
+            _mark(spark, path)
         except TransportError:
             FileSystem(spark).delete(path)
             raise
@@ -111,6 +114,7 @@ def _fresh(
         yield beside, "error"
         verify()
         _check_names(spark, beside)
+        _mark(spark, beside)
     except BaseException:
         files.delete(beside)
         raise
@@ -119,6 +123,17 @@ def _fresh(
     files.delete(path)
     if not files.rename(beside, path):
         raise TransportError(f"{path} was written by another job meanwhile; the files of this one are in {beside}")
+
+
+def _mark(spark: SparkSession, path: str) -> None:
+    """Mark a directory as complete. Over Spark Connect, Spark has done so, and some formats have no directory."""
+    files = None if classic_context(spark) is None else FileSystem(spark)
+    if files is not None and files.is_folder(path):
+        files.write(join(path, _DONE), "")
+
+
+def _committed(spark: SparkSession) -> Mapping[str, str]:
+    return {} if classic_context(spark) is None else _COMMITTED
 
 
 def resumed(spark: SparkSession, path: str) -> list[str]:
@@ -157,7 +172,7 @@ def write_lines(plan: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def _write_text(frame: DataFrame, path: str, mode: str) -> None:
-    """Write a frame of lines to files `part-….jsonl` of a directory, and `_SUCCESS` at the end.
+    """Write a frame of lines to files `part-….jsonl` of a directory.
 
     Spark writes text to .txt files, which are renamed. With Spark Connect they keep this suffix, because it gives no access to files.
     """
@@ -165,7 +180,7 @@ def _write_text(frame: DataFrame, path: str, mode: str) -> None:
     if context is None:
         frame.write.mode(mode).text(path)
         return
-    frame.write.mode(mode).option(_MARKED, "false").text(path)
+    frame.write.mode(mode).options(**_COMMITTED).text(path)
     assert context._jvm is not None
     java = class_of(context._jvm, "org.apache.hadoop.fs.Path")
     folder = java(path)
@@ -174,4 +189,3 @@ def _write_text(frame: DataFrame, path: str, mode: str) -> None:
         name = status.getPath().getName()
         if name.startswith("part-") and _ENDING in name:
             files.rename(status.getPath(), java(folder, name.replace(_ENDING, _OWN_ENDING)))
-    files.create(java(folder, _DONE)).close()

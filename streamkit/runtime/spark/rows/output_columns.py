@@ -599,7 +599,8 @@ _AFTER = {"years": len("-MM-dd"), "months": len("-dd"), "days": 0}
 _NULL_FOLDERS = ("", "__HIVE_DEFAULT_PARTITION__")
 """The texts that are null as names of folders."""
 _NUMBER = f"{HIDDEN}number"
-_SECOND = 1_000_000
+_LEFT_OUT = "the days from 1582-10-05 to 1582-10-14"
+_SECOND, _DAY = 1_000_000, 86_400_000_000
 _NESTED = ("struct<", "array<", "map<", "binary")
 
 
@@ -652,16 +653,26 @@ def with_folders(rows: DataFrame, names: Iterable[str], shown: str) -> DataFrame
 
 
 def _with_exact_times(rows: DataFrame, shown: str) -> DataFrame:
-    """Return rows that fail for a time in the last second before 1970, because the library of ORC writes it as one second later."""
+    """Return rows that fail for a time or a day that the library of ORC writes as another one.
+
+    It writes the last second before 1970 as one second later, and days that the Gregorian calendar left out as the first after them.
+    """
     from pyspark.sql import functions as sf
 
-    for path in (path for path, kind in types_in(rows).items() if kind == "timestamp"):
-        wrong = any_value(rows, path, lambda time: sf.unix_micros(time).between(1 - _SECOND, -1))
-        assert wrong is not None
-        refusal = (
-            f"{shown}: {path} is in the last second before 1970 in a row, which ORC can't represent; format=parquet can"
-        )
-        rows = rows.where(sf.when(wrong, sf.raise_error(sf.lit(refusal)).cast("boolean")).otherwise(True))
+    first, last = (date(1582, 10, day).toordinal() - date(1970, 1, 1).toordinal() for day in (5, 14))
+    tests: Mapping[str, Mapping[str, Callable[[Column], Column]]] = {
+        "date": {_LEFT_OUT: lambda day: sf.unix_date(day).between(first, last)},
+        "timestamp": {
+            "the last second before 1970": lambda time: sf.unix_micros(time).between(1 - _SECOND, -1),
+            _LEFT_OUT: lambda time: sf.unix_micros(time).between(first * _DAY, (last + 1) * _DAY - 1),
+        },
+    }
+    for path, kind in types_in(rows).items():
+        for words, test in tests.get(kind, {}).items():
+            found = any_value(rows, path, test)
+            assert found is not None
+            refusal = f"{shown}: {path} is in {words} in a row, which ORC can't represent; format=parquet can"
+            rows = rows.where(sf.when(found, sf.raise_error(sf.lit(refusal)).cast("boolean")).otherwise(True))
     return rows
 
 
