@@ -104,7 +104,8 @@ def test_files_of_a_job_that_failed(spark: Any, tmp_path: Path) -> None:
         parts = ("'t' topic", "binary('k') key", f"binary({value}) value", "id timestamp", "0 partition")
         rows = spark.range(0, 3, 1, 3).selectExpr(*parts, f"cast(null AS {HEADERS_DDL}) headers")
         is_marked = (folder / "_SUCCESS").exists
-        write_files(rows, Place(str(folder), "orc"), b"", overwrite=True, verify=lambda: marked.append(is_marked()))
+        place, verify = Place(str(folder), "orc"), lambda: marked.append(is_marked())
+        write_files(rows, place, b"", True, None, is_ordered=True, verify=verify)
 
     hadoop.set(algorithm, "2")
     try:
