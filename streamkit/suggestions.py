@@ -1,4 +1,4 @@
-"""The known name that is nearest to an unknown one, for messages about mistakes."""
+"""Words of messages: the known name that is nearest to an unknown one, lists of names, and numbers with a noun."""
 
 from __future__ import annotations
 
@@ -57,3 +57,12 @@ def is_misspelt(name: str, names_written: Iterable[str], known: Iterable[str]) -
 def listed(known: Iterable[str]) -> str:
     """Return names with commas between them, or `none`."""
     return ", ".join(known) or "none"
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> number_of(1, "partition"), number_of(2, "partition")
+    ('1 partition', '2 partitions')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

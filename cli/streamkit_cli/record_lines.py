@@ -14,6 +14,7 @@ from streamkit.record import OutputTuple
 from streamkit.serdes.plain import Json, json_of_line
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import unused
+from streamkit.suggestions import number_of
 from streamkit_cli.loading import existing_topic
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def row_of(form: RecordJson, record: dict[str, Json], target: tuple[ExternalTopi
 
 def _check_partition(partition: object, topic: str, partitions: int) -> None:
     if partition is not None and (type(partition) is not int or not 0 <= partition < partitions):
-        raise SerdeError(f"partition is {partition!r}; topic {topic} has {partitions} partitions, counted from 0")
+        raise SerdeError(
+            f"partition is {partition!r}; topic {topic} has {number_of(partitions, 'partition')}, counted from 0"
+        )
 
 
 def _any_topic(topic: str) -> None:

@@ -17,6 +17,7 @@ from streamkit.spec.recorded_calls import Call
 from streamkit.spec.recorded_topology import Entry, RecordedTopology, to_yaml
 from streamkit.spec.streams import GlobalTable, Stream, Table
 from streamkit.spec.topology_file import read_text
+from streamkit.suggestions import number_of
 
 if TYPE_CHECKING:
     from streamkit.api.application import Application, Listener
@@ -379,7 +380,7 @@ class Topology(TopologyCalls):
     def __repr__(self) -> str:
         problems = self.problems
         if problems:
-            return f"<Topology with {len(problems)} problems>"
+            return f"<Topology with {number_of(len(problems), 'problem')}>"
         return f"<Topology {self.application_id}>"
 
 

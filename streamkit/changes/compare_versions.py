@@ -25,6 +25,7 @@ from streamkit.changes.serde_forms import Reads, compare_rows, has_same_layout, 
 from streamkit.errors import Position
 from streamkit.state.definitions import KINDS
 from streamkit.state.store_offsets import WITH_HEADERS
+from streamkit.suggestions import number_of
 
 
 def compare(old: Form, new: Form, on_log: OnLog | None = None, *, offers_migration: bool = True) -> list[Finding]:
@@ -282,7 +283,7 @@ def _kept(old: Form, new: Form, one: TopicForm, other: TopicForm, on_log: OnLog 
         yield _finding(
             Verdict.INCOMPATIBLE,
             other,
-            f"topic {name} has {was} partitions, and the new version needs {now}: the state behind it is partitioned by {was}",
+            f"topic {name} has {number_of(was, 'partition')}, and the new version needs {now}: the state behind it is partitioned by {was}",
             f"keep {was}, or reset the application with `streamkit reset-offsets`, which deletes its internal topics",
         )
     unread = _unread(old, other.name, on_log)
@@ -292,7 +293,7 @@ def _kept(old: Form, new: Form, one: TopicForm, other: TopicForm, on_log: OnLog 
         answer, why = reads(before, after)
         if answer is not Reads.YES:
             verdict = Verdict.INCOMPATIBLE if answer is Reads.NO else Verdict.UNKNOWN
-            records = "records" if unread is None else f"{unread} records"
+            records = "records" if unread is None else number_of(unread, "record")
             yield _finding(
                 verdict, other, f"topic {name}: the {side} {why}; {records} in it may be unread", _drain(old)
             )
@@ -357,7 +358,7 @@ def _partitions(new: Form, before: ExternalForm, topic: ExternalForm) -> Iterato
         return
     bound = [store.name for store in new.stores.values() if topic.name in store.roots and not store.is_global]
     bound += [internal.name for internal in new.topics.values() if topic.name in internal.roots]
-    text = f"topic {topic.name} had {was} partitions, has {now}"
+    text = f"topic {topic.name} had {number_of(was, 'partition')}, has {now}"
     if bound:
         text += f", by which {', '.join(bound[:3])}{' and others' if len(bound) > 3 else ''} are partitioned"
         todo = (
@@ -573,7 +574,7 @@ def _count(versions: Versions, store: StoreForm) -> Iterator[Text]:
     if was is not None and now is not None and was != now:
         yield (
             Verdict.INCOMPATIBLE,
-            f"it needs {now} partitions, and its changelog {versions.new.changelog(store.name)} has {was}: keys would be in "
+            f"it needs {number_of(now, 'partition')}, and its changelog {versions.new.changelog(store.name)} has {was}: keys would be in "
             "other tasks than their rows",
             "keep the number of partitions, or reset the application with `streamkit reset-offsets`, which deletes it",
         )

@@ -12,6 +12,7 @@ from streamkit.errors import Position, StreamkitError
 from streamkit.plan.describe import describe
 from streamkit.plan.describe.drawing.page import block
 from streamkit.plan.model import Plan, SinkNode
+from streamkit.suggestions import number_of
 
 Data = dict[str, object]
 """An object of the protocol's JSON."""
@@ -68,7 +69,7 @@ def graph(project: Project, uri: str) -> Data:
 def _mistakes(project: Project, uri: str) -> str:
     latest = project.analysis(uri)
     count = sum(mark.severity == "error" for mark in latest.marks) if latest is not None else 0
-    return f"the file has {count} mistake{'s' if count != 1 else ''}" if count else ""
+    return f"the file has {number_of(count, 'mistake')}" if count else ""
 
 
 def _text(project: Project, file: str) -> Text:

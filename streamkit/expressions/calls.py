@@ -21,7 +21,7 @@ from streamkit import durations
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, Position, Problem, StreamkitError, TopologyError
 from streamkit.record import Value
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 
 _lock = threading.RLock()
 _modules: dict[tuple[str, str], ModuleType] = {}
@@ -275,6 +275,17 @@ class Usage:
     makes: bool = False
 
 
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of a Python function by its name in an expression: how many arguments it passes by position, and those by name."""
+
+    ref: CallableRef
+    name: str
+    positional: int
+    keywords: tuple[str, ...]
+    position: Position
+
+
 class Misfit(StreamkitError):
     """Arguments that do not fit a signature; `argument`: the wrong one, None if one is missing."""
 
@@ -324,6 +335,36 @@ def misfits(signature: Signature, arguments: Mapping[str, Value], usage: Usage) 
         yield Misfit(f"{name} needs {' and '.join(map(repr, missing))}; write with: {{{missing[0]}: …}}")
 
 
+def misfits_of_call(signature: Signature, call: FunctionCall) -> Iterator[Misfit]:
+    """Yield the mistakes in the arguments of a call in an expression; those of `with` are bound by name."""
+    positional = [parameter.name for parameter in signature.of_kind(POSITIONAL)]
+    keywords = [parameter.name for parameter in signature.of_kind(KEYWORD)]
+    shown = f"{call.name}({', '.join([*positional, *keywords])})"
+    bound_names = [argument.name for argument in call.ref.arguments if argument.name not in call.keywords]
+    named = [*call.keywords, *bound_names]
+    filled = positional[: call.positional]
+    if call.positional > len(positional) and not signature.of_kind(ANY_POSITIONAL):
+        given = call.positional + len(call.keywords)
+        yield Misfit(f"{shown} takes {number_of(len(positional) + len(keywords), 'argument')}, {given} given")
+        return
+    yield from (Misfit(f"{shown} gets {name!r} twice, by position and by name") for name in named if name in filled)
+    unknown = (
+        [] if signature.of_kind(ANY_KEYWORD) else [name for name in call.keywords if name not in positional + keywords]
+    )
+    if unknown:
+        yield from (
+            Misfit(f"{shown} has no argument {name!r}{did_you_mean(name, positional + keywords)}") for name in unknown
+        )
+        return  # the missing one is probably misspelt
+    missing = [
+        parameter.name
+        for parameter in (*signature.of_kind(POSITIONAL), *signature.of_kind(KEYWORD))
+        if parameter.required and parameter.name not in (*filled, *named)
+    ]
+    if missing:
+        yield Misfit(f"{shown} needs {' and '.join(map(repr, missing))}")
+
+
 def converted(value: Value, annotation: str) -> Value:
     """Convert an argument to the type of its parameter: the text of a duration becomes a timedelta.
 
@@ -366,7 +407,7 @@ def _alternatives(annotation: str) -> list[str]:
 
 
 def _count(passed: Sequence[str]) -> str:
-    return f"{len(passed)} argument{'s' if len(passed) != 1 else ''}"
+    return number_of(len(passed), "argument")
 
 
 # -- Signatures of objects -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from streamkit.expressions.budget import Budget
 from streamkit.expressions.types import ANY, BYTES, INTEGER, NUMBER, TEXT, Type
 from streamkit.record import Value
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 
 Check: TypeAlias = Callable[[Value], object]
 """Raises ValueError for an argument that no call takes."""
@@ -76,7 +76,7 @@ class LibraryFunction:
         """How many arguments it takes, in words."""
         most = len(self.parameters)
         least = most - self.optional
-        return f"{least} argument{'s' if least != 1 else ''}" if least == most else f"{least} to {most} arguments"
+        return number_of(least, "argument") if least == most else f"{least} to {most} arguments"
 
     def charged(self, budget: Budget, *arguments: Value) -> Value:
         """Call the function, and charge for its work and its result."""

@@ -42,7 +42,7 @@ from streamkit.expressions.budget import (
     check_bits,
     deep_size,
 )
-from streamkit.expressions.calls import CallableRef
+from streamkit.expressions.calls import CallableRef, FunctionCall
 from streamkit.expressions.counting import COUNTING
 from streamkit.expressions.expression import HELPERS, Function, Link, Linked
 from streamkit.expressions.function_entry import LibraryFunction
@@ -51,7 +51,7 @@ from streamkit.expressions.growth import is_safe_key
 from streamkit.expressions.helpers import ALLOWED, BY_KIND, GUARDED, HASHING, MUTATING, RESULT_KINDS, VIEWS
 from streamkit.expressions.syntax import METHODS, MODULES, NAMES, Source
 from streamkit.record import Value
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 
 # The base of the translator: visiting, problems, constants, the budget and local names.
 
@@ -79,7 +79,7 @@ class Core:
     def __init__(
         self,
         names: tuple[str, ...],
-        functions: Mapping[str, Linked],
+        functions: Library,
         place: Callable[[ast.AST], Position],
         scope: Mapping[str, str] | None = None,
     ):
@@ -386,9 +386,7 @@ class Calls(Core):
         pieces, sources = self._arguments(node, name)
         least, most = _COUNTS.get(name, (0, len(node.args)))
         if not least <= len(node.args) <= most and not any(isinstance(argument, ast.Starred) for argument in node.args):
-            expected = (
-                f"{least} argument{'s' if least > 1 else ''}" if least == most else f"{least} to {most} arguments"
-            )
+            expected = number_of(least, "argument") if least == most else f"{least} to {most} arguments"
             return self.refuse(node, f"{name}() takes {expected}, {len(node.args)} given")
         if name in ("header", "re_match", "re_split"):
             wanted = 1 if name == "header" else 2
@@ -397,7 +395,7 @@ class Calls(Core):
                 or node.keywords
                 or any(isinstance(argument, ast.Starred) for argument in node.args)
             ):
-                return self.refuse(node, f"{name}() takes {wanted} argument{'s' if wanted > 1 else ''}")
+                return self.refuse(node, f"{name}() takes {number_of(wanted, 'argument')}")
         if name == "header":
             if "headers" not in self.names:
                 return self.refuse(node, "header() is not available here, where there are no headers")
@@ -461,6 +459,7 @@ class Calls(Core):
         self.links.update((link.name, link) for link in function.links)
         self.helpers |= function.helpers
         if function.call is not None:
+            self._note_call(node, function.call)
             return Piece(f"{function.name}({', '.join(sources)})", ATOM, None, flags | IMPURE | LOOPS, refs)
         ordered = self._in_order(node, function.params, sources)
         if ordered is None:
@@ -481,6 +480,13 @@ class Calls(Core):
         result = Piece(f"{function.name}({', '.join(ordered)})", ATOM, function.kind, flags, refs | set(hidden))
         return self.fold(node, result)
 
+    def _note_call(self, node: ast.Call, ref: CallableRef) -> None:
+        """Note the call of a Python function, whose arguments the reader of the file checks."""
+        if not any(isinstance(argument, ast.Starred) for argument in node.args):
+            names = tuple(keyword.arg for keyword in node.keywords if keyword.arg is not None)
+            name: str = node.func.id  # type: ignore[attr-defined]
+            self.functions.calls.append(FunctionCall(ref, name, len(node.args), names, self.place(node)))
+
     def _in_order(self, node: ast.Call, params: tuple[str, ...], sources: list[str]) -> list[str] | None:
         """Return the arguments of a function of the file by position, or None after adding a problem."""
         name = node.func.id  # type: ignore[attr-defined]
@@ -497,7 +503,7 @@ class Calls(Core):
         unknown = [keyword for keyword in named if keyword not in params[count:]]
         if count > len(params) or missing or unknown:
             shown = ", ".join(params)
-            self.refuse(node, f"{name}({shown}) takes {len(params)} arguments, {count + len(named)} given")
+            self.refuse(node, f"{name}({shown}) takes {number_of(len(params), 'argument')}, {count + len(named)} given")
             return None
         return [*sources[:count], *[named[param] for param in params[count:]]]
 
@@ -1213,7 +1219,8 @@ class Library(Mapping[str, Linked]):
     """All functions of a file, each checked once, on first use.
 
     `problems` contains the problems of all functions; an expression that uses such a function reports them too. installed: those of
-    installed packages, which are searched for names that neither the file nor the language has.
+    installed packages, which are searched for names that neither the file nor the language has. `calls` collects the calls of Python
+    functions in all expressions that are translated with this library; a call may occur several times.
     """
 
     def __init__(
@@ -1221,7 +1228,9 @@ class Library(Mapping[str, Linked]):
         functions: Mapping[str, Function] | None = None,
         installed: Mapping[str, Function] = MappingProxyType({}),
         counts: bool = False,
+        calls: list[FunctionCall] | None = None,
     ):
+        self.calls: list[FunctionCall] = [] if calls is None else calls
         self.functions = _Functions(dict(functions or {}), installed)
         self.counts = counts
         self._counted: Library | None = None
@@ -1233,7 +1242,7 @@ class Library(Mapping[str, Linked]):
     def counted(self) -> Library:
         """The same functions, translated with charges to a record's budget."""
         if self._counted is None:
-            self._counted = Library(self.functions.own, self.functions.installed, counts=True)
+            self._counted = Library(self.functions.own, self.functions.installed, True, self.calls)
         return self._counted
 
     def add(self, function: Function) -> str:

@@ -43,6 +43,7 @@ from streamkit.runtime.operations.topic_reading import (
 )
 from streamkit.runtime.records import RecordJson
 from streamkit.serdes.plain import Json
+from streamkit.suggestions import number_of
 
 MOST_RECORDS = 500
 RECORDS = 50
@@ -203,7 +204,9 @@ class Selection:
         count = topics[self.topic].partitions
         wanted = range(count) if self.span.partitions is None else sorted(self.span.partitions)
         if any(number >= count for number in wanted):
-            raise QueryError(f"partition is {max(wanted)}: topic {self.topic} has {count} partitions, counted from 0")
+            raise QueryError(
+                f"partition is {max(wanted)}: topic {self.topic} has {number_of(count, 'partition')}, counted from 0"
+            )
         return [TopicPartition(self.topic, number) for number in wanted]
 
 

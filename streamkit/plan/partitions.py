@@ -14,6 +14,7 @@ from streamkit.hashing import MASK, bucket_order, hash_order, java_hash, list_ha
 from streamkit.plan.model import Plan, SourceNode, SubTopology
 from streamkit.record import TaskId, TopicPartition
 from streamkit.state.definitions import StoreDef, changelog_config, own_config
+from streamkit.suggestions import number_of
 from streamkit.transport.log_interface import NewTopic
 
 SAME_NUMBER = "write the same `partitions` in their steps, or in one of them only"
@@ -167,7 +168,7 @@ def _enforce(group: set[str], partitions: dict[str, int], internal: frozenset[st
             names, most, step = missing_partitions(external)
             raise InvalidTopologyError(
                 f"Invalid topology: Topics not co-partitioned: [{java_map(external)}]; {step}, or copy {names} to a topic "
-                f"with {most} partitions: adding partitions to a topic with records would separate the records of a key"
+                f"with {number_of(most, 'partition')}: adding partitions to a topic with records would separate the records of a key"
             )
         wanted = next(iter(external.values()))
     else:

@@ -25,7 +25,7 @@ from streamkit.runtime.execution.task_environment import TaskEnvironment, TaskSp
 from streamkit.runtime.records import RecordJson, store_rows
 from streamkit.serdes.plain import Json, json_of_line
 from streamkit.state.definitions import Store
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 from streamkit.transport.log_interface import CommittedOffset
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class Driver:
         has = (
             "partitions are whole numbers from 0"
             if count is None
-            else f"topic {name} has {count} partitions, counted from 0"
+            else f"topic {name} has {number_of(count, 'partition')}, counted from 0"
         )
         raise SerdeError(f"partition is {partition!r}; {has}")
 

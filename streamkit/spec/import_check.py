@@ -7,7 +7,15 @@ import os
 from collections.abc import Iterator
 
 from streamkit.errors import Position, Problem, SerdeError, StreamkitError, TopologyError
-from streamkit.expressions.calls import coroutine_in_source, load_object, misfits, module_exists, signature_of
+from streamkit.expressions.calls import (
+    FunctionCall,
+    coroutine_in_source,
+    load_object,
+    misfits,
+    misfits_of_call,
+    module_exists,
+    signature_of,
+)
 from streamkit.spec.topology_model import CallSite, TopologyModel
 
 _METHODS = {
@@ -33,6 +41,7 @@ def check_imports(model: TopologyModel) -> None:
 def import_problems(model: TopologyModel) -> list[Problem]:
     """Return the problems of the modules, objects and calls of a file, by place; runs the modules' code."""
     problems = [problem for site in model.calls for problem in _problems_of_call(site)]
+    problems += [problem for call in model.function_calls for problem in _problems_of_function_call(call)]
     for serde, position, what in model.called_serdes:
         try:
             serde.load()
@@ -97,6 +106,16 @@ def _problems_of_call(site: CallSite) -> Iterator[Problem]:
     places = {argument.name: argument.position for argument in ref.arguments}
     for misfit in misfits(signature, {argument.name: argument.value for argument in ref.arguments}, site.usage):
         yield Problem(places.get(misfit.argument or "") or position, f"{site.what}: {misfit}")
+
+
+def _problems_of_function_call(call: FunctionCall) -> Iterator[Problem]:
+    try:
+        target = load_object(call.ref)
+    except StreamkitError:  # reported at the function's own place
+        return
+    signature = signature_of(target) if callable(target) else None
+    if signature is not None:
+        yield from (Problem(call.position, str(misfit)) for misfit in misfits_of_call(signature, call))
 
 
 def _is_async(function: object) -> bool:

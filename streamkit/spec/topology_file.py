@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streamkit.errors import Position, Problem, TopologyError, UsageError
 from streamkit.expressions import constant
+from streamkit.expressions.calls import FunctionCall, Misfit, misfits_of_call, source_signature
 from streamkit.operators.core import fields
 from streamkit.operators.core.operator import StepDeclaration
 from streamkit.operators.core.parsed_values import BranchSpec
@@ -248,6 +249,7 @@ def _read(reader: Reader, root: Node | None, reading: Callable[[str], str]) -> T
         file=reader.source.file,
         text=reader.source.text,
         calls=tuple(reader.calls),
+        function_calls=_function_calls(reader),
         called_serdes=tuple(reader.called_serdes),
         generators=generators,
         included=included,
@@ -278,6 +280,17 @@ def _generators_beside(
         if name in known and spec.position is not None:
             beside.report(spec.position, f"The generator of {name!r} is also in {reader.source.file}")
     return generators
+
+
+def _function_calls(reader: Reader) -> tuple[FunctionCall, ...]:
+    """Return the calls of Python functions in expressions; report those with arguments that a module beside the file does not take."""
+    calls = tuple(dict.fromkeys(reader.functions.calls))
+    for call in calls:
+        with suppress(Misfit):  # of the function itself, which is reported at its own place
+            signature = source_signature(call.ref.folder, call.ref.module, call.ref.attribute)
+            if signature is not None:
+                reader.problems += [Problem(call.position, str(misfit)) for misfit in misfits_of_call(signature, call)]
+    return calls
 
 
 def _is_mapping(node: Node | None) -> bool:

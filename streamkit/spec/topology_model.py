@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamkit.config.settings import OffsetReset
 from streamkit.errors import Position
 from streamkit.expressions import Expression, Function
-from streamkit.expressions.calls import Usage
+from streamkit.expressions.calls import FunctionCall, Usage
 from streamkit.operators.core.parsed_values import CallRef, ForEachSpec, Ref, SinkSpec, Step
 from streamkit.serdes.plain import Json
 from streamkit.serdes.serde import Serde
@@ -168,6 +168,8 @@ class TopologyModel:
     used_macros: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     calls: tuple[CallSite, ...] = field(default=(), repr=False, compare=False)
     """All references to Python code except those in serdes."""
+    function_calls: tuple[FunctionCall, ...] = field(default=(), repr=False, compare=False)
+    """The calls of Python functions by name in expressions."""
     called_serdes: tuple[tuple[CalledSerde, Position, str], ...] = field(default=(), repr=False, compare=False)
     """The serdes written in Python, with their places."""
 

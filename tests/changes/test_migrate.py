@@ -178,7 +178,7 @@ def test_records_that_are_not_of_a_migration_are_not_deleted(embedded: Versions)
     embedded.write("a")
     embedded.run(new)
     before = embedded.log.read(embedded.changelog("totals"))
-    with pytest.raises(MigrationError, match="has 1 records already"):
+    with pytest.raises(MigrationError, match="has 1 record already"):
         embedded.migrate(old, new)
     assert embedded.log.read(embedded.changelog("totals")) == before
 
@@ -249,7 +249,7 @@ def test_a_group_with_members_is_refused(versions: Versions, suffix: str) -> Non
         member.join(lambda: b"", [f"{versions.name}.lines"])
         while not versions.migrator(old, new).prepare().members:
             member.poll(50)
-        with pytest.raises(ActiveGroupError, match=f"^group {group} is active with 1 members [^;]*; stop"):
+        with pytest.raises(ActiveGroupError, match=f"^group {group} is active with 1 member [^;]*; stop"):
             versions.migrate(old, new)
     finally:
         member.leave()
@@ -274,7 +274,7 @@ def test_a_member_that_joins_the_new_group_meanwhile_is_named(
 
     monkeypatch.setattr(record_copy.Copy, "_write", write)
     try:
-        with pytest.raises(ActiveGroupError, match=f"^group {group} is active with 1 members"):
+        with pytest.raises(ActiveGroupError, match=f"^group {group} is active with 1 member"):
             embedded.migrate(old, new)
     finally:
         member.leave()

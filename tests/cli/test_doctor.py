@@ -95,7 +95,7 @@ def test_the_log_of_a_file_is_reached(topology: Path):
     assert streamkit("produce", topology, "words", stdin='{"key": "a", "value": "b"}\n').code == 0
     done = streamkit("doctor", topology)
     assert done.code == 0, done.err
-    assert "embedded: 1 topics, 1 of the 2 that the file names" in done.out
+    assert "embedded: 1 topic, 1 of the 2 that the file names" in done.out
 
 
 def test_a_log_that_does_not_answer_is_named_with_the_reason(topology: Path):

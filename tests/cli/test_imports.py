@@ -75,6 +75,11 @@ def test_a_check_runs_no_code_unless_it_is_asked_to(file: Path) -> None:
 
 
 MISTAKES = [
+    ('f: {call: "code_of_test:one"}', 'f: {call: "code_of_test:two"}', "16:21", "f(key, value) needs 'value'"),
+    ('f: {call: "code_of_test:one"}', 'f: {call: "shutil:copyfile"}', "16:21", "f(src, dst, follow_symlinks) needs 'dst'"),
+    ("f(value)", "f(value, 1)", "16:21", "f(value) takes 1 argument, 2 given"),
+    ("f(value)", "f(valu=1)", "16:21", "f(value) has no argument 'valu'; did you mean 'value'?"),
+    ("f(value)", "f(value, value=1)", "16:21", "f(value) gets 'value' twice, by position and by name"),
     ('f: {call: "code_of_test:one"}', 'f: {call: "no_module:one"}', "5:13", "there is no module 'no_module' beside the file"),
     ('in: {value: {call: "code_of_test:Serde"}}', 'in: {value: {call: "code_of_test:Serd"}}', "7:15", "no public 'Serd'; did you mean 'Serde'?"),
     ('in: {value: {call: "code_of_test:Serde"}}', 'in: {value: {call: "code_of_test:Mute"}}', "7:15", "needs the methods encode and decode"),

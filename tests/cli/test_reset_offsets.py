@@ -249,7 +249,7 @@ def test_skip_moves_the_group_past_exactly_one_record(failing: Path) -> None:
         ("in-0@3", 1, "in-put-0@3 is not the next record of the group, which continues at in-put-0@2"),
         ("in-0@9", 1, "there is no record in-put-0@9: the partition ends at offset 4"),
         ("in-0@1", 1, "in-put-0@1 is behind the group, which continues at offset 2"),
-        ("in-7@2", 2, "topic in-put has 1 partitions, counted from 0"),
+        ("in-7@2", 2, "topic in-put has 1 partition, counted from 0"),
         ("inn-0@2", 2, "the application's group does not read topic inn; it reads in-put"),
         ("in@2", 2, "expected TOPIC-PARTITION@OFFSET"),
     ],
@@ -266,7 +266,7 @@ def test_skip_stands_alone(failing: Path) -> None:
 
 def test_skip_is_refused_while_the_group_is_active(running: Path) -> None:
     done = streamkit("reset-offsets", running, "--skip", "words-0@0", "--execute")
-    assert_one_clear_line(done, 1, "is active with 1 members")
+    assert_one_clear_line(done, 1, "is active with 1 member")
 
 
 def test_topics_of_an_application_whose_name_begins_with_this_one_stay(counting: Path, tmp_path: Path) -> None:

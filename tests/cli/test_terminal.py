@@ -93,7 +93,7 @@ def test_a_small_terminal_shows_the_tasks_that_are_most_behind() -> None:
 
 def test_what_is_unknown_is_no_number() -> None:
     assert "lag ?" in summary(status(task(0, None)))
-    assert summary(status(task(0, 3))) == "app RUNNING: 1 tasks on 1 threads, 57 records/s, lag 3"
+    assert summary(status(task(0, 3))) == "app RUNNING: 1 task on 1 thread, 57 records/s, lag 3"
 
 
 def test_what_is_wrong_is_on_the_first_lines() -> None:
@@ -193,7 +193,7 @@ def test_a_summary_now_and_then(upper: Path) -> None:
     )
     assert process.stderr is not None
     try:
-        assert any("upper RUNNING: 2 tasks on 1 threads" in line for line in process.stderr)
+        assert any("upper RUNNING: 2 tasks on 1 thread" in line for line in process.stderr)
     finally:
         process.terminate()
         process.communicate(timeout=LIMIT_S)

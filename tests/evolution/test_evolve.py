@@ -205,7 +205,7 @@ def test_changelog_of_another_origin(versions: Versions) -> None:
     versions.log.create(versions.changelog("ends"), 2)
     versions.log.write([(versions.changelog("ends"), b"a", bytes(8), 0, None, 0)])
     job = evolution(versions, old, new)
-    with pytest.raises(MigrationError, match="has 1 records already"):
+    with pytest.raises(MigrationError, match="has 1 record already"):
         job.begin(job.find())
 
 

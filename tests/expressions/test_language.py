@@ -305,7 +305,7 @@ def test_mistakes_in_functions() -> None:
     assert any("a -> b -> a" in message for message in messages), messages
     assert any("stands twice" in message for message in messages), messages
     assert any("unknown name 'y'" in message for message in messages), messages
-    assert "takes 1 arguments, 2 given" in problems("d(1, 2)", functions=functions)[0]
+    assert "takes 1 argument, 2 given" in problems("d(1, 2)", functions=functions)[0]
     assert "a -> b -> a" in problems("a(1)", functions=functions)[0]
     assert "a function" in problems("d", functions=functions)[0]
 

@@ -81,7 +81,7 @@ def test_absent_columns_are_written_as_absent() -> None:
         (TYPED, b"\xff,a,1,true", "utf-8"),
         (TYPED, b'"1,a,1,true', "serde csv"),
         ({"csv": {"fields": ["a", "b"], "header": True}}, b"a,c\n1,2", "the columns a, c instead of a, b"),
-        ({"csv": {"fields": ["a"], "header": True}}, b"1", "1 lines instead of 2"),
+        ({"csv": {"fields": ["a"], "header": True}}, b"1", "1 line instead of 2"),
     ],
 )
 def test_bytes_of_something_else(spec: Any, data: bytes, message: str) -> None:

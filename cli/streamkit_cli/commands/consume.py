@@ -33,6 +33,7 @@ from streamkit.runtime.operations.topic_reading import (
 )
 from streamkit.runtime.records import RecordJson, headers_to_json
 from streamkit.serdes.plain import Document, Json
+from streamkit.suggestions import number_of
 from streamkit.transport.log_interface import Consumer, TopicInfo, Transport
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan, silence_noticed
@@ -290,7 +291,7 @@ def places_of(topic: str, count: int, wanted: frozenset[int] | None) -> list[Top
     """Return the partitions to read. Raises UsageError for one that the topic does not have."""
     missing = sorted(number for number in wanted or () if number >= count)
     if missing:
-        raise UsageError(f"--partition {missing[0]}: topic {topic} has {count} partitions, counted from 0")
+        raise UsageError(f"--partition {missing[0]}: topic {topic} has {number_of(count, 'partition')}, counted from 0")
     return [TopicPartition(topic, number) for number in (range(count) if wanted is None else sorted(wanted))]
 
 

@@ -18,6 +18,7 @@ import typer
 
 from streamkit.distribution import DISTRIBUTION, install_command, installed_version
 from streamkit.errors import ConfigError, StreamkitError, TopologyError, UnreachableError
+from streamkit.suggestions import number_of
 from streamkit_cli.commands.new import SCHEMA
 from streamkit_cli.guard import FAILED
 from streamkit_cli.loading import load_plan, opened
@@ -78,7 +79,7 @@ def _of_file(file: str, settings: list[str] | None, env_file: str | None) -> dic
     try:
         plan = load_plan(file, settings, env_file)
     except TopologyError as error:
-        return {"ok": False, "problem": f"{len(error.problems)} mistakes: streamkit validate {file}"}
+        return {"ok": False, "problem": f"{number_of(len(error.problems), 'mistake')}: streamkit validate {file}"}
     engine = plan.config.state_engine or DEFAULT_ENGINE
     facts: dict[str, Document] = {"ok": True, "log": address(plan), "state.dir": plan.config.state_dir}
     try:
@@ -99,7 +100,7 @@ def _reach(plan: Plan) -> str:
     with opened(plan, creates=False) as transport:
         topics = transport.admin().topics()
     known = {topic.name for topic in plan.external_topics.values()}
-    return f"{len(topics)} topics, {len(known & set(topics))} of the {len(known)} that the file names"
+    return f"{number_of(len(topics), 'topic')}, {len(known & set(topics))} of the {len(known)} that the file names"
 
 
 def _text(facts: dict[str, Document]) -> str:

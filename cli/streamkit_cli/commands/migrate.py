@@ -11,6 +11,7 @@ import typer
 
 from streamkit.errors import UsageError
 from streamkit.serdes.plain import Document
+from streamkit.suggestions import number_of
 from streamkit_cli.commands.submit import Archives, Conf, Master, PyFiles, cluster_of, one_of
 from streamkit_cli.guard import FAILED, print_message
 from streamkit_cli.loading import STDIN, load_plan, opened, require_file
@@ -219,7 +220,7 @@ def evolve(
         members = () if is_done or wait else evolution.members()
         if members and evolution.is_complete(wanted):
             print_message(
-                f"group {after.application} is active with {len(members)} members, and the changelogs are complete up to offsets "
+                f"group {after.application} is active with {number_of(len(members), 'member')}, and the changelogs are complete up to offsets "
                 f"that it has passed: if the members run {new}, nothing is to do; if they run {old}, stop all instances, and "
                 "repeat the command"
             )
@@ -279,7 +280,7 @@ def _take_steps(evolution: Evolution, stores: NewStores, cluster: Cluster, wait:
                 evolution.catch_up(stores, spark, output.report)
             members = evolution.members()
             if members:
-                text = f"group {stores.plan.application} is active with {len(members)} members: stop all instances"
+                text = f"group {stores.plan.application} is active with {number_of(len(members), 'member')}: stop all instances"
                 if not wait:
                     print_message(f"{text}, and repeat the command")
                     return False

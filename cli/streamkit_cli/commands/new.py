@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from streamkit.errors import StateError, UsageError
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 from streamkit_cli.loading import load_plan
 from streamkit_cli.tables import table
 
@@ -215,7 +215,7 @@ class _Player:
         for records in text or sorted(path.name for path in self._folder.glob("records*.jsonl")):
             to = (Path(records).stem, "--lines") if text else ()
             count = len((self._folder / records).read_bytes().splitlines())
-            steps.append(_Step(f"{count} records go into their topics", ("produce", _FILE, *to), records))
+            steps.append(_Step(f"{number_of(count, 'record')} go into their topics", ("produce", _FILE, *to), records))
             steps.append(_Step("The application processes them", ("run", _FILE, "--until-idle")))
         return steps
 

@@ -17,6 +17,7 @@ from streamkit.errors import SerdeError, StreamkitError, UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit.record import OutputTuple
 from streamkit.serdes.plain import Json
+from streamkit.suggestions import number_of
 from streamkit_cli.commands.submit import SampleConf, SampleLimit, check_sample_options, sample_of
 from streamkit_cli.loading import load_plan, opened, refuse_stdin
 from streamkit_cli.options import TIME_HELP, EnvFile, File, Settings, topics
@@ -78,7 +79,7 @@ def produce(
         finally:
             producer.close()
     if sys.stderr.isatty():
-        print(f"{written} records written to {', '.join(targets.names)}", file=sys.stderr)
+        print(f"{number_of(written, 'record')} written to {', '.join(targets.names)}", file=sys.stderr)
 
 
 def _rows(plan: Plan, targets: TopicTargets, lines: bool) -> Iterator[OutputTuple]:
@@ -203,7 +204,7 @@ def _output(plan: Plan, records: Iterator[dict[str, Json]], pace: float | None, 
         batches = _paced(records, pace, stop_requested)
         written = _print(batches) if stdout else _write(plan, batches)
     if sys.stderr.isatty():
-        print(f"{written} records generated", file=sys.stderr)
+        print(f"{number_of(written, 'record')} generated", file=sys.stderr)
 
 
 def per_second(rate: str) -> float:

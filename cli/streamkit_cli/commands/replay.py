@@ -16,6 +16,7 @@ from streamkit.expressions import parse
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import DeadLetter, human_reason
 from streamkit.runtime.records import RecordJson
+from streamkit.suggestions import number_of
 from streamkit_cli.commands.consume import time_text
 from streamkit_cli.guard import print_message
 from streamkit_cli.loading import load_plan, opened
@@ -92,7 +93,7 @@ def replay(
         writer.json(letters) if form is Format.json else writer.table(letters)
     if letter_filter.failed:
         print_message(
-            f"--where could not be evaluated for {letter_filter.failed} dead letters, which were left out: {letter_filter.failure}"
+            f"--where could not be evaluated for {number_of(letter_filter.failed, 'dead letter')}, which were left out: {letter_filter.failure}"
         )
 
 

@@ -32,6 +32,7 @@ from streamkit.errors import (
     UsageError,
 )
 from streamkit.state.directory import instance_directory
+from streamkit.suggestions import number_of
 from streamkit_cli.command_process import (
     VERBOSE,
     LogLevel,
@@ -560,7 +561,7 @@ def summaries(application: Application, interval_ms: int) -> Iterator[None]:
 def summary(status: ApplicationStatus) -> str:
     """Return the state in one line."""
     parts = [
-        f"{len(status.tasks)} tasks on {len(status.threads)} threads",
+        f"{number_of(len(status.tasks), 'task')} on {number_of(len(status.threads), 'thread')}",
         f"{status.rate:,.0f} records/s",
         f"lag {count(status.lag)}",
     ]
@@ -572,7 +573,7 @@ def summary(status: ApplicationStatus) -> str:
     if status.restoring:
         left = sum(store.total - store.restored for store in status.restoring)
         parts.append(
-            f"restoring {len(status.restoring)} changelogs, {left:,} records left, {eta(_longest_eta(status))}"
+            f"restoring {number_of(len(status.restoring), 'changelog')}, {left:,} records left, {eta(_longest_eta(status))}"
         )
     return f"{status.application} {status.shown_state}: {', '.join(parts)}"
 

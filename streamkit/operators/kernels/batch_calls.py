@@ -12,6 +12,7 @@ from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCo
 from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
 from streamkit.record import FullContext, Operand, Record, Value
 from streamkit.rounds import many
+from streamkit.suggestions import number_of
 
 if TYPE_CHECKING:
     from streamkit.operators.core.task_services import Forward
@@ -56,7 +57,7 @@ class BatchFunction(UserCode):
             results = results_of(self._called(records))
             if len(results) != len(records):
                 raise StreamkitError(
-                    f"{self.name} returned {len(results)} results for {len(records)} records; expected one for each, in "
+                    f"{self.name} returned {number_of(len(results), 'result')} for {number_of(len(records), 'record')}; expected one for each, in "
                     "their order"
                 )
         except Exception as error:

@@ -29,6 +29,7 @@ from streamkit.operators.kernels.batch_calls import results_of
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
 from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
 from streamkit.record import FullContext, Key, Operand, Value
+from streamkit.suggestions import number_of
 from streamkit.user_metrics import UserCounter, UserTimer
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Lookup(UserCode):
         try:
             results = results_of(answer)
             if len(results) != count:
-                message = f"{self.name} returned {len(results)} results for {count} arguments; expected one for each, in their order"
+                message = f"{self.name} returned {number_of(len(results), 'result')} for {number_of(count, 'argument')}; expected one for each, in their order"
                 raise StreamkitError(message)
         except Exception as error:
             # This includes exceptions that a generator raises.

@@ -46,6 +46,7 @@ from streamkit.runtime.operations.group_lag import has_records
 from streamkit.runtime.operations.migration_journal import check_migrated, read_entries
 from streamkit.runtime.operations.opening import address, silence_of
 from streamkit.runtime.telemetry.open_telemetry import Telemetry
+from streamkit.suggestions import number_of
 from streamkit.transport.log_interface import (
     MEMBERSHIP,
     STREAMS_GROUPS,
@@ -625,7 +626,7 @@ def _warn(plan: Plan, existing: Mapping[str, int], admin: Admin, transport: Tran
         {name: records for name, records in records_of(transport, counts).items() if records} if counts else {}
     )
     if with_records:
-        shown = ", ".join(f"{name} ({records} records)" for name, records in sorted(with_records.items()))
+        shown = ", ".join(f"{name} ({number_of(records, 'record')})" for name, records in sorted(with_records.items()))
         log.warning(
             "no store of %s has the changelog %s; `streamkit diff --running` shows details", plan.application, shown
         )

@@ -20,6 +20,7 @@ from streamkit.errors import (
 from streamkit.plan.model import Plan
 from streamkit.plan.partitions import lay_out, source_topics, task_inputs, tasks_of
 from streamkit.record import TaskId, TopicPartition
+from streamkit.suggestions import number_of
 from streamkit.transport.log_interface import Admin, NewTopic, Transport
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def prepare(
         # Validation, above all of co-partitioning, has used the declared counts.
         if declared.partitions is not None and count != declared.partitions:
             raise InvalidTopologyError(
-                f"topic {declared.name} has {count} partitions, but {plan.file} declares {declared.partitions}; "
+                f"topic {declared.name} has {number_of(existing[declared.name], 'partition')}, but {plan.file} declares {declared.partitions}; "
                 f"write `partitions: {count}`, or leave `partitions` out"
             )
     missing = [topic for topic in plan.external_topics.values() if topic.name not in existing]
@@ -104,7 +105,7 @@ def _create_internal(admin: Admin, existing: dict[str, int], wanted: Sequence[Ne
         count = existing.get(topic.name)
         if count is not None and count != topic.partitions:
             raise InvalidTopologyError(
-                f"existing internal topic {topic.name} has {count} partitions, but the topology needs {topic.partitions}; "
+                f"existing internal topic {topic.name} has {number_of(count, 'partition')}, but the topology needs {topic.partitions}; "
                 "reset the application to create it again"
             )
     admin.create_topics([topic for topic in wanted if topic.name not in existing])

@@ -36,7 +36,7 @@ from streamkit.runtime.operations.record_copy import (
 from streamkit.runtime.operations.reset import locked_state
 from streamkit.state.directory import directories_of, stored, translated
 from streamkit.state.engines.open_maps import ENGINES
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 from streamkit.transport.log_interface import Admin, CommittedOffset, NewTopic, Transport
 
 
@@ -186,7 +186,7 @@ class Migrator:
 def shown_members(groups: Mapping[str, Sequence[str]]) -> str:
     """Return groups and their active members as text."""
     return "; ".join(
-        f"group {group} is active with {len(members)} members ({', '.join(members)})"
+        f"group {group} is active with {number_of(len(members), 'member')} ({', '.join(members)})"
         for group, members in groups.items()
     )
 
@@ -270,9 +270,7 @@ class _Comparison:
                 yield Step("drain", name, text, count)
         for topic in self._layout.repartitions:
             if topic.name in self.recreated():
-                text = (
-                    f"delete {topic.name}: it has {self._existing[topic.name]} partitions, and needs {topic.partitions}"
-                )
+                text = f"delete {topic.name}: it has {number_of(self._existing[topic.name], 'partition')}, and needs {topic.partitions}"
                 yield Step("delete", topic.name, text, None)
 
     # -- Changelogs and offsets -----------------------------------------------------------------------------------------

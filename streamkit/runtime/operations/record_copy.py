@@ -20,6 +20,7 @@ from streamkit.serdes.partitioner import partition
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import KINDS, StoreDef
 from streamkit.state.layouts import LONG8
+from streamkit.suggestions import number_of
 from streamkit.transport.log_interface import Admin, Consumer, NewTopic, Transport
 
 TRANSACTION_SECONDS = 60
@@ -98,7 +99,7 @@ class Copy:
         records = log.records(target)
         if records:
             raise MigrationError(
-                f"{self.target.name} has {records} records already: delete it if those of {self.source} are to take their place"
+                f"{self.target.name} has {number_of(records, 'record')} already: delete it if those of {self.source} are to take their place"
             )
         return False
 

@@ -17,7 +17,7 @@ from streamkit.runtime.operations.group_lag import COUNTED_ONE_BY_ONE, readable
 from streamkit.runtime.operations.migration_journal import JOURNAL
 from streamkit.runtime.operations.topic_reading import Target, resolve
 from streamkit.state.directory import StateDirectory, directories_of, stored
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, Transport
 
 INPUT, INTERMEDIATE, INTERNAL = "input", "intermediate", "internal"
@@ -179,7 +179,7 @@ def _empty_group(admin: Admin, reset: Reset, force: bool) -> None:
 def _require_empty(application: str, members: Sequence[str]) -> None:
     if members:
         raise ActiveGroupError(
-            f"group {application} is active with {len(members)} members ({', '.join(members)}); stop all instances,"
+            f"group {application} is active with {number_of(len(members), 'member')} ({', '.join(members)}); stop all instances,"
             " or write --force to remove members that are left over"
         )
 
@@ -199,7 +199,9 @@ def _place_to_skip(plan: Plan, text: str, counts: dict[str, int]) -> tuple[Topic
         hint = did_you_mean(match[1], read, f"it reads {', '.join(sorted(read)) or 'none'}")
         raise UsageError(f"--skip {text}: the application's group does not read topic {match[1]}{hint}")
     if partition >= counts.get(topic, 0):
-        raise UsageError(f"--skip {text}: topic {topic} has {counts.get(topic, 0)} partitions, counted from 0")
+        raise UsageError(
+            f"--skip {text}: topic {topic} has {number_of(counts.get(topic, 0), 'partition')}, counted from 0"
+        )
     return TopicPartition(topic, partition), offset
 
 

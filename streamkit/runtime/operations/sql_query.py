@@ -47,7 +47,7 @@ from streamkit.state.engines.open_maps import ENGINES, open_map
 from streamkit.state.open_store import create
 from streamkit.state.store_offsets import decode_offsets
 from streamkit.state.stores.changelogged import Unlogged
-from streamkit.suggestions import did_you_mean, listed
+from streamkit.suggestions import did_you_mean, listed, number_of
 from streamkit.transport.log_interface import Consumer, Transport
 
 if TYPE_CHECKING:
@@ -579,7 +579,7 @@ def _on_disk(plan: Plan, transport: Transport, definition: StoreDef) -> Iterator
     complete = sum(map(bool, copies.values()))
     if not complete or complete < len(copies):
         raise StateError(
-            f"store {name} has no changelog, and {folders[0]} has {complete} of its {len(copies)} partitions; {_CURE}"
+            f"store {name} has no changelog, and {folders[0]} has {complete} of its {number_of(len(copies), 'partition')}; {_CURE}"
         )
     with ExitStack() as opened:
         for folder in filter(Path.is_dir, folders):

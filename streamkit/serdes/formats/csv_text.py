@@ -13,6 +13,7 @@ from streamkit.record import Value
 from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde
 from streamkit.serdes.size import check_value
+from streamkit.suggestions import number_of
 
 OPTIONS = ("fields", "delimiter", "quote", "header", "null")
 
@@ -90,12 +91,12 @@ class CsvSerde(Serde):
         if not rows and not self._header and len(self._names) == 1:
             rows = [[""]]
         if len(rows) != expected:
-            raise SerdeError(f"serde csv: {len(rows)} lines instead of {expected}: {data[:60]!r}")
+            raise SerdeError(f"serde csv: {number_of(len(rows), 'line')} instead of {expected}: {data[:60]!r}")
         row = rows[-1]
         if self._header:
             row = self._ordered(rows[0], row)
         if len(row) != len(self._names):
-            raise SerdeError(f"serde csv: {len(row)} columns instead of {len(self._names)}: {data[:60]!r}")
+            raise SerdeError(f"serde csv: {number_of(len(row), 'column')} instead of {len(self._names)}: {data[:60]!r}")
         return {
             name: self._read(name, text, read, is_text)
             for name, text, read, is_text in zip(self._names, row, self._readers, self._texts, strict=True)

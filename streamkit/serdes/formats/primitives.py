@@ -18,6 +18,7 @@ from streamkit.record import Operand, Value
 from streamkit.serdes.plain import Document, Json, shown
 from streamkit.serdes.serde import Serde, SerdeSpec, same
 from streamkit.serdes.size import check_size, check_value
+from streamkit.suggestions import number_of
 
 
 def kind_of(value: Value) -> str:
@@ -205,7 +206,7 @@ class NumberSerde(Serde):
         try:
             return self._pack(value)
         except (struct.error, OverflowError) as error:
-            raise SerdeError(f"serde {self.spec}: {value} does not fit into {self._size} bytes") from error
+            raise SerdeError(f"serde {self.spec}: {value} does not fit into {number_of(self._size, 'byte')}") from error
 
     def as_decoded(self, value: Operand) -> Value:
         return float(value) if self._floating else value
@@ -214,7 +215,9 @@ class NumberSerde(Serde):
         try:
             return self._unpack(data)[0]
         except struct.error as error:
-            raise SerdeError(f"serde {self.spec}: expected {self._size} bytes, found {len(data)}") from error
+            raise SerdeError(
+                f"serde {self.spec}: expected {number_of(self._size, 'byte')}, found {len(data)}"
+            ) from error
 
     def to_json(self, value: Operand) -> Json:
         return _text_of(value) if self._floating and value is not None and not isfinite(value) else value

@@ -16,6 +16,7 @@ from streamkit.operators.core.operator import Context, Operator, Stream, add_str
 from streamkit.operators.core.parsed_values import Step
 from streamkit.record import Value
 from streamkit.serdes.plain import shown
+from streamkit.suggestions import number_of
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LIMIT = 100
@@ -111,6 +112,6 @@ class LimitedLog:
         text = value if isinstance(value, str) else shown(value, LONGEST)
         line = f"{self._name}: {text[:LONGEST]}".replace("\r", "\\r").replace("\n", "\\n")
         if self._omitted:
-            line = f"({self._omitted} lines left out) {line}"
+            line = f"({number_of(self._omitted, 'line')} left out) {line}"
             self._omitted = 0
         self._log_line(self._level, line)

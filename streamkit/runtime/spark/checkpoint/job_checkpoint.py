@@ -32,6 +32,7 @@ from streamkit.runtime.spark.workers.kept_tasks import (
     unpack_state,
 )
 from streamkit.serdes.plain import Json
+from streamkit.suggestions import number_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -116,7 +117,7 @@ class Checkpoint:
             now = partitions.get(topic, count)
             if now != count:
                 raise StateError(
-                    f"--checkpoint {self.folder}: topic {topic} has {now} partitions, but had {count} in earlier runs; "
+                    f"--checkpoint {self.folder}: topic {topic} has {number_of(now, 'partition')}, but had {count} in earlier runs; "
                     "state is kept by partition: use a new directory"
                 )
 

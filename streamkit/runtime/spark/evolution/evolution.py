@@ -40,6 +40,7 @@ from streamkit.runtime.spark.workers.kept_tasks import Kept, unpack_rows
 from streamkit.runtime.spark.workers.task_stores import SpillingMap, SpillingStores
 from streamkit.runtime.spark.workers.worker import by_partition, mark_errors
 from streamkit.state.definitions import ChangelogRecord, Rows
+from streamkit.suggestions import number_of
 from streamkit.transport.log_interface import CommittedOffset, NewTopic, Transport
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class Evolution:
             with named(spark, name_of_work), self._checkpoint(spark, stores).limited_batches(manifest):
                 rows = self._rows(stores, name, manifest, spark)
                 count = 0 if rows is None else write_log(rows, Address.of(self._new))
-            report(f"{topic.name}: {count} records written")
+            report(f"{topic.name}: {number_of(count, 'record')} written")
         self._check_stopped()
         topics = offsets.commit(log, manifest)
         if topics:
@@ -328,7 +329,7 @@ def _check_own(log: LogAccess, topic: str) -> None:
     records = log.records(places)
     if records:
         raise MigrationError(
-            f"{topic} has {records} records already: give the store another name, or delete the topic if no version needs it"
+            f"{topic} has {number_of(records, 'record')} already: give the store another name, or delete the topic if no version needs it"
         )
 
 

@@ -21,7 +21,7 @@ from streamkit.runtime.spark.job_options import Range
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.output_collector import UNKNOWN_PARTITION
 from streamkit.runtime.spark.workers.worker import StageWork, mark_errors, run_tasks
-from streamkit.suggestions import did_you_mean
+from streamkit.suggestions import did_you_mean, number_of
 from streamkit.transport import open_transport
 from streamkit.transport.log_interface import Admin, CommittedOffset, Consumer, NewTopic, Transport
 
@@ -209,7 +209,9 @@ def ensure_topics(address: Address, topics: Mapping[str, tuple[int | None, int |
         existing = admin.topics(topics)
         for name, (partitions, _, _) in topics.items():
             if name in existing and partitions is not None and existing[name].partitions < partitions:
-                raise TopicError(f"topic {name} has {existing[name].partitions} partitions; {partitions} are written")
+                raise TopicError(
+                    f"topic {name} has {number_of(existing[name].partitions, 'partition')}; {partitions} are written"
+                )
         missing = [
             NewTopic(name, partitions or 1, config, replicas or -1)
             for name, (partitions, replicas, config) in topics.items()
@@ -231,7 +233,7 @@ def check_seedable(plan: Plan, address: Address, layout: Layout) -> None:
         members = admin.group_members(plan.application)
         if members:
             raise StateError(
-                f"--write-state: application {plan.application} is running ({len(members)} members); stop it first"
+                f"--write-state: application {plan.application} is running ({number_of(len(members), 'member')}); stop it first"
             )
         existing = admin.topics(names)
     places = [TopicPartition(name, number) for name, info in existing.items() for number in range(info.partitions)]

@@ -68,6 +68,7 @@ from streamkit.runtime.spark.work_names import WorkName, named
 from streamkit.runtime.spark.workers import arrow_rows
 from streamkit.runtime.spark.workers.kept_tasks import MEMORY, Kept
 from streamkit.runtime.spark.workers.worker import OFFSETS, StageWork
+from streamkit.suggestions import number_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +125,7 @@ class Prepared:
             for span in self.of(topic):
                 count = span.stop - span.start
                 lines.append(
-                    f"{topic}-{span.place.partition}: offsets {span.start} to {span.stop}, at most {count} records"
+                    f"{topic}-{span.place.partition}: offsets {span.start} to {span.stop}, at most {number_of(count, 'record')}"
                 )
         return lines
 
@@ -521,7 +522,7 @@ def _write_records(prepared: Prepared, topic: str, frame: DataFrame, report: Rep
         ensure_topics(prepared.address, {topic + shadow: _declaration(prepared.job, topic)})
     count = write_log(frame, prepared.address, shadow)
     name = "topics of routes" if topic == REST else topic + shadow
-    report(f"{name}: {count} records written to {prepared.address.servers}")
+    report(f"{name}: {number_of(count, 'record')} written to {prepared.address.servers}")
 
 
 def layouts_of(plan: Plan, options: JobOptions) -> dict[str, OutputLayout]:
@@ -549,7 +550,7 @@ def _write_state(
     # At the end: a live run that finds no committed offsets starts from the beginning.
     with named(spark, job.name_of(OFFSETS)):
         commit_offsets(plan, address, outputs[OFFSETS], prepared.ranges)
-    report(f"state: {count} records written to changelogs, offsets committed for {plan.application}")
+    report(f"state: {number_of(count, 'record')} written to changelogs, offsets committed for {plan.application}")
 
 
 def _compare(spark: SparkSession, prepared: Prepared, reprocessed: DataFrame, topic: str) -> Difference:
