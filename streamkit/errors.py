@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -107,6 +108,37 @@ class UsageError(StreamkitError):
     """A command was called with wrong arguments."""
 
     exit_code = 2
+
+
+class SeveralErrors(StreamkitError):
+    """Errors that are reported together, each in its own line."""
+
+    def __init__(self, errors: Sequence[StreamkitError]):
+        super().__init__("\n".join(map(str, errors)))
+        self.errors = tuple(errors)
+        self.exit_code = max(error.exit_code for error in errors)
+
+
+class ErrorCollector:
+    """Collects the errors of independent parts, so that all of them are reported at once."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, StreamkitError] = {}
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Keep an error of the block, and go on after the block."""
+        try:
+            yield
+        except StreamkitError as error:
+            for single in error.errors if isinstance(error, SeveralErrors) else (error,):
+                self._errors.setdefault(str(single), single)
+
+    def raise_errors(self) -> None:
+        """Raise the error, or SeveralErrors."""
+        errors = list(self._errors.values())
+        if errors:
+            raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
 
 
 class TopologyError(StreamkitError):

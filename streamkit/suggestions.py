@@ -7,12 +7,17 @@ from collections.abc import Iterable
 _LONGEST = 300
 """Characters of a name that is compared: the time grows with the square of its length."""
 
+_SHORTEST = 3
+"""Characters of a name that is taken for the beginning of a known one."""
+
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is nearest to a name, or None if none is near; case and hyphens count little.
 
-    >>> nearest("Strin", ["string", "long"])
-    'string'
+    A name that is cut off means the only known name that begins with it.
+
+    >>> nearest("Strin", ["string", "long"]), nearest("fraud", ["fraud-detection", "word-count"])
+    ('string', 'fraud-detection')
     """
     if len(name) > _LONGEST:
         return None
@@ -25,7 +30,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         if close:
             same = [word for word, low in zip(names, lowered, strict=True) if low == close[0]]
             return get_close_matches(name, same, n=1, cutoff=0)[0]
-    return None
+    longer = [word for word in names if word.lower().startswith(name.lower())] if len(name) >= _SHORTEST else []
+    return longer[0] if len(longer) == 1 else None
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", prefix: str = "") -> str:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import ParamSpec
 
-from streamkit.errors import StreamkitError, TopologyError
+from streamkit.errors import SeveralErrors, StreamkitError, TopologyError
 
 P = ParamSpec("P")
 
@@ -53,7 +53,8 @@ def call(command: Callable[[], int | None], verbose: bool = False) -> int:
         if verbose and error.__cause__ is not None:
             # The error is printed in one line; its cause may be in the user's Python or in generated code.
             traceback.print_exception(error.__cause__)
-        print_message("; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())]))
+        for single in error.errors if isinstance(error, SeveralErrors) else (error,):
+            print_message("; ".join([str(single) or type(single).__name__, *getattr(single, "__notes__", ())]))
         return error.exit_code
     except OSError as error:
         _silence_stdout()

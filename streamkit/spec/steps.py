@@ -218,7 +218,11 @@ def _report_missing(
 
 
 def _hint(operator: StepDeclaration, field: fields.Field) -> str:
-    return f"; write {operator.name}: …" if field.name == operator.main else ""
+    if field.name != operator.main:
+        return ""
+    if isinstance(field.kind, fields.DurationOr):
+        return f"; write {operator.name}: {' or '.join(field.kind.words)}, or {operator.name}: 5m"
+    return f"; write {operator.name}: …"
 
 
 def _option_nodes(

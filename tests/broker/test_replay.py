@@ -139,5 +139,5 @@ def test_mistakes_are_one_line(embedded: Log, tmp_path: Path) -> None:
     plain = application(tmp_path, embedded, "plain", TEXT)
     assert_one_clear_line(streamkit("replay", plain.path), 1, plain.path, "dead.letter")
     app = app_with(embedded, tmp_path)
-    assert_one_clear_line(streamkit("replay", app.path, "--where", "erro == 1"), 1, "--where:1:1", "'error'")
+    assert_one_clear_line(streamkit("replay", app.path, "--where", "erro == 1"), 2, "--where:1:1", "'error'")
     assert_one_clear_line(streamkit("replay", app.path, "--since", "noon"), 2, "--since noon")

@@ -283,7 +283,7 @@ def one_step(folder: Path, step: str, config: str = "client.id: a") -> Path:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ('map_values: {call: "user_code:odd_fails", batch: 5}', "offset 2: odd 3 (key 'k2', value 3)"),
+        ('map_values: {call: "user_code:odd_fails", batch: 5}', "offset 2: odd 3 (key k2, value 3)"),
         ('map_values: {call: "user_code:asynchronous", batch: 5}', "offset 0: a function over batches can't be async"),
         ('map_values: {call: "user_code:raises", batch: 5}', "offset 0: RuntimeError: no model (user_code.py, line"),
         (

@@ -69,7 +69,7 @@ def test_an_exception_that_is_raised_again_has_the_traceback_of_one_failure(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ('call: "user_code:busy", retries: 1, backoff: 1ms', "offset 2: busy (key 'k2', value 2)"),
+        ('call: "user_code:busy", retries: 1, backoff: 1ms', "offset 2: busy (key k2, value 2)"),
         ('call: "user_code:fails"', "offset 0: ValueError: no (user_code.py, line 32)"),
         ('call: "user_code:never", timeout: 50ms', "offset 0: never did not answer within 50 ms"),
         ('call: "user_code:exits"', "offset 0: exits raised SystemExit"),

@@ -179,14 +179,14 @@ def test_a_key_that_the_serde_does_not_take(clicks: Path) -> None:
 )
 def test_mistakes_of_an_expression_have_a_column(expression: str, place: str, words: str, clicks: Path) -> None:
     done = streamkit("consume", clicks, "clicks", "--until-idle", "--where", expression)
-    assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"--where:{place}: ")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"streamkit: --where:{place}: ")
     assert words in done.err
 
 
 def test_a_field_that_no_key_has_is_a_mistake(clicks: Path) -> None:
     done = streamkit("consume", clicks, "users", "--until-idle", "--where", "key.begin > 1")
-    assert_one_clear_line(done, 1, "--where:1:5: ", "no field 'begin'")
+    assert_one_clear_line(done, 2, "--where:1:5: ", "no field 'begin'")
 
 
 def test_records_for_which_an_expression_fails_are_counted(clicks: Path) -> None:

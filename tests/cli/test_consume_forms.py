@@ -125,7 +125,7 @@ def test_what_is_printed_goes_in_again(processed: Path, tmp_path: Path) -> None:
     assert json.dumps(consumed(path, "--until-idle", topic="users")) == json.dumps(lines)
 
 
-def test_pretty_shows_what_a_dead_letter_means(tmp_path: Path) -> None:
+def test_pretty_and_table_show_what_a_dead_letter_means(tmp_path: Path) -> None:
     path = tmp_path / "bills.yaml"
     path.write_text(
         f"streamkit: 1\napplication: bills\nconfig: {{state.dir: {tmp_path / 'state'}}}\n"
@@ -150,3 +150,5 @@ def test_pretty_shows_what_a_dead_letter_means(tmp_path: Path) -> None:
         '             "euro": 1',
         "           }",
     ]
+    row = streamkit("consume", path, "lost", "--until-idle", "--format", "table").out.splitlines()[1]
+    assert row.split("Z  ")[1] == """7    h="x"    {"euro":1}; KeyError: 'cents' at p.map_values, read at bills-0@0"""

@@ -151,6 +151,7 @@ def test_its_demo_runs_with_one_command(example: Path) -> None:
 def test_demos_are_listed_and_a_wrong_name_is_refused() -> None:
     done = streamkit("demo", "--list")
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == [example.name for example in EXAMPLES]
-    done = streamkit("demo", "word-cuont")
-    assert (done.code, done.out) == (2, "")
-    assert "there is no example 'word-cuont'; did you mean 'word-count'?" in done.err
+    for wrong, right in (("word-cuont", "word-count"), ("fraud", "fraud-detection")):
+        done = streamkit("demo", wrong)
+        assert (done.code, done.out) == (2, "")
+        assert done.err == f"streamkit: there is no example {wrong!r}; did you mean {right!r}?\n"

@@ -105,6 +105,20 @@ def test_a_misspelt_field(folder: Path, source: str, step: str, problem: str) ->
     assert found(folder, stream(source, step)) == [problem]
 
 
+@pytest.mark.parametrize(
+    ("step", "word"),
+    [
+        ("flat_map_values: 3", "'values' is a whole number"),
+        ("flat_map_values: 3 + 4 * 5", "'values' is a whole number"),
+        ("flat_map_values: value.amount", "'values' is a whole number"),
+        ("flat_map: {records: value.id == key}", "'records' is a boolean"),
+    ],
+)
+def test_a_step_of_many_values_takes_no_number(folder: Path, step: str, word: str) -> None:
+    with pytest.raises(TopologyError, match=f"{word}; expected a list, or another value with items"):
+        plan_of(folder, stream("stream: orders", step))
+
+
 THROUGH = [
     "filter: value.amount > 1",
     "peek: key",

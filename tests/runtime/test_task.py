@@ -171,7 +171,7 @@ def test_a_failure_is_one_line_with_all_facts():
         failing_task(None).on_error(0, KeyError("amount"), RECORD)
     assert str(caught.value) == (
         "orders.yaml:12: pipeline words, step filter: topic orders, partition 2, offset 17: "
-        "field 'amount' is missing (key 'k', value {'a': 1})"
+        "field 'amount' is missing (key k, value {'a': 1})"
     )
     assert isinstance(caught.value.__cause__, KeyError)
 

@@ -158,6 +158,13 @@ def test_inputs_and_outputs_that_there_are_not(tmp_path: Path) -> None:
     assert_one_clear_line(streamkit("submit", path, "--input", "number=x"), 2, "number", "did you mean 'numbers'")
     assert_one_clear_line(streamkit("submit", path, "--output", "double=x"), 2, "double", "did you mean 'doubles'")
     assert_one_clear_line(streamkit("submit", path, "--emit", "all"), 2, "--emit", "updates or final")
+    done = streamkit("submit", path, "--input", "number=x", "--input", "numbers=nowhere", "--output", "double=x")
+    assert (done.code, done.out) == (2, "")
+    assert [line.split("; ")[0] for line in done.err.splitlines()] == [
+        f"streamkit: {path} has no topic 'number'",
+        f"streamkit: {path} has no topic 'double'",
+        "streamkit: --input numbers=nowhere: no such file or directory",
+    ]
 
 
 def test_a_master_that_is_away(tmp_path: Path) -> None:

@@ -150,6 +150,10 @@ def test_rows_of_one_order_but_two_kinds_are_refused(spark: Any, plan: Plan, tmp
         match=rf"--input orders: the order between the rows of {rows} \(times\) and .* \(whole numbers",
     ):
         copied(spark, plan, tmp_path, [first, f"{rows},value=n,timestamp=day,order=n"])
+    with pytest.raises(
+        StreamkitError, match=r"value=m: no such column.*\n.*value=day2: no such column; did you mean 'day'"
+    ):
+        copied(spark, plan, tmp_path, [f"{rows},value=m,timestamp=day", f"{rows},value=day2,timestamp=day"])
     with pytest.raises(UsageError, match=r"\(times\) and .*a.jsonl \(their place in files\) is undefined; give"):
         copied(spark, plan, tmp_path, [first, lines(tmp_path / "a.jsonl", 1)])
 

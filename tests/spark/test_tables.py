@@ -210,6 +210,16 @@ def test_a_type_without_a_form_is_refused_before_anything_runs(
         ),
         ("key=lower(usr_id),value=*,timestamp=ts", {}, r"/lake: Spark: \[UNRESOLVED_COLUMN.*`usr_id`.*`user_id`"),
         ("key=usr_id,value=*,timestamp=ts", {}, "key=usr_id: no such column; did you mean 'user_id'"),
+        (
+            "key=usr_id,value=itm,timestamp=t",
+            {},
+            "key=usr_id: no such column.*\n.*/lake: value=itm: no such column.*\n.*/lake: timestamp=t: no such",
+        ),
+        (
+            "key=item,value=user_id",
+            {"value": "long"},
+            "column timestamp(.|\n)*key is of type int(.|\n)*value is of type str",
+        ),
         ("key=user_id,timestamp=ts", {}, "there is no column value for .*value=COLUMN, or all of them with [*]"),
         ("key=user_id,value=*", {}, "there is no column timestamp for "),
         ("value=*,timestamp=amount", {}, "timestamp=amount is of type decimal"),

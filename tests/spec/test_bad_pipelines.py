@@ -106,11 +106,12 @@ CASES = {
         ],
     ),
     "expression": (
-        pipeline("filter: valeu > 3", "filter: 'it''s '", "map_values: null"),
+        pipeline("filter: valeu > 3", "filter: 'it''s '", "map_values: null", "suppress"),
         [
             "9:17: unknown name 'valeu'; did you mean 'value'? (there are: key, value, timestamp, headers, topic, partition, offset)",
             "10:20: not an expression: unterminated string literal (detected at line 1)",
             "11:9: The step 'map_values' needs 'value'; write map_values: …",
+            "12:9: The step 'suppress' needs 'until'; write suppress: window_closes, or suppress: 5m",
         ],
     ),
     "name": (

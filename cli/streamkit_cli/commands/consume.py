@@ -18,7 +18,7 @@ from streamkit.durations import LONGEST, option_time
 from streamkit.errors import SerdeError, TopicError, UsageError
 from streamkit.plan.model import Plan, find_readable
 from streamkit.record import TopicPartition
-from streamkit.runtime.execution.dead_letters import is_dead_letter, read_dead_letter
+from streamkit.runtime.execution.dead_letters import DeadLetter, is_dead_letter, read_dead_letter
 from streamkit.runtime.operations.topic_reading import (
     KeyCondition,
     Range,
@@ -354,7 +354,8 @@ def output(form: Format, plan: Plan, *, lines: bool, offsets: bool) -> Output:
         return Values()
     if form is Format.json:
         return JsonLines(offsets)
-    return Blocks(RecordJson(plan)) if form is Format.pretty else Table()
+    forms = RecordJson(plan)
+    return Blocks(forms) if form is Format.pretty else Table(forms)
 
 
 class JsonLines:
@@ -399,32 +400,44 @@ class Blocks:
         row = record.row
         self._console.print(f"{row.topic}-{row.partition}@{row.offset}  {time_text(row.timestamp)}", highlight=False)
         if is_dead_letter(row.headers):
-            document = self._dead_letter(row)
+            letter, document = _letter_of(row, self._forms)
+            self._print_failure(letter)
         for name in ("key", "headers", "value", "error"):
             if name in document:
                 text = json.dumps(document[name], ensure_ascii=False, indent=None if name == "headers" else 2)
                 self._console.print(f"  {name + ':':<9}{text.replace(chr(10), chr(10) + ' ' * 11)}")
 
-    def _dead_letter(self, row: Row) -> dict[str, Json]:
-        """Print what failed, where and when, and return the record in the form of its own topic."""
-        partition = TopicPartition(row.topic, row.partition)
-        letter = read_dead_letter(partition, row.offset, (row.key, row.value, row.timestamp, row.headers))
-        source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
+    def _print_failure(self, letter: DeadLetter) -> None:
+        """Print what failed, where and when."""
         facts = (
-            ("failed", ": ".join(filter(None, (letter.error, letter.message)))),
+            ("failed", _failure(letter)),
             ("step", letter.step),
-            ("read at", source),
+            ("read at", _source_of(letter)),
             ("time", time_text(letter.failed_at)),
         )
         for name, text in facts:
             if text:
                 self._console.print(f"  {name + ':':<9}{_printable(text)}", highlight=False)
-        key, value = self._forms.decode_source(letter.topic, letter.key, letter.value)
-        headers = {"headers": headers_to_json(letter.headers)} if letter.headers else {}
-        return {"key": key, "value": value, **headers}
 
     def flush(self) -> None:
         sys.stdout.flush()
+
+
+def _letter_of(row: Row, forms: RecordJson) -> tuple[DeadLetter, dict[str, Document]]:
+    """Return a dead letter, and its record in the form of the record's own topic, without the headers that describe the failure."""
+    partition = TopicPartition(row.topic, row.partition)
+    letter = read_dead_letter(partition, row.offset, (row.key, row.value, row.timestamp, row.headers))
+    key, value = forms.decode_source(letter.topic, letter.key, letter.value)
+    headers = {"headers": headers_to_json(letter.headers)} if letter.headers else {}
+    return letter, {"key": key, "value": value, **headers}
+
+
+def _failure(letter: DeadLetter) -> str:
+    return ": ".join(filter(None, (letter.error, letter.message)))
+
+
+def _source_of(letter: DeadLetter) -> str:
+    return f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
 
 
 _COLUMNS = ("PARTITION", "OFFSET", "TIME", "KEY", "HEADERS", "VALUE")
@@ -435,10 +448,15 @@ _WIDEST = 40
 
 
 class Table:
-    """A table whose header is printed once; columns widen while records arrive."""
+    """A table whose header is printed once; columns widen while records arrive.
 
-    def __init__(self) -> None:
+    A dead letter is shown as its record; the failure follows its value.
+    """
+
+    def __init__(self, forms: RecordJson) -> None:
         from rich.console import Console
+
+        self._forms = forms
 
         self._width = Console().width if sys.stdout.isatty() else None
         self._widths = [len(name) for name in _COLUMNS]
@@ -448,7 +466,12 @@ class Table:
     def write(self, record: SelectedRecord) -> None:
         row = record.row
         document: dict[str, Document] = record_json(record)
-        value = "; ".join(filter(None, (_cell(document["value"]), document.get("error"))))
+        error = document.get("error")
+        if is_dead_letter(row.headers):
+            letter, document = _letter_of(row, self._forms)
+            at = f" at {letter.step}" if letter.step else ""
+            error = f"{_failure(letter)}{at}, read at {_source_of(letter)}"
+        value = "; ".join(filter(None, (_cell(document["value"]), error)))
         headers = " ".join(f"{name}={_cell(text)}" for name, text in document.get("headers", ())) or "-"
         cells = (str(row.partition), str(row.offset), time_text(row.timestamp), _cell(document["key"]), headers, value)
         self._rows.append(tuple(_printable(cell) for cell in cells))

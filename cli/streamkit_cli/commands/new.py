@@ -154,7 +154,7 @@ def demo(example: Example = "word-count", listed: Listed = False) -> int:
         print(table(("EXAMPLE", "WHAT IT DOES"), [(name, _description(path)) for name, path in folders.items()]))
         return 0
     if example not in folders:
-        raise UsageError(f"there is no example {example!r}{did_you_mean(example, list(folders))}; --list names them")
+        raise UsageError(f"there is no example {example!r}{did_you_mean(example, list(folders), '--list names them')}")
     with tempfile.TemporaryDirectory(prefix="streamkit-demo-") as temporary:
         copy = Path(temporary, example)
         shutil.copytree(folders[example], copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamkit.durations import option_time
-from streamkit.errors import Position
-from streamkit.expressions import parse
 from streamkit.plan.model import Plan
 from streamkit.runtime.execution.dead_letters import DeadLetter, human_reason
+from streamkit.runtime.operations.topic_reading import parse_condition
 from streamkit.runtime.records import RecordJson
 from streamkit.suggestions import number_of
 from streamkit_cli.commands.consume import time_text
@@ -125,7 +125,7 @@ UNLIMITED_WIDTH = 1_000_000
 
 
 class LetterFilter:
-    """Selects dead letters by an expression over `NAMES` and by time. Raises TopologyError, UsageError."""
+    """Selects dead letters by an expression over `NAMES` and by time. Raises UsageError."""
 
     def __init__(self, form: RecordJson, where: str | None, since: str | None, until: str | None):
         self._form = form
@@ -137,7 +137,7 @@ class LetterFilter:
         self.failure = ""
         """The reason for the first of these errors."""
         if where is not None:
-            expression = parse(where, NAMES, Position("--where", 1, 1))
+            expression = parse_condition("--where", where, NAMES)
             self._test = expression.function(NAMES)
 
     def __call__(self, letter: DeadLetter) -> bool:
@@ -207,7 +207,10 @@ class LetterWriter:
         key, value = (shorten(data, 40) for data in (letter.key, letter.value))
         source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
         place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
-        message = shorten(letter.message, 60).strip("'\"")
+        # The message of a KeyError is the field's name in quotes.
+        message = shorten(letter.message, 60)
+        if re.fullmatch(r"'[^']*'", message):
+            message = message[1:-1]
         return place, letter.error, message, letter.step, source, time_text(letter.failed_at), key, value
 
     def _summary(self, total: int, stuck: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamkit.errors import UsageError
+from streamkit.errors import ErrorCollector, UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit_cli.loading import STDIN, environment, load_plan, silence_noticed, stdin_text
 from streamkit_cli.options import EnvFile, Format, Settings, topics
@@ -195,10 +195,11 @@ def submit(
     one_of("--on-data-loss", on_data_loss, (None, *ON_DATA_LOSS))
     job = _load(file, settings, env_file)
     plan, before = job.plan, job.options
+    errors = ErrorCollector()
     options = replace(
         before,
-        inputs=inputs_of(plan, inputs or (), before.inputs),
-        outputs=outputs_of(plan, outputs or (), before.outputs),
+        inputs=inputs_of(plan, inputs or (), before.inputs, errors),
+        outputs=outputs_of(plan, outputs or (), before.outputs, errors),
         range=replace(
             before.range,
             start=start or before.range.start,
@@ -215,7 +216,9 @@ def submit(
         accept_input_changes=accept_input_changes,
         parallelism=parallelism or before.parallelism,
     )
-    check(plan, options)
+    with errors.collecting():
+        check(plan, options)
+    errors.raise_errors()
     if options.checkpoint is not None:
         _check_incremental(options, dry_run)
     elif accept_input_changes:

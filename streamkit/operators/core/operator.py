@@ -12,7 +12,7 @@ from streamkit.config import Config
 from streamkit.errors import Position, Problem, StreamkitError
 from streamkit.expressions.expression import Expression
 from streamkit.expressions.infer import infer
-from streamkit.expressions.types import ANY, Type, WindowedKey, one_of
+from streamkit.expressions.types import ANY, BOOLEAN, INTEGER, NUMBER, OneOf, Type, WindowedKey, item, one_of
 from streamkit.graph.builder import GraphBuilder
 from streamkit.graph.physical_topology import GraphNode, ProcessorGraphNode, RepartitionNode
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor
@@ -214,6 +214,9 @@ def common_types(types: list[Types]) -> Types:
     return Types(one_of(pair.key for pair in types), one_of(pair.value for pair in types))
 
 
+_NUMBERS = {"int": INTEGER, "float": NUMBER, "bool": BOOLEAN}
+
+
 class TypeInference:
     """Infers the types of a step's expressions.
 
@@ -237,6 +240,17 @@ class TypeInference:
     def option_type(self, option: str, **names: Type) -> Type:
         """Return the type of an option's expression; ANY if the option is absent. `names`: the types of names other than key and value."""
         return self.type_of(self.step.get(option), **names)
+
+    def item_type(self, option: str) -> Type:
+        """Return the type of the items of an option's expression, and add a problem if it has none, as a number has none."""
+        inferred, expression = self.option_type(option), self.step.get(option)
+        kind = expression.result_kind if isinstance(expression, Expression) else None
+        type_ = _NUMBERS.get(kind or "", inferred)
+        choices = type_.choices if isinstance(type_, OneOf) else (type_,)
+        if all(choice in _NUMBERS.values() for choice in choices):
+            text = f"{self.step.operator}: {option!r} is {type_.word}; expected a list, or another value with items"
+            self.problems.append(Problem(self.step.at(option), text))
+        return item(type_)
 
     def type_of(self, expression: object, **names: Type) -> Type:
         """Return the type of an expression, ANY for other objects, and add non-existent fields in it to `problems`."""

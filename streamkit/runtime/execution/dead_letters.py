@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 import re
 import struct
@@ -9,6 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 
@@ -170,6 +173,7 @@ _KINDS = {
     "NoneType": "an absent value (null)",
     "WindowedKey": "a windowed key",
 }
+_A_FIELD = "a field"
 # Messages of Python, and their meaning for the author of an expression. {0}, {1}: the kinds of the types in the message.
 _MEANINGS = tuple(
     (re.compile(pattern), meaning)
@@ -215,7 +219,7 @@ def human_reason(error: BaseException) -> str:
     if isinstance(error, ZeroDivisionError):
         return "division by zero"
     if isinstance(error, (TypeError, ValueError, AttributeError, struct.error)) and text:
-        return _meaning(text)
+        return _meaning(text, error)
     name = type(error).__name__
     return text if isinstance(error, IndexError) and text else f"{name}: {text}" if text else name
 
@@ -244,18 +248,41 @@ def _bare_reason(error: BaseException) -> str:
     if not place and isinstance(error, (TypeError, AttributeError)):
         # Python's messages about types name only types and fields.
         text = one_line(str(error))
-        meaning = _meaning(text)
+        meaning = _meaning(text, error)
         if meaning != text:
             return meaning
     return f"{type(error).__name__}{place} (log.record.contents hides its text)"
 
 
-def _meaning(text: str) -> str:
+def _meaning(text: str, error: BaseException) -> str:
     for pattern, meaning in _MEANINGS:
         match = pattern.fullmatch(text)
         if match:
-            return meaning.format(*(_KINDS.get(part, part) for part in match.groups()))
+            reason = meaning.format(*(_KINDS.get(part, part) for part in match.groups()))
+            name = _field_read(error) if reason.startswith(_A_FIELD) else None
+            return reason if name is None else f"field {name!r}{reason.removeprefix(_A_FIELD)}"
     return text
+
+
+def _field_read(error: BaseException) -> str | None:
+    """Return the name of the field at whose reading an exception was raised; None if the line of code does not show it."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    if frame is None:
+        return None
+    code = frame.tb_frame.f_code
+    first, last, start, end = next(islice(code.co_positions(), frame.tb_lasti // 2, None), (None,) * 4)
+    line = linecache.getline(code.co_filename, first or 0)
+    if first is None or first != last:
+        return None
+    try:
+        # Columns count bytes of UTF-8.
+        tree = ast.parse(line.encode()[start:end].decode(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    key = tree.slice if isinstance(tree, ast.Subscript) else None
+    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
 
 
 def user_place(error: BaseException) -> str:

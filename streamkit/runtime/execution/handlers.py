@@ -221,7 +221,9 @@ def describe_failure(node: PlanNode | None, error: Exception, record: FailedReco
     else:
         key, value = record.raw_key, record.raw_value
     shown_value = f", value {shorten(value)}" if contents == FULL else ""
-    return one_line(": ".join(parts)) + f" (key {shorten(key)}{shown_value})"
+    # A key that no step reads is still bytes; text has the same form decoded and not.
+    shown_key = shorten(key.encode("utf-8", "replace") if isinstance(key, str) else key)
+    return one_line(": ".join(parts)) + f" (key {shown_key}{shown_value})"
 
 
 def shorten(value: Value, longest: int = _LONGEST) -> str:

@@ -6,13 +6,13 @@ import csv
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamkit import durations
 from streamkit.errors import ConfigError, Position, Problem, SerdeError, TopologyError, UsageError
-from streamkit.expressions import parse
+from streamkit.expressions import Expression, Function, parse
 from streamkit.expressions.infer import infer
 from streamkit.expressions.types import INTEGER, TEXT, Type
 from streamkit.plan.model import Plan, SinkNode, SourceNode
@@ -298,8 +298,18 @@ def _order(record: SelectedRecord) -> tuple[int, int, int]:
 NAMES = ("key", "value", "timestamp", "headers", "topic", "partition", "offset")
 
 
+def parse_condition(
+    option: str, text: str, names: Iterable[str], functions: Mapping[str, Function] | None = None
+) -> Expression:
+    """Return the expression of an option. Raises UsageError with every mistake and its place in the option."""
+    try:
+        return parse(text, names, Position(option, 1, 1), functions)
+    except TopologyError as error:
+        raise UsageError(str(error)) from None
+
+
 class RecordFilter:
-    """The range, a key and an expression, in the order of their costs. Raises TopologyError for a wrong expression."""
+    """The range, a key and an expression, in the order of their costs. Raises UsageError for a wrong expression."""
 
     def __init__(self, plan: Plan, forms: TopicForms, span: Range, key: KeyCondition | None, where: str | None):
         self._forms = forms
@@ -317,7 +327,7 @@ class RecordFilter:
         """The reason of the first of these errors."""
 
     def _compile(self, plan: Plan, where: str) -> None:
-        expression = parse(where, NAMES, Position("--where", 1, 1), plan.functions)
+        expression = parse_condition("--where", where, NAMES, plan.functions)
         types: dict[str, Type] = {"timestamp": INTEGER, "partition": INTEGER, "offset": INTEGER, "topic": TEXT}
         if len(self._forms.pairs) == 1:
             key, value = self._forms.pairs[0]
@@ -325,7 +335,7 @@ class RecordFilter:
         problems: list[Problem] = []
         infer(expression, types, problems)
         if problems:
-            raise TopologyError(problems)
+            raise UsageError(str(TopologyError(problems)))
         self._names = expression.names
         test = expression.function((*NAMES, "now"))
         self._predicate = lambda *facts: test(*facts, lambda: time.time_ns() // 1_000_000)

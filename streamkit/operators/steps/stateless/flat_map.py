@@ -58,7 +58,7 @@ class FlatMapOperator(Operator[Stream]):
     )
 
     def types(self, inference: TypeInference) -> Types:
-        inference.option_type("records")
+        inference.item_type("records")
         return Types()
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from streamkit.code import call
 from streamkit.expressions import Expression
-from streamkit.expressions.types import item
 from streamkit.operators.codegen.code_writer import CodeWriter, Node, Processor, Slot
 from streamkit.operators.codegen.table_code import BatchProcessor
 from streamkit.operators.core.fields import BATCH_CALL, NAME, VALUE_SERDE, Expr, Field
@@ -51,7 +50,7 @@ class FlatMapValuesOperator(Operator[Stream]):
     )
 
     def types(self, inference: TypeInference) -> Types:
-        return Types(inference.upstream_types.key, item(inference.option_type("values")))
+        return Types(inference.upstream_types.key, inference.item_type("values"))
 
     def build(self, step: Step, upstream: Stream, builder: Context) -> Stream:
         serde = step.get("value_serde", builder.default_value)

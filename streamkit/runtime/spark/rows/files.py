@@ -55,6 +55,7 @@ from streamkit.runtime.spark.rows.input_columns import (
     WHOLE,
     Source,
     check_case,
+    check_columns,
     columns_of_parts,
     expression,
     instant,
@@ -350,6 +351,7 @@ def _rows_of(source: DataFrame, place: Place, number: int) -> OpenedInput:
     if place.has_lines:
         frame = source.selectExpr("value", *position_columns("_metadata.file_block_start"))
         return OpenedInput(place, lambda: frame, FILES, source, number)
+    check_columns(place, source.columns)
     order = order_of(place, source.columns)
     if order is None and not _has_offset(source, place) and _is_plain_parquet(source, place):
         opened = OpenedInput(place, lambda: _parts_of(source, place, number)[0], FILES, source, number)

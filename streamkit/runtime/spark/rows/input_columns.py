@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from streamkit.durations import DAY_MS
-from streamkit.errors import TransportError
+from streamkit.errors import ErrorCollector, TransportError
 from streamkit.expressions.types import (
     ANY,
     BOOLEAN,
@@ -143,6 +143,23 @@ def check_case(place: Place, columns: Sequence[str]) -> None:
         )
 
 
+def check_columns(place: Place, columns: Sequence[str]) -> None:
+    """Raise an error for each column that the settings of an input name, and that the input does not have."""
+    errors = ErrorCollector()
+    for part in (*PARTS, "order"):
+        written = place.order if part == "order" else getattr(place.columns, part)
+        if isinstance(written, Mapping):
+            texts = list(written.values())
+        elif isinstance(written, str):
+            texts = [] if written == EVERY else list(_fields_in(written, columns) or [written])
+        else:
+            texts = list(written or ())
+        for text in texts:
+            with errors.collecting():
+                _check_column(place, columns, part, text)
+    errors.raise_errors()
+
+
 def _part(place: Place, columns: Sequence[str], part: str, written: Parts) -> Column:
     """Return a part of the record: a column, an expression, or an object of several."""
     names = _fields_in(written, columns)
@@ -186,10 +203,15 @@ def expression(place: Place, columns: Sequence[str], part: str, text: str) -> Co
 
     if text in columns:
         return quoted(text)
-    if _NAME.fullmatch(text) and not text.isdigit():
+    _check_column(place, columns, part, text)
+    return sf.expr(text)
+
+
+def _check_column(place: Place, columns: Sequence[str], part: str, text: str) -> None:
+    """Raise TransportError for the name of a column that an input does not have; expressions are Spark's to check."""
+    if text not in columns and _NAME.fullmatch(text) and not text.isdigit():
         known = f"it has {', '.join(columns)}"
         raise TransportError(f"{place.path}: {part}={text}: no such column{did_you_mean(text, columns, known)}")
-    return sf.expr(text)
 
 
 def quoted(name: str) -> Column:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import orjson
 
 from streamkit import durations
-from streamkit.errors import InexactError, SerdeError, TransportError, UsageError
+from streamkit.errors import ErrorCollector, InexactError, SerdeError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import Headers
 from streamkit.runtime.records import RecordJson, headers_from_json
@@ -20,7 +20,14 @@ from streamkit.runtime.spark.fields_read import fields_read
 from streamkit.runtime.spark.job_options import OF_SPARK, Columns, Place
 from streamkit.runtime.spark.rows.file_system import BLOCK, FILE, INDEX, ROW, input_files, place_of_line, same_path
 from streamkit.runtime.spark.rows.files import FILES, OFFSETS, ORDERED, OpenedInput, narrowed
-from streamkit.runtime.spark.rows.input_columns import PARTS, encoded_part, milliseconds, plain_part, with_fields
+from streamkit.runtime.spark.rows.input_columns import (
+    PARTS,
+    encoded_part,
+    is_plain,
+    milliseconds,
+    plain_part,
+    with_fields,
+)
 from streamkit.runtime.spark.rows.text_checks import EXCERPT_CHARACTERS
 from streamkit.runtime.spark.spark_session import changed_meaning
 from streamkit.runtime.spark.stage_plan import matching
@@ -88,6 +95,12 @@ def select_topic(
         except SerdeError as error:
             raise TransportError(f"{place.path}: column topic: {error}") from error
     return narrowed(opened, _topic().isin(list(names)))
+
+
+def _is_timed(plan: Plan, topic: str) -> bool:
+    """Return whether an expression of the topology makes the timestamps of a topic's records."""
+    declared = plan.external_topics.get(topic)
+    return declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
 
 
 def _names_topics(opened: OpenedInput) -> bool:
@@ -168,8 +181,7 @@ def read_inputs(
 
     pickled: the plan for the workers; ranks: the ranks of each input's files in reading order; whole: as in `read_files`.
     """
-    declared = plan.external_topics.get(topic)
-    timed = declared is not None and declared.timestamp is not None and not isinstance(declared.timestamp, str)
+    timed = _is_timed(plan, topic)
     first, *others = (
         read_files(
             opened.frame,
@@ -215,13 +227,8 @@ def read_files(frame: DataFrame, place: Place, reading: FileReading, *, whole: b
 
     if place.has_lines:
         return frame.mapInArrow(partial(read_lines, reading), arrow_rows.DDL)
-    needed = ["value"] if reading.timed else ["value", "timestamp"]
-    missing = [name for name in needed if name not in frame.columns]
-    if missing:
-        raise TransportError(
-            f"{place.path}: there is no column {missing[0]} for the {missing[0]} of a record; name another column with "
-            f"{place.path},{missing[0]}=COLUMN{', or all of them with *' if missing[0] == 'value' else ''}"
-        )
+    for error in _missing_parts(frame.columns, place, reading.timed):
+        raise error
     if _is_raw(dict(frame.dtypes)):
         return _raw_frame(frame, reading)
     if "headers" in frame.columns:
@@ -271,6 +278,36 @@ def _encoded(frame: DataFrame, place: Place, serdes: Mapping[str, Serde]) -> Dat
     time = sf.coalesce(milliseconds(frame, place), sf.lit(0)).alias("timestamp")
     positions = [name for name in (FILE, BLOCK, ROW) if name in frame.columns]
     return frame.select(key.alias("key"), value.alias("value"), time, *positions)
+
+
+def _missing_parts(columns: Collection[str], place: Place, is_timed: bool) -> list[TransportError]:
+    return [
+        TransportError(
+            f"{place.path}: there is no column {name} for the {name} of a record; name another column with "
+            f"{place.path},{name}=COLUMN{', or all of them with *' if name == 'value' else ''}"
+        )
+        for name in (["value"] if is_timed else ["value", "timestamp"])
+        if name not in columns
+    ]
+
+
+def check_parts(plan: Plan, opened: OpenedInput, topic: str) -> None:
+    """Raise an error for each part of an input's records that is missing, or has a type that the topic does not take."""
+    errors, place = ErrorCollector(), opened.place
+    if place.has_lines:
+        return
+    for error in _missing_parts(opened.schema.names, place, _is_timed(plan, topic)):
+        with errors.collecting():
+            raise error
+    for part, serde in zip(("key", "value"), RecordJson(plan).reading(topic), strict=True):
+        # Spark is asked only if the types do not show that the serde takes them.
+        if part in opened.schema.names and not is_plain(opened.schema[part].dataType, part, serde):
+            with errors.collecting():
+                plain_part(opened.parts, place, part, serde)
+    if "headers" in opened.schema.names:
+        with errors.collecting():
+            _check_headers(opened.parts, place)
+    errors.raise_errors()
 
 
 def _check_headers(frame: DataFrame, place: Place) -> None:

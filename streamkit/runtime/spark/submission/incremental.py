@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from streamkit.errors import TransportError, UsageError
+from streamkit.errors import ErrorCollector, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.record import TopicPartition
 from streamkit.runtime.spark.checkpoint import run_outputs
@@ -259,13 +259,13 @@ def _known_inputs(files: FileSystem, before: Manifest, options: JobOptions) -> d
 
 def _open(plan: Plan, options: JobOptions, found: Mapping[str, TopicFiles]) -> dict[str, list[OpenedInput]]:
     """Return the rows of new files. Each run reads all files of a global table."""
-    return {
-        topic: [
-            select_topic(plan, opened, topic, options.inputs, files.open_read)
-            for opened in files.open(files.all if topic in plan.global_topics else files.new)
-        ]
-        for topic, files in found.items()
-    }
+    errors, by_topic = ErrorCollector(), dict[str, list[OpenedInput]]()
+    for topic, files in found.items():
+        with errors.collecting():
+            inputs = files.open(files.all if topic in plan.global_topics else files.new)
+            by_topic[topic] = [select_topic(plan, opened, topic, options.inputs, files.open_read) for opened in inputs]
+    errors.raise_errors()
+    return by_topic
 
 
 def _counts(plan: Plan, before: Manifest, opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, int]:

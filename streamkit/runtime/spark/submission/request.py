@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from streamkit import distribution
-from streamkit.errors import UsageError
+from streamkit.errors import ErrorCollector, UsageError
 from streamkit.plan.model import Plan, find_topic
 from streamkit.runtime.spark.job_options import REST, JobOptions, Place, parse_place
 from streamkit.runtime.spark.spark_session import Cluster, classic_context, is_local, open_session
@@ -29,22 +29,28 @@ if TYPE_CHECKING:
 
 
 def inputs_of(
-    plan: Plan, texts: Iterable[str], before: Mapping[str, tuple[Place, ...]] = MappingProxyType({})
+    plan: Plan,
+    texts: Iterable[str],
+    before: Mapping[str, tuple[Place, ...]] = MappingProxyType({}),
+    errors: ErrorCollector | None = None,
 ) -> dict[str, tuple[Place, ...]]:
-    """Parse options `TOPIC[=PATH]` into inputs by topic on the log; topics without a path are left out. Raises UsageError.
+    """Parse options `TOPIC[=PATH]` into inputs by topic on the log; topics without a path are left out. Raises all UsageErrors.
 
-    before: the inputs of topics that no option names.
+    before: the inputs of topics that no option names; errors: collects the mistakes in place of raising them.
     """
     places: dict[str, list[Place | None]] = {}
-    names = {}
+    names, joined, found = {}, dict[str, tuple[Place, ...]](), errors or ErrorCollector()
     for text in texts:
-        name, place = parse_place(text, "--input")
-        topic = name if matching(plan, name) else find_topic(plan, name).name
-        names[topic] = name
-        places.setdefault(topic, []).append(place)
-    joined = {
-        topic: inputs_of_topic(plan, topic, places, f"--input {names[topic]}") for topic, places in places.items()
-    }
+        with found.collecting():
+            name, place = parse_place(text, "--input")
+            topic = name if matching(plan, name) else find_topic(plan, name).name
+            names[topic] = name
+            places.setdefault(topic, []).append(place)
+    for topic, given in places.items():
+        with found.collecting():
+            joined[topic] = inputs_of_topic(plan, topic, given, f"--input {names[topic]}")
+    if errors is None:
+        found.raise_errors()
     # Jobs read topics without a place from the log, like topics without an option.
     return {topic: places for topic, places in {**before, **joined}.items() if places}
 
@@ -71,22 +77,28 @@ def inputs_of_topic(plan: Plan, topic: str, places: Sequence[Place | None], show
 
 
 def outputs_of(
-    plan: Plan, texts: Iterable[str], before: Mapping[str, Place | None] = MappingProxyType({})
+    plan: Plan,
+    texts: Iterable[str],
+    before: Mapping[str, Place | None] = MappingProxyType({}),
+    errors: ErrorCollector | None = None,
 ) -> dict[str, Place | None]:
-    """Parse options `TOPIC[=PATH]` into outputs by topic on the log; None: the log. Raises UsageError.
+    """Parse options `TOPIC[=PATH]` into outputs by topic on the log; None: the log. Raises all UsageErrors.
 
-    before: the outputs of topics that no option names.
+    before: the outputs of topics that no option names; errors: collects the mistakes in place of raising them.
     """
     entries = {topic.entry: topic.name for topic in plan.external_topics.values()}
-    places: dict[str, Place | None] = {}
+    places, found = dict[str, Place | None](), errors or ErrorCollector()
     for text in texts:
-        name, place = parse_place(text, "--output")
-        topic = entries.get(name, name)
-        if name not in entries and name != REST and not any(map(has_routes, plan.sub_topologies)):
-            topic = find_topic(plan, name).name
-        if topic in places:
-            raise UsageError(f"--output {name}: given twice")
-        places[topic] = place
+        with found.collecting():
+            name, place = parse_place(text, "--output")
+            topic = entries.get(name, name)
+            if name not in entries and name != REST and not any(map(has_routes, plan.sub_topologies)):
+                topic = find_topic(plan, name).name
+            if topic in places:
+                raise UsageError(f"--output {name}: given twice")
+            places[topic] = place
+    if errors is None:
+        found.raise_errors()
     return {**before, **places}
 
 

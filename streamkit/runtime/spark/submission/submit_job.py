@@ -10,7 +10,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from streamkit.errors import ConfigError, InexactError, TopicError, TransportError, UsageError
+from streamkit.errors import ConfigError, ErrorCollector, InexactError, TopicError, TransportError, UsageError
 from streamkit.plan.model import Plan
 from streamkit.runtime.spark.job import CHANGELOGS, STATE, Job, try_tasks
 from streamkit.runtime.spark.job_options import (
@@ -50,7 +50,7 @@ from streamkit.runtime.spark.rows.log_rows import (
     write_log,
 )
 from streamkit.runtime.spark.rows.output_columns import LOG_TYPES, OutputLayout, check_columns, layout_of
-from streamkit.runtime.spark.rows.topic_inputs import check_order, ranks_of, read_inputs, select_topic
+from streamkit.runtime.spark.rows.topic_inputs import check_order, check_parts, ranks_of, read_inputs, select_topic
 from streamkit.runtime.spark.spark_session import (
     changed_meaning,
     changed_settings,
@@ -154,9 +154,9 @@ def prepare(
         known = topic_counts(address)
         missing = [topic for topic in needed if topic not in known]
         if missing:
-            raise TopicError(
-                f"topic {missing[0]} does not exist at {address.servers}; --input {missing[0]}=PATH reads files"
-            )
+            subject = f"topic {missing[0]} does" if len(missing) == 1 else f"topics {', '.join(missing)} do"
+            inputs = " ".join(f"--input {topic}=PATH" for topic in missing)
+            raise TopicError(f"{subject} not exist at {address.servers}; {inputs} reads files")
         read = {topic: known[topic] for topic in needed}
         if by_pattern:
             read.update({topic: count for topic, count in known.items() if matching(plan, topic)})
@@ -199,19 +199,17 @@ def submit(
     with translated():
         options = with_formats(spark, options)
         check_session(spark, options)
-        with named(spark, WorkName.of(plan.application, "outputs", "look")):
+        errors = ErrorCollector()
+        with errors.collecting(), named(spark, WorkName.of(plan.application, "outputs", "look")):
             targets = targets_of(plan, options, layouts_of(plan, options)).values()
             _check_outputs(spark, options, targets, report)
         setting = changed_meaning(spark)
         if setting is not None and options.engine == AUTO:
             report(f"all stages run in Python: {setting} changes what queries mean")
             options = replace(options, engine=PYTHON)
-        opened = {}
-        for topic, places in options.inputs.items():
-            with named(spark, WorkName.of(plan.application, topic, "look")):
-                inputs = [open_files(spark, place, number=number) for number, place in enumerate(places)]
-                opened[topic] = [select_topic(plan, opened_input, topic, options.inputs) for opened_input in inputs]
-            for opened_input in opened[topic]:
+        opened = _opened_inputs(spark, plan, options, errors)
+        for topic, inputs in opened.items():
+            for opened_input in inputs:
                 if opened_input.place.format in OF_SPARK and not opened_input.files:
                     report(f"{topic}: there are no files in {opened_input.place.path}")
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
@@ -232,6 +230,22 @@ def submit(
         if options.write_state:
             _write_state(plan, spark, prepared, outputs, report)
         return [_compare(spark, prepared, outputs[topic], topic) for topic in options.compare]
+
+
+def _opened_inputs(
+    spark: SparkSession, plan: Plan, options: JobOptions, errors: ErrorCollector
+) -> dict[str, list[OpenedInput]]:
+    """Return the inputs of each topic. Raises the errors of all inputs, and those collected before."""
+    opened: dict[str, list[OpenedInput]] = {}
+    for topic, places in options.inputs.items():
+        opened[topic] = []
+        for number, place in enumerate(places):
+            with errors.collecting(), named(spark, WorkName.of(plan.application, topic, "look")), translated():
+                found = select_topic(plan, open_files(spark, place, number=number), topic, options.inputs)
+                check_parts(plan, found, topic)
+                opened[topic].append(found)
+    errors.raise_errors()
+    return opened
 
 
 def _written_outputs(
@@ -325,34 +339,47 @@ def check_session(spark: SparkSession, options: JobOptions) -> None:
 
 
 def check(plan: Plan, options: JobOptions) -> None:
-    """Raise UsageError for topics that the plan does not have or that can't be read, TransportError for places that exist."""
+    """Raise all UsageErrors for topics that the plan does not have or that can't be read, TransportErrors for places that exist."""
+    errors = ErrorCollector()
     for topic, places in options.inputs.items():
-        if reason := unread(plan, topic):
-            raise UsageError(f"--input {topic}: {reason}")
+        with errors.collecting():
+            if reason := unread(plan, topic):
+                raise UsageError(f"--input {topic}: {reason}")
         for place in places:
-            if is_ambiguous(place):
-                raise UsageError(
-                    f"--input {topic}={place.path}: it is the name of a file or directory, and Spark takes it for a pattern; rename it"
-                )
-            if is_missing(place):
-                raise UsageError(f"--input {topic}={place.path}: no such file or directory")
+            with errors.collecting():
+                _check_input(topic, place)
     for option, topics in (("--output", options.outputs), ("--compare", options.compare)):
         for topic in topics:
-            if topic != REST and (reason := unwritten(plan, topic)):
-                raise UsageError(f"{option} {topic}: {reason}")
-    _check_places(options)
-    layouts = layouts_of(plan, options)
-    targets = targets_of(plan, options, layouts)
+            with errors.collecting():
+                if topic != REST and (reason := unwritten(plan, topic)):
+                    raise UsageError(f"{option} {topic}: {reason}")
+    errors.raise_errors()  # the columns of an output follow from its topic
+    with errors.collecting():
+        _check_places(options)
+    with errors.collecting():
+        layouts = layouts_of(plan, options)
+        targets = targets_of(plan, options, layouts)
+        for topic, output in options.outputs.items():
+            if output is not None:
+                types = layouts[topic].types if topic in layouts else LOG_TYPES
+                with errors.collecting():
+                    check_columns(output, topic, targets[topic].types if topic in targets else types)
     for topic, output in options.outputs.items():
-        if output is not None:
-            types = layouts[topic].types if topic in layouts else LOG_TYPES
-            check_columns(output, topic, targets[topic].types if topic in targets else types)
-    for topic, output in options.outputs.items():
-        if output is not None and output.is_table:
+        if output is None or output.is_table or options.overwrite or options.checkpoint is not None:
             continue
-        taken = output is not None and output.is_local and os.path.exists(output.path) and not _is_leftover(output)
-        if output is not None and taken and not options.overwrite and options.checkpoint is None:
-            raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
+        with errors.collecting():
+            if output.is_local and os.path.exists(output.path) and not _is_leftover(output):
+                raise TransportError(f"--output {topic}={output.path}: it exists; --overwrite replaces it")
+    errors.raise_errors()
+
+
+def _check_input(topic: str, place: Place) -> None:
+    if is_ambiguous(place):
+        raise UsageError(
+            f"--input {topic}={place.path}: it is the name of a file or directory, and Spark takes it for a pattern; rename it"
+        )
+    if is_missing(place):
+        raise UsageError(f"--input {topic}={place.path}: no such file or directory")
 
 
 def unread(plan: Plan, topic: str) -> str | None:
