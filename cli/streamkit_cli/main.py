@@ -8,9 +8,19 @@ import sys
 from functools import partial
 from pathlib import Path
 
+_INTERRUPTED = 130
+"""The exit code after Ctrl-C: guard.INTERRUPTED."""
+
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules are imported; guard.call handles one in a command
+        sys.exit(_INTERRUPTED)
+
+
+def _run() -> None:
     wrong = foreign_package()
     if wrong is not None:
         print(f"streamkit: {wrong}", file=sys.stderr)

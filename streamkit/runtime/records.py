@@ -13,6 +13,7 @@ from streamkit.record import Headers, Key, Operand, OutputTuple, Record, Value
 from streamkit.serdes.plain import Document, Json, plain
 from streamkit.serdes.serde import Serde
 from streamkit.state.definitions import Store, StoreDef
+from streamkit.suggestions import did_you_mean
 
 Serdes = tuple[Serde, Serde]
 EncodedRecord: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers | None, int | None]
@@ -50,7 +51,8 @@ class RecordJson:
         """Return the row of a JSON record; an absent timestamp is `now` (ms). Raises SerdeError, and as `check`."""
         unknown = [name for name in record if name not in _FIELDS]
         if unknown:
-            raise SerdeError(f"unknown field {unknown[0]!r}; a record has {', '.join(sorted(_FIELDS))}")
+            hint = did_you_mean(unknown[0], _FIELDS, f"a record has {', '.join(sorted(_FIELDS))}")
+            raise SerdeError(f"unknown field {unknown[0]!r}{hint}")
         topic = record.get("topic")
         if not isinstance(topic, str):
             raise SerdeError("a record needs a topic")

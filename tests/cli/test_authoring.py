@@ -150,6 +150,8 @@ def test_each_value_is_shown_with_its_origin(upper: Path, tmp_path: Path) -> Non
     assert found["max.task.idle.ms"] == ("0", "default")
     changed = streamkit("config", upper, "--changed").out.splitlines()
     assert [line.split()[0] for line in changed[1:]] == ["bootstrap.servers", "commit.interval.ms", "state.dir"]
+    assert_one_clear_line(streamkit("config", upper, "--set", "num.threads=1"), 2, "--set: There is no setting")
+    assert_one_clear_line(streamkit("config", "--set", "num.stream.threads=1"), 2, "--set needs a FILE")
 
 
 def test_a_variable_that_is_no_setting_is_named(upper: Path) -> None:

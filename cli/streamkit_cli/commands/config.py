@@ -11,10 +11,11 @@ import typer
 from streamkit.config import Config, read_env_file
 from streamkit.config.application_config import variable
 from streamkit.config.settings import ALIASES
+from streamkit.errors import UsageError
 from streamkit.serdes.plain import Document, Json
 from streamkit.spec.topology_model import TopologyModel
 from streamkit_cli.guard import print_message
-from streamkit_cli.loading import load_model, overrides
+from streamkit_cli.loading import load_model, overrides, wrong_settings
 from streamkit_cli.options import EnvFile, Format, Settings, Shown
 from streamkit_cli.reference import setting_rows
 from streamkit_cli.tables import table
@@ -42,6 +43,9 @@ def config(
         streamkit config
         streamkit config orders.yaml --changed
     """
+    for option, given in (("--changed", changed), ("--set", settings), ("--env-file", env_file)):
+        if file is None and given:
+            raise UsageError(f"{option} needs a FILE, whose values are shown")
     rows: list[dict[str, Document]] = (
         [{**row} for row in setting_rows()] if file is None else _values(file, settings, env_file)
     )
@@ -67,14 +71,15 @@ def _cells(row: dict[str, Json], *names: str) -> list[str]:
 def _values(file: str, settings: list[str] | None, env_file: str | None) -> list[dict[str, Json]]:
     in_file = read_env_file(env_file) if env_file else {}
     model = load_model(file, {**in_file, **os.environ})
-    config = Config(
-        model.application,
-        model.settings,
-        overrides=overrides(settings),
-        environment=os.environ,
-        env_file=in_file,
-        folder=os.path.dirname(model.file),
-    )
+    with wrong_settings():
+        config = Config(
+            model.application,
+            model.settings,
+            overrides=overrides(settings),
+            environment=os.environ,
+            env_file=in_file,
+            folder=os.path.dirname(model.file),
+        )
     for warning in config.warnings:
         print_message(warning)
     return [
