@@ -215,6 +215,9 @@ def test_outputs_that_exist_or_replace_each_other(spark: Any, tmp_path: Path) ->
             JobOptions({"numbers": (place,)}, {"sums": Place(str(tmp_path), JSON_LINES)}, overwrite=True),
             spark,
         )
+    misspelt = {"sums": Place(str(tmp_path / "new"), "parqet")}
+    with pytest.raises(StreamkitError, match="there is no format 'parqet'; did you mean 'parquet'"):
+        submit(load(path), JobOptions({"numbers": (place,)}, misspelt), spark)
     with pytest.raises(
         StreamkitError, match=r"format delta is in a package: (add --conf |there is no known release for Spark )"
     ):

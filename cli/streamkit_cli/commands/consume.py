@@ -423,7 +423,7 @@ class Blocks:
         sys.stdout.flush()
 
 
-def _letter_of(row: Row, forms: RecordJson) -> tuple[DeadLetter, dict[str, Document]]:
+def _letter_of(row: Row, forms: RecordJson) -> tuple[DeadLetter, dict[str, Json]]:
     """Return a dead letter, and its record in the form of the record's own topic, without the headers that describe the failure."""
     partition = TopicPartition(row.topic, row.partition)
     letter = read_dead_letter(partition, row.offset, (row.key, row.value, row.timestamp, row.headers))

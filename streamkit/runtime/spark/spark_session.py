@@ -21,6 +21,7 @@ from streamkit import errors
 from streamkit.distribution import install_command
 from streamkit.errors import ConfigError, StreamkitError, TransportError, UnreachableError, UsageError
 from streamkit.runtime.spark.workers.worker import MARK, Inline, Shared
+from streamkit.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -367,6 +368,7 @@ def _is_of_spark(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc")
 
 
+_FORMATS = ("json", "parquet", "orc", "csv", "avro", "text", "xml", "delta", "iceberg", "table")
 # The first pattern that a message of Spark has decides its remedy.
 _REMEDIES: Mapping[str, Callable[[re.Match[str]], str | None]] = {
     r"\[PATH_ALREADY_EXISTS\] Path (\S+) already exists": lambda found: f"{found[1]} exists; --overwrite replaces it",
@@ -392,8 +394,9 @@ _REMEDIES: Mapping[str, Callable[[re.Match[str]], str | None]] = {
         f"{_two_folders(found.string)} have folders NAME=VALUE, which Spark reads as columns in only one directory: give each "
         "directory its own --input"
     ),
-    r"(?s)\A(?=.*(?:DATA_SOURCE_NOT_FOUND|Failed to find data source)).*?data source: (\w+)": lambda found: _in_package(
-        f"the format {found[1]}", found[1]
+    r"(?s)\A(?=.*(?:DATA_SOURCE_NOT_FOUND|Failed to find data source)).*?data source: (\w+)": lambda found: (
+        _in_package(f"the format {found[1]}", found[1])
+        or f"there is no format {found[1]!r}{did_you_mean(found[1], _FORMATS, f'known are {listed(_FORMATS)}, and those of packages')}"
     ),
     r"Class org\.apache\.hadoop\.fs\.s3a\.S3AFileSystem not found": lambda found: (
         f"s3a:// is in a package: add --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:{hadoop_version()}"
