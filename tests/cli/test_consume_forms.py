@@ -133,9 +133,10 @@ def test_pretty_and_table_show_what_a_dead_letter_means(tmp_path: Path) -> None:
         "  lost: {key: bytes, value: bytes, partitions: 1}\n"
         "pipelines:\n  p:\n    stream: bills\n    steps: [{map_values: {value: value.cents, on_error: {dead_letter: lost}}}]\n    to: out\n"
     )
-    produced(path, "bills", {"key": 7, "value": {"euro": 1}, "timestamp": 7, "headers": [["h", "x"]]})
+    failing = {"key": 7, "value": {"euro": 1}, "timestamp": 7, "headers": [["h", "x"]]}
+    produced(path, "bills", failing, {"key": 8, "value": "x", "timestamp": 9})
     assert streamkit("run", path, "--until-idle").code == 0
-    lines = streamkit("consume", path, "lost", "--until-idle", "--format", "pretty").out.splitlines()
+    lines = streamkit("consume", path, "lost", "--limit", 1, "--format", "pretty").out.splitlines()
     assert lines[:4] == [
         "lost-0@0  1970-01-01T00:00:00.007Z",
         "  failed:  KeyError: 'cents'",
@@ -152,3 +153,8 @@ def test_pretty_and_table_show_what_a_dead_letter_means(tmp_path: Path) -> None:
     ]
     row = streamkit("consume", path, "lost", "--until-idle", "--format", "table").out.splitlines()[1]
     assert row.split("Z  ")[1] == """7    h="x"    {"euro":1}; KeyError: 'cents' at p.map_values, read at bills-0@0"""
+    rows = streamkit("replay", path).out.splitlines()[1:3]
+    assert [row.split("  p.map_values")[0].split("Error  ")[1].strip() for row in rows] == [
+        "cents",
+        "string indices must be integers, not 'str'",
+    ]

@@ -181,11 +181,14 @@ class LetterWriter:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("dead letter", "error", "message", "step", "read at", "failed at", "key", "value"):
             table.add_column(name, overflow="ellipsis", no_wrap=True)
+        place = table.columns[0]  # a narrow terminal shows it in full: other commands take it
         kinds: Counter[tuple[str, str, str]] = Counter()
         stuck = 0
         for letter in dead_letters:
             if sum(kinds.values()) < MAX_ROWS:
-                table.add_row(*self._row(letter))
+                row = self._row(letter)
+                table.add_row(*row)
+                place.min_width = max(place.min_width or 0, len(row[0]))
             kinds[letter.error, letter.step, letter.topic or ""] += 1
             stuck += self._replay.target(letter) is None
         console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else UNLIMITED_WIDTH)
@@ -207,9 +210,8 @@ class LetterWriter:
         key, value = (shorten(data, 40) for data in (letter.key, letter.value))
         source = f"{letter.topic}-{letter.partition}@{letter.offset}" if letter.topic else "no record"
         place = f"{letter.place.topic}-{letter.place.partition}@{letter.place_offset}"
-        # The message of a KeyError is the field's name in quotes.
-        message = shorten(letter.message, 60)
-        if re.fullmatch(r"'[^']*'", message):
+        message = shorten(letter.message.encode("utf-8", "replace"), 60)
+        if re.fullmatch(r"'[^']*'", message):  # of a KeyError: the field's name
             message = message[1:-1]
         return place, letter.error, message, letter.step, source, time_text(letter.failed_at), key, value
 
