@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -10,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from streamkit.runtime.spark.spark_session import interrupts_kept
 from streamkit.runtime.spark.submission.job_progress import ContextProgress, Snapshot
 
 
@@ -49,6 +53,17 @@ def test_stages_tasks_and_records_while_a_job_runs(spark: Any, tmp_path: Path) -
     assert (found.done, found.tasks, rows) == (0, 1, [1000])
     assert found.read >= 1000
     assert found.stage_seconds >= 0
+
+
+def test_ctrl_c_in_a_call_of_the_jvm_prints_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts_kept():
+        signal.signal(signal.SIGINT, lambda number, frame: None)  # as SparkContext does
+    assert signal.getsignal(signal.SIGINT) is before
+    logging.error("KeyboardInterrupt while sending command.")  # as Py4J does, by the function of the module
+    logging.getLogger("py4j.clientserver").error("Exception occurred while shutting down connection")
+    logging.error("other")
+    assert [record.message for record in caplog.records] == ["other"]
 
 
 def test_a_line_of_progress() -> None:

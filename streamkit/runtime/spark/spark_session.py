@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -140,7 +142,7 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
     for key, value in _settings(cluster, remote).items():
         builder = builder.config(key, value)
     try:
-        with nullcontext() if cluster.verbose else _without_launch_noise():
+        with interrupts_kept(), nullcontext() if cluster.verbose else _without_launch_noise():
             spark = builder.getOrCreate()
     except Exception as error:
         raise TransportError(f"Spark did not start at {master or 'the default master'}: {reason(error)}") from error
@@ -159,6 +161,35 @@ def open_session(cluster: Cluster, name: str) -> SparkSession:
             # Otherwise Spark would run the first python3 on the path, which may not have streamkit.
             context.pythonExec = sys.executable
     return spark
+
+
+_AT_AN_INTERRUPT = (
+    "KeyboardInterrupt while sending command.",
+    "Exception occurred while shutting down connection",
+)
+"""What Py4J logs, with stack traces, if Ctrl-C ends a call of the JVM."""
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Keep the handler of SIGINT while a session is opened, and Py4J from logging the stack trace of a KeyboardInterrupt.
+
+    PySpark's handler calls the JVM while the interrupted thread may be within a call of it; that fails, with stack traces. The end
+    of the session cancels its jobs.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if is_main and before is not None:
+            signal.signal(signal.SIGINT, before)
+        for name in ("root", "py4j.clientserver"):
+            logging.getLogger(name).addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return record.msg not in _AT_AN_INTERRUPT
 
 
 def name_files_as_python() -> None:
