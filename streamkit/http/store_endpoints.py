@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -332,14 +332,12 @@ _ANSWERS = {
 }
 
 
-def _handler(kind: str) -> Callable[[Service, Request], Response]:
-    return partial(query_store, kind=kind)
-
-
 ENDPOINTS = (
     Endpoint("/stores", "The stores of the topology, and what each answers.", list_stores),
     *(
-        Endpoint(f"/stores/{{store}}/{kind}", summary, _handler(kind), parameters_of(kind), answers=_ANSWERS)
+        Endpoint(
+            f"/stores/{{store}}/{kind}", summary, partial(query_store, kind=kind), parameters_of(kind), answers=_ANSWERS
+        )
         for kind, summary in _SUMMARIES.items()
     ),
 )

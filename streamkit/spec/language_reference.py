@@ -114,7 +114,8 @@ def _function_examples(function: LibraryFunction) -> str:
 
 def describe_operator(operator: StepDeclaration) -> str:
     """Return the section of a step: its summary, its options, and examples."""
-    parts = [f"## `{operator.name}`", operator.summary, f"On: {_words(operator.accepts)}."]
+    accepted = ", ".join(operator.accepts).replace("_", " ")
+    parts = [f"## `{operator.name}`", operator.summary, f"On: {accepted}."]
     if operator.main:
         parts[-1] += f" `{operator.name}: X` is short for `{operator.name}: {{{operator.main}: X}}`."
     if operator.is_extension:
@@ -198,10 +199,6 @@ def _default(field: kinds.Field) -> str:
     if isinstance(field.default, bool):  # as YAML has it
         return f"`{str(field.default).lower()}`"
     return "" if field.default in (None, MISSING) else f"`{field.default}`"
-
-
-def _words(accepts: Iterable[str]) -> str:
-    return ", ".join(name.replace("_", " ") for name in accepts)
 
 
 def updated(text: str, generated: str) -> str:

@@ -82,10 +82,6 @@ def _check_number(reader: Reader, node: Node, what: str) -> object:
     return value
 
 
-def _check_duration(reader: Reader, node: Node, what: str) -> object:
-    return reader.duration(node, what, -LONGEST)
-
-
 TYPES: dict[str, ParameterType] = {
     "expression": ParameterType(
         "An expression, or `{call: module:callable}`. As a part of another expression it stays one operand.",
@@ -97,7 +93,10 @@ TYPES: dict[str, ParameterType] = {
     ),
     "number": ParameterType("A number.", _check_number),
     "boolean": ParameterType("`true` or `false`.", lambda reader, node, what: reader.boolean(node, what)),
-    "duration": ParameterType("A duration; in an expression, its milliseconds.", _check_duration),
+    "duration": ParameterType(
+        "A duration; in an expression, its milliseconds.",
+        lambda reader, node, what: reader.duration(node, what, -LONGEST),
+    ),
     "name": ParameterType(
         "The name of a store, a node or an internal topic.", lambda reader, node, what: reader.text(node, what, True)
     ),

@@ -10,7 +10,7 @@ from streamkit.distribution import install_command
 from streamkit.errors import StreamkitError
 from streamkit.operators.kernels.processor_calls import ProcessorContext, UserCode
 from streamkit.operators.kernels.replays import Fail, Failed, HeldRecord, HoldingStep, Replays
-from streamkit.record import FullContext, Operand, Record, Value
+from streamkit.record import Operand, Record, Value
 from streamkit.rounds import many
 from streamkit.suggestions import number_of
 
@@ -88,7 +88,7 @@ class BatchProcess(BatchFunction):
         self._arguments = (context,) if self.takes_more_than(passed) else ()
 
     def _called(self, records: Sequence[HeldRecord]) -> Value:
-        passed = [Record(held.key, held.value, held.timestamp, _headers(held.context)) for held in records]
+        passed = [Record(held.key, held.value, held.timestamp, tuple(held.context[0] or ())) for held in records]
         more = () if self._columns is None else (self._columns([held.value for held in records]),)
         last = records[-1]
         context = self._context
@@ -173,10 +173,6 @@ class BatchTransform(_BatchStep):
     def deliver(self, record: HeldRecord, result: Value) -> None:
         with self.context.at(record.context, record.timestamp, (record.key,)):
             self.context.forward_all(result)
-
-
-def _headers(context: FullContext) -> tuple[tuple[str, bytes | None], ...]:
-    return tuple(context[0] or ())
 
 
 # Values as columns of numpy, pandas or Arrow, and results of such functions as lists.

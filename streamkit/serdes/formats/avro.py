@@ -239,7 +239,7 @@ def _write_decimal(value: Value, schema: Document, *_: object) -> Value:
     if (
         not number.is_finite()
         or scaled != scaled.to_integral_value()
-        or (scaled and scaled.adjusted() >= _places(schema))
+        or (scaled and scaled.adjusted() >= int(schema.get("precision", 1 << 30)))
     ):
         raise ValueError(
             f"{value} is no decimal of {schema.get('precision')} digits, {schema.get('scale', 0)} of them behind the point"
@@ -247,10 +247,6 @@ def _write_decimal(value: Value, schema: Document, *_: object) -> Value:
     unscaled = int(scaled)
     size = schema.get("size") or (unscaled + (unscaled < 0)).bit_length() // 8 + 1
     return unscaled.to_bytes(size, "big", signed=True)
-
-
-def _places(schema: Document) -> int:
-    return int(schema.get("precision", 1 << 30))
 
 
 def _type(schema: Document, named: dict[str, Json], seen: dict[str, Record]) -> Type:

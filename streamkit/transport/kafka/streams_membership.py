@@ -662,7 +662,7 @@ def _describe_instance(
 
 def topology_message(topology: Mapping[int, SubTopologyTopics]) -> DataContainer:
     """Return the topology in the form that a group compares: it refuses members whose message has other bytes."""
-    subs = [_sub_topology(number, topics) for number, topics in sorted(topology.items(), key=_by_text)]
+    subs = [_sub_topology(number, topics) for number, topics in sorted(topology.items(), key=lambda item: str(item[0]))]
     return _Request.Topology(epoch=_TOPOLOGY_EPOCH, subtopologies=subs)
 
 
@@ -692,10 +692,6 @@ def _described_node(node: DescribedNode) -> DataContainer:
         stores=list(node.stores),
         successors=list(node.successors),
     )
-
-
-def _by_text(item: tuple[int, SubTopologyTopics]) -> str:
-    return str(item[0])
 
 
 def _sub_topology(number: int, topics: SubTopologyTopics) -> DataContainer:

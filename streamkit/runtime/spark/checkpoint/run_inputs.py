@@ -199,9 +199,9 @@ def find_files(
     for past in read:
         now = by_name.pop(past.name, None)
         if now is None:
-            cure = _cure(places)
+            cure, paths = _cure(places), ", ".join(place.path for place in places)
             raise TransportError(
-                f"--input {topic}={_paths(places)}: {past.name}, which run {past.run} has read, is missing{cure and f'; {cure}'}"
+                f"--input {topic}={paths}: {past.name}, which run {past.run} has read, is missing{cure and f'; {cure}'}"
             )
         if now.size != past.size or past.time not in (0, now.time):
             place = places[numbers[past.name]]
@@ -243,10 +243,6 @@ def _base(files: FileSystem, place: Place, names: Iterable[str]) -> str | None:
     matched = [files.normal(path) for path in files.matches(place.path)]
     paths = [path for path in matched if any(folder.startswith(f"{path}/") for folder in folders)]
     return _with_scheme(paths[0]) if len(paths) == 1 else None
-
-
-def _paths(places: Sequence[Place]) -> str:
-    return ", ".join(place.path for place in places)
 
 
 def _uri(name: str) -> str:

@@ -123,7 +123,8 @@ def reduced(plan: Plan, stores: Collection[str], layout: Layout) -> Plan:
         kept = {name: silent.get(name) or _reduced_node(node, both) for name, node in sub.nodes.items() if name in both}
         if kept and not sub.is_global:
             subs.append(_reduced_sub(sub, kept))
-    subs += [sub for sub in plan.sub_topologies if sub.is_global and _is_read(sub, [*_nodes(subs)])]
+    nodes = [node for sub in subs for node in sub.nodes.values()]
+    subs += [sub for sub in plan.sub_topologies if sub.is_global and _is_read(sub, nodes)]
     subs.sort(key=lambda sub: sub.id)
     topics = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
     internal = {
@@ -151,10 +152,6 @@ def _silent_children(sub: SubTopology, names: Collection[str]) -> dict[str, Proc
         for child in node.children
         if child not in names
     }
-
-
-def _nodes(subs: Collection[SubTopology]) -> Iterator[PlanNode]:
-    return (node for sub in subs for node in sub.nodes.values())
 
 
 def _is_read(sub: SubTopology, nodes: Collection[PlanNode]) -> bool:
