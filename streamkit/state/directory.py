@@ -235,6 +235,8 @@ class StateDirectory:
         path = self._directory(name)
         engine = self._engine or DEFAULT_ENGINE
         self._mark(path, Mark(engine, FORMAT) if mark is None else mark, in_use=True)
+        if self.keeps_offsets(name):
+            _delete_javas_checkpoint(path)
         return path
 
     def release(self, name: str) -> None:
@@ -252,6 +254,7 @@ class StateDirectory:
     def upgrade(self, name: str) -> None:
         """Mark that all stores of a claimed directory have their offsets. Raises StateError."""
         self._mark(self.path / name, Mark(self.engine_of(name), FORMAT), in_use=True)
+        _delete_javas_checkpoint(self.path / name)
 
     def engine_of(self, name: str) -> str:
         """Return the engine of the stores in a claimed directory. Raises StateError."""
@@ -465,7 +468,9 @@ def write_mark(path: Path, mark: Mark) -> None:
 
 # Checkpoint files: the changelog offsets up to which a task's stores are durable (OffsetCheckpoint).
 
-FILE_NAME = ".checkpoint"
+FILE_NAME = ".streamkit-checkpoint"
+JAVA_FILE_NAME = ".checkpoint"
+"""Of Kafka Streams, and of older releases: Kafka Streams does not restore a store up to an offset in it, and has none of these stores."""
 OFFSET_UNKNOWN = -4
 """The offset of a store whose offset is not known."""
 
@@ -491,6 +496,8 @@ def write_checkpoint(directory: str | Path, offsets: Mapping[TopicPartition, int
 def read_checkpoint(directory: str | Path) -> dict[TopicPartition, int]:
     """Return offsets by (topic, partition), none if there is no file. Raises StateError for a damaged file."""
     path = Path(directory) / FILE_NAME
+    if not path.exists():
+        path = path.with_name(JAVA_FILE_NAME)
     try:
         with translated(path):
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -519,7 +526,14 @@ def _parse(path: Path, lines: list[str]) -> dict[TopicPartition, int]:
 
 
 def delete_checkpoint(directory: str | Path) -> None:
-    """Delete the file. Raises StateError."""
+    """Delete the file, and that of an older release or of Kafka Streams. Raises StateError."""
     path = Path(directory) / FILE_NAME
+    with translated(path):
+        path.unlink(missing_ok=True)
+    _delete_javas_checkpoint(path.parent)
+
+
+def _delete_javas_checkpoint(directory: Path) -> None:
+    path = directory / JAVA_FILE_NAME
     with translated(path):
         path.unlink(missing_ok=True)

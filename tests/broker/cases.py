@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -13,7 +15,8 @@ import yaml
 from streamkit.plan import load
 from streamkit.runtime.driver import run_case
 from streamkit.runtime.records import RecordJson
-from tests.broker.support import App, Log, fresh, until
+from tests.broker.support import LIMIT_S, App, Log, fresh, kill, until
+from tests.java import build
 
 FOLDER = Path(__file__).parents[1] / "conformance"
 # Kafka keeps no time 0. A multiple of every window's size and advance in the cases, so that windows stay what they are.
@@ -87,6 +90,22 @@ def twin(app: App, folder: Path) -> App:
     path = folder / f"{own}.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return App(path, own, folder / "twin", app.log)
+
+
+@contextmanager
+def in_java(app: App) -> Iterator[None]:
+    """Kafka Streams running the application's file."""
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [*build.command("fuzz/java", "Live", *options), str(app.path), str(app.state)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield
+        _, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, err
+    finally:
+        kill([process])
 
 
 def rows(app: App, records: Iterable[dict]) -> list[tuple]:

@@ -203,8 +203,10 @@ def test_a_damaged_checkpoint_of_an_older_streamkit(kafka: Log, tmp_path: Path) 
     assert app.run().code == 0
     checkpoint = app.tasks / "0_0" / ".checkpoint"
     checkpoint.write_text("0\nnonsense\n")
-    # Stores hold their offsets: nothing depends on it, and it is written again.
+    # Stores hold their offsets: nothing depends on it, and Kafka Streams must not find it.
     assert app.run().code == 0
+    assert not checkpoint.exists()
+    checkpoint.with_name(".streamkit-checkpoint").rename(checkpoint)
     checkpoint.write_text("0\nnonsense\n")
     (app.tasks / "0_0" / ".streamkit-state").write_text(json.dumps({"engine": DEFAULT_ENGINE, "format": 1}))
     assert_one_clear_line(app.run(), 1, checkpoint, "damaged")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.broker.cases import inputs, on_log, rows, twin, wait_until_quiet
-from tests.broker.support import LIMIT_S, App, Log, finish, kill
+from tests.broker.cases import in_java, inputs, on_log, rows, twin, wait_until_quiet
+from tests.broker.support import App, Log, finish, kill
 from tests.java import build
 
 pytestmark = pytest.mark.broker
@@ -32,22 +29,6 @@ ONE_BY_ONE = {
     "customer-360": (12, "HEADERS"),
 }
 """Cases, how many of their records, and the format of their stores."""
-
-
-@contextmanager
-def in_java(app: App) -> Iterator[None]:
-    """Kafka Streams running the application's file."""
-    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command = [*build.command("fuzz/java", "Live", *options), str(app.path), str(app.state)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield
-        _, err = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, err
-    finally:
-        kill([process])
 
 
 def format_of(kept: str) -> str:

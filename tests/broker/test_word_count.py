@@ -109,7 +109,7 @@ def test_checkpoints_are_in_the_format_of_java(counted: App) -> None:
     changelog = f"{counted.application}-counts-changelog"
     ends = counted.log.ends(changelog)
     for number in (0, 1):
-        text = (counted.tasks / f"1_{number}" / ".checkpoint").read_text()
+        text = (counted.tasks / f"1_{number}" / ".streamkit-checkpoint").read_text()
         assert text == f"0\n1\n{changelog} {number} {ends[number] - 1}\n"
 
 

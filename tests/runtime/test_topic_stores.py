@@ -42,7 +42,7 @@ def test_what_is_on_the_log_goes_through_a_global_stores_processor(tmp_path: Pat
     assert run(path, log, tmp_path / "first") == "ONE cheap! a,b"
     log.append([row("words", "a", "?", 9)])
     # What the store has is not processed again, whatever the checkpoint says, and nothing else came.
-    (tmp_path / "first" / "app" / "global" / ".checkpoint").unlink()
+    (tmp_path / "first" / "app" / "global" / ".streamkit-checkpoint").unlink()
     assert run(path, log, tmp_path / "first") == "ONE cheap! a,b"
     log.append([row("rates", "c", "three", 10), row("words", "c", "?", 11)])
     # The rest is restored by a processor that has seen nothing yet.

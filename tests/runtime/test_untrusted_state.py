@@ -83,13 +83,13 @@ def test_what_an_older_streamkit_left_is_taken_by_its_checkpoint_once(log, tmp_p
         counted(log, 2)
     for number in range(PARTITIONS):
         as_an_older_streamkit_left_it(tmp_path / "state" / "app" / f"0_{number}")
-    (tmp_path / "state" / "app" / "0_1" / ".checkpoint").unlink()
+    (tmp_path / "state" / "app" / "0_1" / ".streamkit-checkpoint").unlink()
     with Started(log, tmp_path / "state", processing_guarantee=guarantee) as again:
         send(log, 1)
         counted(log, 3)
     assert sorted(each.start or 0 for event, each in again.events if event == "start") == [0, 4, 4]
     for number in range(PARTITIONS):
-        (tmp_path / "state" / "app" / f"0_{number}" / ".checkpoint").unlink()
+        (tmp_path / "state" / "app" / f"0_{number}" / ".streamkit-checkpoint").unlink()
     with Started(log, tmp_path / "state", processing_guarantee=guarantee) as third:
         send(log, 1)
         counted(log, 4)

@@ -31,9 +31,9 @@ from streamkit.state.directory import (
 def test_checkpoints_have_the_format_of_kafka_streams(tmp_path: Path) -> None:
     offsets = {TopicPartition("app-counts-changelog", 0): 12, TopicPartition("other", 1): OFFSET_UNKNOWN}
     write_checkpoint(tmp_path, offsets)
-    assert (tmp_path / ".checkpoint").read_text() == "0\n2\napp-counts-changelog 0 12\nother 1 -4\n"
+    assert (tmp_path / ".streamkit-checkpoint").read_text() == "0\n2\napp-counts-changelog 0 12\nother 1 -4\n"
     assert read_checkpoint(tmp_path) == offsets
-    assert [path.name for path in tmp_path.iterdir()] == [".checkpoint"]
+    assert [path.name for path in tmp_path.iterdir()] == [".streamkit-checkpoint"]
 
 
 def test_no_offsets_mean_no_file(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_no_offsets_mean_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\nt 0 1\n", "0\n1\nt zero 1\n", "0\n1\nt 0\n"])
 def test_damaged_checkpoints_are_state_errors(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".checkpoint").write_text(text)
+    (tmp_path / ".streamkit-checkpoint").write_text(text)
     with pytest.raises(StateError, match="checkpoint"):
         read_checkpoint(tmp_path)
 
