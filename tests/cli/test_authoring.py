@@ -86,6 +86,7 @@ def test_strict_reports_rules_and_plain_validate_does_not(upper: Path) -> None:
     less = streamkit("validate", "--strict", "--ignore", "unused-topic", "--ignore", "unused-pipeline", upper)
     assert (less.code, less.out) == (0, "")
     assert_one_clear_line(streamkit("validate", "--ignore", "nonsense", upper), 2, "nonsense", "unused-topic")
+    assert_one_clear_line(streamkit("validate", "--ignore", "no-grce", upper), 2, "did you mean 'no-grace'?")
 
 
 def test_problems_as_json_and_as_annotations(upper: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from streamkit.errors import UsageError
+from streamkit.suggestions import did_you_mean
 from streamkit_cli.options import CiFormat, EnvFile, Problems, Settings
 from streamkit_cli.problems import CheckOptions, validate_files
 
@@ -71,7 +72,8 @@ def validate(
 
         unknown = sorted(ignored - EVERY_RULE.keys())
         if unknown:
-            raise UsageError(f"--ignore {unknown[0]}: there is no such rule; known are {', '.join(EVERY_RULE)}")
+            hint = did_you_mean(unknown[0], EVERY_RULE, f"known are {', '.join(EVERY_RULE)}")
+            raise UsageError(f"--ignore {unknown[0]}: there is no such rule{hint}")
     return validate_files(
         files, CheckOptions(excerpt, settings, env_file, strict, ignored, form.value, online, imports)
     )
