@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import threading
 from pathlib import Path
@@ -95,6 +96,36 @@ def test_what_an_older_streamkit_left_is_taken_by_its_checkpoint_once(log, tmp_p
         counted(log, 4)
     assert [each.start for event, each in third.events if event == "start"] == [6, 6, 6]
     assert not said(caplog, "restored")[3:]
+
+
+def test_no_damage_of_files_after_a_kill_changes_a_count(log, tmp_path, caplog):
+    state, draw = tmp_path / "state", random.Random(12)
+    with Started(log, state, processing_guarantee="exactly_once_v2"):
+        send(log, 2)
+        counted(log, 2)
+        # As a process leaves them that is killed; the marks alone stop a start.
+        stores = (path for path in state.glob(f"app/*/{DEFAULT_ENGINE}/**/*") if path.is_file())
+        files = {path: path.read_bytes() for path in stores if path.name not in ("LOCK", "LOG")}
+    for total in range(3, 7):
+        for path in state.glob(f"app/*/{DEFAULT_ENGINE}"):
+            shutil.rmtree(path)
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        for path in draw.sample(sorted(files), 5):
+            content = bytearray(files[path])
+            cut = draw.randrange(len(content) + 1)
+            if total % 2:
+                path.write_bytes(content[:cut])
+            elif cut:
+                content[cut - 1] ^= 1 << draw.randrange(8)
+                path.write_bytes(content)
+            else:
+                path.unlink()
+        with Started(log, state, processing_guarantee="exactly_once_v2"):
+            send(log, 1)
+            counted(log, total)
+    assert said(caplog, "it is deleted, and restored from its changelog")
 
 
 def test_state_of_others_is_deleted_and_restored(log, tmp_path, caplog):
