@@ -16,9 +16,10 @@ from typing import Any
 import pyspark
 import pytest
 
-from streamkit.errors import StreamkitError, TransportError, UsageError
+from streamkit.errors import ConfigError, StreamkitError, TransportError, UsageError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions, parse_place
+from streamkit.runtime.spark.rows import file_system
 from streamkit.runtime.spark.rows.files import open_files
 from streamkit.runtime.spark.spark_session import Cluster, open_session
 from streamkit.runtime.spark.submission import job_progress
@@ -27,6 +28,7 @@ from streamkit.runtime.spark.submission.request import ship
 from streamkit.runtime.spark.submission.submit_job import submit
 from tests.broker.support import until
 from tests.spark.support import SETTINGS, write_lines
+from tests.spark.test_stage_output import HOLDING, HOLDS
 
 TOPOLOGY = """\
 streamkit: 1
@@ -63,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             [f"{Path(pyspark.__file__).parent}/bin/spark-submit", "--master", "local[1]", *conf, "--class", main],
             stdout=out,
             stderr=out,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "LC_ALL": "C.UTF-8"},
             start_new_session=True,
         )
     try:
@@ -81,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def options_of(folder: Path, **more: Any) -> JobOptions:
-    write_lines(folder / "lines.jsonl", [{"value": "tea or tea", "timestamp": 1}])
+    write_lines(folder / "lines.jsonl", [{"key": "a", "value": "tea or tea", "timestamp": 1}])
     topic, place = parse_place(f"lines={folder / 'lines.jsonl'}", "--input")
     output = parse_place(f"counts={folder / 'out'},format=parquet", "--output")
     assert place is not None
@@ -132,6 +134,27 @@ def test_a_checkpoint_is_refused(spark: Any, tmp_path: Path) -> None:
     )
     assert not (tmp_path / "state").exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_server_that_would_pass_over_names_of_files(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY.replace('{call: "texts:words"}', "value.split()"))
+    monkeypatch.setattr(file_system, "_ASCII", ("UTF-8",))
+    with pytest.raises(
+        ConfigError, match=r"as ASCII in this locale.*set LC_ALL=C\.UTF-8 before the server of Spark Con"
+    ):
+        submit(load(path), options_of(tmp_path), spark)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_processors_forward_in_close_is_written(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(HOLDS.replace("TO}", "held}"))
+    (tmp_path / "holding.py").write_text(HOLDING)
+    submit(load(path), options_of(tmp_path), spark)
+    assert list(map(tuple, spark.read.parquet(str(tmp_path / "out")).select("key", "value").collect())) == [("a", 1)]
 
 
 def test_text_of_a_table_that_spark_would_lose(spark: Any, tmp_path: Path) -> None:

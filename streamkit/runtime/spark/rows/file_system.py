@@ -28,6 +28,7 @@ _CONDITIONAL = "fs.option.create.conditional.overwrite"
 _GLOB = re.compile(r"([{}\[\]*?\\])")
 _ASCII = ("ANSI_X3.4-1968", "US-ASCII", "646")
 """What Java calls the encoding of the locale C."""
+_ENCODING = "sun.jnu.encoding"
 _RELATION, _LISTED = "HadoopFsRelation", "InMemoryFileIndex"
 """The class of Spark's relations of files, and that of the lists of their files that Spark makes once."""
 _OF_ICEBERG = "org.apache.iceberg.spark.source.SparkTable"
@@ -206,13 +207,8 @@ class FileSystem:
 
         The JVM has the locale with which it was started: by spark-submit, without the variables that streamkit sets.
         """
-        encoding = class_of(self._jvm, "java.lang.System").getProperty("sun.jnu.encoding")
-        path = next((path for path in paths if encoding in _ASCII and self.is_local(path)), None)
-        if path is not None:
-            raise ConfigError(
-                f"{path}: Spark takes names of files as ASCII in this locale, and would pass over others; set LC_ALL=C.UTF-8 before "
-                "spark-submit"
-            )
+        encoding = class_of(self._jvm, "java.lang.System").getProperty(_ENCODING)
+        _refuse_ascii(encoding, filter(self.is_local, paths), "spark-submit")
 
     @contextmanager
     def locked(self, folder: str) -> Iterator[None]:
@@ -261,6 +257,23 @@ class FileSystem:
 
     def _qualified(self, path: str) -> JavaObject:
         return self._of(path).makeQualified(self._path(path))
+
+
+def check_names_of_server(spark: SparkSession, paths: Iterable[str]) -> None:
+    """Raise ConfigError if a server of Spark Connect passes over files with names that are not ASCII; it may refuse to tell."""
+    from pyspark.errors import PySparkException
+
+    with suppress(PySparkException):
+        ((encoding,),) = spark.sql(f"SELECT java_method('java.lang.System', 'getProperty', '{_ENCODING}')").collect()
+        _refuse_ascii(encoding, paths, "the server of Spark Connect")
+
+
+def _refuse_ascii(encoding: str, paths: Iterable[str], started: str) -> None:
+    path = next(iter(paths), None) if encoding in _ASCII else None
+    if path is not None:
+        raise ConfigError(
+            f"{path}: Spark takes names of files as ASCII in this locale, and would pass over others; set LC_ALL=C.UTF-8 before {started}"
+        )
 
 
 def join(folder: str, *names: str) -> str:

@@ -33,7 +33,7 @@ from streamkit.runtime.spark.job_options import (
     recognized,
 )
 from streamkit.runtime.spark.rows.file_outputs import resumed, write_files
-from streamkit.runtime.spark.rows.file_system import FileSystem, same_path
+from streamkit.runtime.spark.rows.file_system import FileSystem, check_names_of_server, same_path
 from streamkit.runtime.spark.rows.files import OpenedInput, check_unchanged, count_partitions, open_files
 from streamkit.runtime.spark.rows.log_rows import (
     Address,
@@ -330,11 +330,11 @@ def check_session(spark: SparkSession, options: JobOptions) -> None:
             f"{_SPECULATION}=true: two runs of a task would write to the log at a time, so that older records follow newer ones; "
             f"--conf {_SPECULATION}=false"
         )
-    if classic_context(spark) is not None:
-        places = (*chain.from_iterable(options.inputs.values()), *options.outputs.values())
-        paths = [
-            place.path for place in places if place is not None and (place.is_local or place.path.startswith("file:"))
-        ]
+    places = (*chain.from_iterable(options.inputs.values()), *options.outputs.values())
+    paths = [place.path for place in places if place is not None and (place.is_local or place.path.startswith("file:"))]
+    if classic_context(spark) is None:
+        check_names_of_server(spark, paths)
+    else:
         FileSystem(spark).check_names(paths)
 
 
