@@ -493,6 +493,22 @@ def test_an_input_without_files_is_reported(spark: Any, tmp_path: Path) -> None:
     submit(load(path), JobOptions(inputs, {"out": Place(str(tmp_path / "copies"), JSON_LINES)}), spark, said.append)
     assert f"orders: there are no files in {tmp_path}/nothing" in said
     assert read_lines(tmp_path / "copies") == []
+    # Also not one whose rows name their topic, which the job then selects.
+    spark.sql("SELECT 'orders' topic, '1' value, 1L timestamp").write.parquet(str(tmp_path / "lake"))
+    said.clear()
+    inputs, copies = inputs_of(load(path), [f"orders={tmp_path}/lake"]), Place(str(tmp_path / "others"), JSON_LINES)
+    submit(load(path), JobOptions(inputs, {"out": copies}), spark, said.append)
+    assert not any("there are no files" in line for line in said)
+
+
+def test_rows_of_text_that_one_timestamp_would_order(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "dump.txt").write_text('{"n":1}\n{"n":2}\n')
+    place = f"{tmp_path}/dump.txt,format=text,value=value,timestamp=0"
+    with pytest.raises(
+        StreamkitError, match=r"timestamp=0 is the same for all rows.*, with order=COLUMN; order=0 takes"
+    ):
+        copied(spark, place, tmp_path)
+    assert len(copied(spark, f"{place},order=0", tmp_path)) == 2
 
 
 @pytest.mark.parametrize(

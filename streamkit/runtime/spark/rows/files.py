@@ -772,6 +772,11 @@ def _ordered(frame: DataFrame, place: Place, order: str, setting: str, number: i
     """Return rows ordered by a column, and that column. Raises TransportError if its type has no order."""
     from pyspark.sql import functions as sf
 
+    if setting == "timestamp" and re.fullmatch("-?[0-9]+", order):
+        raise TransportError(
+            f"{place.path}: timestamp={order} is the same for all rows, so it does not order them: name a column of numbers or times that "
+            f"does, with order=COLUMN; order={order} takes them in an order that depends on their contents"
+        )
     position = row_order(frame, place, order, setting)
     refusal = sf.concat(
         sf.lit(f"{place.path}: {setting}={order}: "),

@@ -33,7 +33,7 @@ from streamkit.runtime.spark.job_options import (
     recognized,
 )
 from streamkit.runtime.spark.rows.file_outputs import resumed, write_files
-from streamkit.runtime.spark.rows.file_system import FileSystem, check_names_of_server, same_path
+from streamkit.runtime.spark.rows.file_system import FileSystem, check_names_of_server, input_files, same_path
 from streamkit.runtime.spark.rows.files import OpenedInput, check_unchanged, count_partitions, open_files
 from streamkit.runtime.spark.rows.log_rows import (
     Address,
@@ -210,7 +210,8 @@ def submit(
         opened = _opened_inputs(spark, plan, options, errors)
         for topic, inputs in opened.items():
             for opened_input in inputs:
-                if opened_input.place.format in OF_SPARK and not opened_input.files:
+                is_of_files = opened_input.place.format in OF_SPARK and not opened_input.files
+                if is_of_files and not input_files(opened_input.source):  # chosen by their topics, rows keep no names
                     report(f"{topic}: there are no files in {opened_input.place.path}")
         counts = {topic: count_of(plan, topic, inputs) for topic, inputs in opened.items()}
         with named(spark, WorkName.of(plan.application, "inputs", "look")):
