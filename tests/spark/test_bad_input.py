@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamkit.errors import (
@@ -164,6 +166,17 @@ def test_inputs_and_outputs_that_there_are_not(tmp_path: Path) -> None:
         f"streamkit: {path} has no topic 'number'",
         f"streamkit: {path} has no topic 'double'",
         "streamkit: --input numbers=nowhere: no such file or directory",
+    ]
+
+
+def test_a_description_checks_the_columns_of_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1], "at": [1]}), tmp_path / "in.parquet")
+    text = f"numbers={tmp_path}/in.parquet,key=m,value=n,timestamp=att"
+    done = streamkit("submit", topology(tmp_path), "--dry-run", "--input", text, "--output", f"doubles={tmp_path}/out")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines() == [
+        f"streamkit: {tmp_path}/in.parquet: key=m: no such column; it has n, at",
+        f"streamkit: {tmp_path}/in.parquet: timestamp=att: no such column; did you mean 'at'?",
     ]
 
 

@@ -34,6 +34,7 @@ from streamkit.runtime.spark.rows.files import FILES, NUMBERS, TIMES_OF_ROWS, Op
 from streamkit.runtime.spark.rows.input_columns import (
     HIDDEN,
     WHOLE,
+    check_columns,
     columns_of_parts,
     is_plain,
     milliseconds,
@@ -743,7 +744,10 @@ def name_of(path: Path) -> str:
 
 
 def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
-    """Return the facts in the footers of local Parquet files; None if only Spark can determine the types of the input."""
+    """Return the facts in the footers of local Parquet files; None if only Spark can determine the types of the input.
+
+    Raises an error for each column that the input names, and that the files do not have.
+    """
     import pyarrow as pa
     from pyarrow.parquet import read_schema
     from pyspark.errors import PySparkException
@@ -757,6 +761,7 @@ def columns_of_files(place: Place, files: list[str]) -> InputColumns | None:
         return None
     for column in rows.fields:
         column.nullable = True  # as Spark has it
+    check_columns(place, rows.names)
     names = columns_of_parts(place, rows.names)
     if names is None:
         return None

@@ -294,13 +294,20 @@ def columns_of(opened: Mapping[str, Sequence[OpenedInput]]) -> dict[str, Sequenc
 
 
 def known_columns(inputs: Mapping[str, tuple[Place, ...]]) -> dict[str, Sequence[InputColumns] | None]:
-    """Return the columns of inputs that can be read from their files without Spark; None for other files."""
-    by_topic: dict[str, Sequence[InputColumns] | None] = {}
+    """Return the columns of inputs that can be read from their files without Spark; None for other files.
+
+    Raises an error for each column that an input names, and that its files do not have.
+    """
+    by_topic, errors = dict[str, Sequence[InputColumns] | None](), ErrorCollector()
     for topic, places in inputs.items():
         if not any(place.has_lines for place in places):
-            columns = [columns_of_files(place, local_files(place)) for place in places]
-            known = [names for names in columns if names is not None]
-            by_topic[topic] = known if len(known) == len(columns) else None
+            known = []
+            for place in places:
+                with errors.collecting():
+                    names = columns_of_files(place, local_files(place))
+                    known += [] if names is None else [names]
+            by_topic[topic] = known if len(known) == len(places) else None
+    errors.raise_errors()
     return by_topic
 
 
