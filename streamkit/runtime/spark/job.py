@@ -72,6 +72,8 @@ CHANGELOGS = "changelogs"
 
 _FIRST_MAP = "spark.sql.codegen.aggregate.map.twolevel.enabled"
 """Spark looks for each group in a map of 65,536 first, for which it copies texts. Windows often make more groups."""
+_ALL_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"
+"""Spark moves both sides of a join again, by all that must be equal, though each key is in one task. That separates pairs of a key."""
 
 STATE = "rows of stores"
 """The name, among outputs, of the rows of stores for the next run. No topic can have this name."""
@@ -184,8 +186,12 @@ class Job:
     @property
     def settings(self) -> dict[str, str]:
         """The settings of Spark with which its queries take less time."""
-        queries = (query for choice in self.engines.values() for query in choice.queries.values())
-        return {_FIRST_MAP: "false"} if any(query.has_windows for query in queries) else {}
+        queries = [query for choice in self.engines.values() for query in choice.queries.values()]
+        uses = {
+            _FIRST_MAP: any(query.has_windows for query in queries),
+            _ALL_KEYS: any(query.has_pairs for query in queries),
+        }
+        return {name: "false" for name, is_used in uses.items() if is_used}
 
     def _engines(self) -> dict[int, Choice]:
         reason = self._only_python()

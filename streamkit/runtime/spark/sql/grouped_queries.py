@@ -251,6 +251,12 @@ class Query:
         return isinstance(self.rows, Groups) and self.rows.windows is not None
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether it joins streams."""
+        parts = [self.rows] if isinstance(self.rows, Records) else [part.records for part in self.rows.parts]
+        return any(records.source.is_joined for records in parts)
+
+    @property
     def topic(self) -> str:
         """The topic that it reads, or the first of them."""
         return (self.rows if isinstance(self.rows, Records) else self.rows.parts[0].records).source.topic
@@ -323,14 +329,8 @@ class Query:
         if time is not None and (self.others or is_by_time):
             order[0] = ticked(time)
         is_keyed = any(query._records.key.kind != NOTHING for query in queries)
-        if is_keyed and not self.others and records.are_together(opened):
-            by_key = selected.sortWithinPartitions(*order)
-        elif is_keyed and records.source.is_joined and not self.others:
-            by_key = _in_order_of_keys(selected, key, order)
-        elif is_keyed:
-            by_key = selected.repartition(ticked(key)).sortWithinPartitions(*order)
-        else:
-            by_key = selected.orderBy(*order)
+        # Spark moves no records whose keys are in one task each, as those of pairs are.
+        by_key = selected.repartition(ticked(key)).sortWithinPartitions(*order) if is_keyed else selected.orderBy(*order)
         return by_key.select(*(ticked(name) for name, _ in self.columns))
 
     @property
@@ -371,16 +371,6 @@ class Query:
 def _selected(rows: DataFrame, columns: Iterable[tuple[str, str]]) -> DataFrame:
     """Return columns by their names and their SQL, which takes PySpark fewer calls than a column made of each."""
     return rows.selectExpr(*(f"{sql} AS {ticked(name)}" for name, sql in columns))
-
-
-def _in_order_of_keys(rows: DataFrame, key: str, order: Sequence[str]) -> DataFrame:
-    """Return records, those of a key in one task, by their order. Spark moves them only if their keys are spread over tasks."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
-    place = sf.row_number().over(Window.partitionBy(ticked(key)).orderBy(*order))
-    # A condition that always holds: Spark leaves out a column that nothing reads.
-    return rows.withColumn(PLACE, place).where(f"{ticked(PLACE)} > 0")
 
 
 def _name_in_all(queries: Sequence[Query], sql_of: Callable[[Records], str]) -> str | None:

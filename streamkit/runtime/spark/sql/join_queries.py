@@ -293,10 +293,6 @@ class Pairs:
         waiting = Waiting(self.before, self.after, self.retention - self.before - self.after, self.kind == "outer")
         return records.mapInArrow(partial(waiting.emissions, self.shown), StructType([*fields, *by]))
 
-    def are_together(self, opened: Opened) -> bool:
-        """Return whether the pairs of each key are in one task."""
-        return not self.emits_alone and self._moves_keys(opened)
-
     def _moves_keys(self, opened: Opened) -> bool:
         """Return whether Spark moves the records of each key to one task, where it finds their pairs: none of both topics is small."""
         return not any(can_be_sent(opened(source.topic).source) for source in self.sources)

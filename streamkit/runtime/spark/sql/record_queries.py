@@ -314,14 +314,6 @@ class Records:
             for test in self.tests
         )
 
-    def are_together(self, opened: Opened) -> bool:
-        """Return whether the records of each key are in one task, because Spark has moved them before it joined them."""
-        return (
-            self.source.are_together(opened)
-            and self.key.sql == self.source.key.sql
-            and all(join.is_small(opened(join.table.topic)) for join in self.joins)
-        )
-
     def order_columns(self, rows: DataFrame) -> list[Column]:
         """Return what orders the records. rows: of `frame`."""
         from pyspark.sql import functions as sf

@@ -172,7 +172,6 @@ class RecordSource(Protocol):
     def is_numbered(self) -> bool: ...
     @property
     def may_be_in_order(self) -> bool: ...
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool: ...
     def columns_in(self, texts: Sequence[str]) -> list[Path]: ...
     def guards(self, columns: Sequence[Path]) -> list[Guard]: ...
     def rows(
@@ -361,10 +360,6 @@ class SqlSource:
         if self._columns.order != FILES:
             return [sf.col(ROW), sf.col(BLOCK)]
         return [file_order(), sf.col(BLOCK), sf.col(ROW)]
-
-    def are_together(self, opened: Callable[[str], OpenedInput]) -> bool:
-        """Return that records of a key may be in several tasks."""
-        return False
 
     def rows(self, opened: Callable[[str], OpenedInput], paths: Sequence[Path], has_order: bool = False) -> DataFrame:
         """Return what `frame` does of the topic's input among opened ones."""
