@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Collection
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from streamkit.errors import StreamkitError
 from streamkit.plan import load
 from streamkit.runtime.spark.job_options import JobOptions
 from streamkit.runtime.spark.spark_session import changed_settings
-from streamkit.runtime.spark.sql import record_queries
+from streamkit.runtime.spark.sql import grouped_queries, record_queries
 from streamkit.runtime.spark.sql.stages import SQL, Choice
+from streamkit.runtime.spark.sql.window_times import Span, stretches
 from streamkit.runtime.spark.submission.request import inputs_of, outputs_of
 from streamkit.runtime.spark.submission.submit_job import declared_counts, known_columns, prepare, submit
 from tests.spark.support import live_order, tried
@@ -271,7 +273,7 @@ def written(
             value = None if row.pop("gone", False) else {name: row.pop(name) for name in ("n", "item")}
             row["v"] = value if topic not in in_text or value is None else json.dumps(value)
             records.append({"topic": topic, "key": row["k"], "value": value, "timestamp": row["at"]})
-        pyarrow.parquet.write_table(pa.Table.from_pylist(found), folder / f"{topic}.parquet", row_group_size=13)
+        write_files(folder / f"{topic}.parquet", found)
         places.append(f"{topic}={folder}/{topic}.parquet,key=k,value=v,timestamp=at")
     targets = outputs_of(plan, [f"{topic}={folder}/{topic}-out.parquet{types}" for topic, types in kinds.items()])
     lines: list[str] = []
@@ -290,6 +292,16 @@ def written(
     return lines
 
 
+def write_files(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as a file for each 20 ms if these are a few, so that files of several topics have the same times."""
+    table = pa.Table.from_pylist(rows)
+    lengths = [len(list(part)) for _, part in groupby(rows, lambda row: row["at"] // 20)]
+    path.mkdir()
+    for number, length in enumerate(lengths if len(lengths) < 8 else [len(rows)]):
+        part = table.slice(sum(lengths[:number]), length)
+        pyarrow.parquet.write_table(part, path / f"part {number}.parquet", row_group_size=13)
+
+
 def streams(draw: random.Random) -> dict[str, list[dict[str, Any]]]:
     """Rows of two streams in the order of their times, of which many are equal, and of a table before them."""
 
@@ -302,8 +314,11 @@ def streams(draw: random.Random) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("seed", range(CASES))
-def test_pairs_of_streams_and_merged_streams_are_what_try_gives(spark: Any, tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
+def test_pairs_of_streams_and_merged_streams_are_what_try_gives(
+    spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, parts = random.Random(seed), list[Any]()
+    monkeypatch.setattr(grouped_queries, "stretches", lambda *spans: parts.append(stretches(*spans)) or parts[-1])
     window = draw.choice(
         ("within: 5ms, grace: 1ms", "before: 0ms, after: 7ms, grace: 2ms", "before: 9ms, after: -2ms, grace: 5ms")
     )
@@ -312,6 +327,29 @@ def test_pairs_of_streams_and_merged_streams_are_what_try_gives(spark: Any, tmp_
     with changed_settings(spark, settings):
         lines = paired(spark, tmp_path, window, streams(draw), ("returns", "users"))
     assert not [line for line in lines if "not sql" in line or "after all" in line], lines
+    ((first, *others),) = parts
+    assert others
+    assert all(first)
+
+
+def test_tasks_that_merge_files_follow_each_other() -> None:
+    draw = random.Random(0)
+    most = 0
+    for _ in range(200):
+        spans, records = list[list[Span]](), dict[str, list[tuple[int, int, int]]]()
+        for place in range(3):
+            times = sorted(draw.choices(range(40), k=12))
+            cuts = [0, *sorted(draw.sample(range(1, 12), draw.randrange(4))), 12]
+            spans.append([])
+            for begin, end in pairwise(cuts):
+                name = f"{place} {begin}"
+                records[name] = [(times[at], place, at) for at in range(begin, end)]
+                spans[-1].append(Span(times[begin], times[end - 1], name, end - begin))
+        parts = stretches(spans, draw.randrange(1, 6))
+        most = max(most, len(parts))
+        found = [sorted(chain.from_iterable(records[span.path] for span in chain(*part))) for part in parts]
+        assert list(chain(*found)) == sorted(chain.from_iterable(records.values()))
+    assert most > 2
 
 
 @pytest.mark.parametrize(

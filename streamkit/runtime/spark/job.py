@@ -74,6 +74,8 @@ _FIRST_MAP = "spark.sql.codegen.aggregate.map.twolevel.enabled"
 """Spark looks for each group in a map of 65,536 first, for which it copies texts. Windows often make more groups."""
 _ALL_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"
 """Spark moves both sides of a join again, by all that must be equal, though each key is in one task. That separates pairs of a key."""
+_ONE_BY_ONE = "spark.sql.unionOutputPartitioning"
+"""Spark joins inputs with one task each to one with one task, also those of merged streams, which follow each other."""
 
 STATE = "rows of stores"
 """The name, among outputs, of the rows of stores for the next run. No topic can have this name."""
@@ -190,6 +192,7 @@ class Job:
         uses = {
             _FIRST_MAP: any(query.has_windows for query in queries),
             _ALL_KEYS: any(query.has_pairs for query in queries),
+            _ONE_BY_ONE: any(query.others for query in queries),
         }
         return {name: "false" for name, is_used in uses.items() if is_used}
 

@@ -246,13 +246,27 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
     paths, schema, spark = list(map(same_path, files)), opened.source.schema, opened.source.sparkSession
     scan = _in_one_scan(opened.source, place, paths)
     if scan is not None:
-        # As Spark would plan: each task opens files, and writes one.
-        most = spark._jsparkSession.sessionState().conf().filesMaxPartitionBytes()
-        tasks = max(spark.sparkContext.defaultParallelism, -(-sum(map(os.path.getsize, paths)) // most))
-        return replace(opened, source=scan, tasks=tasks)
+        return replace(opened, source=scan, tasks=planned_tasks(spark, sum(map(os.path.getsize, paths))))
     reader = _reader(spark, place, None).schema(schema).format(place.format)
     # With their schemes: other paths may be in another file system.
     return replace(opened, source=reduce(DataFrame.unionAll, map(reader.load, map(unquote, files))))
+
+
+def planned_tasks(spark: SparkSession, size: int) -> int:
+    """Return how many tasks Spark would plan for files of so many bytes, if none of them were larger than a task: each opens and writes files."""
+    most = spark._jsparkSession.sessionState().conf().filesMaxPartitionBytes()
+    return max(spark.sparkContext.defaultParallelism, -(-size // most))
+
+
+def of_files(opened: OpenedInput, paths: Sequence[str]) -> OpenedInput | None:
+    """Return the rows of some local Parquet files of an input; None if a folder may give one a column, or a name is a pattern for Spark."""
+    place, spark = opened.place, opened.source.sparkSession
+    if any(map(_SPECIAL.search, paths)):
+        return None
+    reader = _reader(spark, place, None).schema(opened.source.schema).format(place.format)
+    source = reader.load([f"file://{path}" for path in paths])
+    files = tuple(name for name in opened.files if same_path(name) in paths)
+    return replace(_rows_of(source, place, opened.number), files=files)
 
 
 def _in_one_scan(source: DataFrame, place: Place, paths: Sequence[str]) -> DataFrame | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamkit.errors import InexactError, UntranslatableError
 from streamkit.operators.core.parsed_values import SessionWindows, SlidingWindows, TimeWindows, Windows
-from streamkit.runtime.spark.rows.files import file_by_file
+from streamkit.runtime.spark.rows.files import file_by_file, of_files, planned_tasks
 from streamkit.runtime.spark.rows.input_columns import HIDDEN
 from streamkit.runtime.spark.rows.output_columns import ARRAY, JSON, STRUCT, OutputColumn, OutputLayout, Shape, ticked
 from streamkit.runtime.spark.spark_session import reason, without_error_log
@@ -34,7 +34,14 @@ from streamkit.runtime.spark.sql.terms import (
     only_if,
     quoted_text,
 )
-from streamkit.runtime.spark.sql.window_times import IN_ORDER, refuse_late, window_starts
+from streamkit.runtime.spark.sql.window_times import (
+    IN_ORDER,
+    refuse_late,
+    size_of,
+    spans_of_files,
+    stretches,
+    window_starts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
@@ -52,6 +59,8 @@ LAST, FIRST = "max_by", "min_by"
 _EXTREMES = {LAST: "max", FIRST: "min"}
 ABSOLUTE = "absolute "
 """The beginning of the names of operands that no change takes back."""
+_MOST_SCANS = 64
+"""The most scans of a query, for each of which Spark takes milliseconds."""
 LONGEST_SQL = 100_000
 """Characters of a query: Spark takes seconds to plan a longer one."""
 
@@ -310,16 +319,22 @@ class Query:
 
     def _in_order(self, records: Records, opened: Opened) -> DataFrame:
         """Return the records of a stream. The records of each key are in the order of the input; without keys, all records are."""
+        if not self.others:
+            ordered = self._as_read(records, opened)
+            return self._sorted([self], [self._with_order(opened, None)]) if ordered is None else ordered
+        queries = sorted((self, *self.others), key=lambda query: query.topic.encode())
+        merged = _merged_by_files(queries, opened)
+        if merged is not None:
+            return self._sorted(queries, merged, moves=False)
+        for query in queries:
+            refuse_late(query._records.sources[0], opened(query.topic), IN_ORDER)
+        return self._sorted(queries, [query._with_order(opened, place) for place, query in enumerate(queries)])
+
+    def _sorted(self, queries: Sequence[Query], parts: Sequence[DataFrame], *, moves: bool = True) -> DataFrame:
+        """Return the rows of this output in their order, from rows of queries `_with_order`. moves: whether a key may be in several tasks."""
         from pyspark.sql import DataFrame
 
-        queries = sorted((self, *self.others), key=lambda query: query.topic.encode())
-        ordered = None if self.others else self._as_read(records, opened)
-        if ordered is not None:
-            return ordered
-        for query in queries if self.others else ():
-            refuse_late(query._records.sources[0], opened(query.topic), IN_ORDER)
-        places = range(len(queries)) if self.others else (None,)
-        parts = [query._with_order(opened, place) for place, query in zip(places, queries, strict=True)]
+        records = self._records
         selected = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
         order = [ticked(name) for name in selected.columns if name.startswith(_ORDERED)]
         # Spark leaves out a column that nothing reads: it moves no key and no time twice.
@@ -330,8 +345,9 @@ class Query:
             order[0] = ticked(time)
         is_keyed = any(query._records.key.kind != NOTHING for query in queries)
         # Spark moves no records whose keys are in one task each, as those of pairs are.
-        by_key = selected.repartition(ticked(key)).sortWithinPartitions(*order) if is_keyed else selected.orderBy(*order)
-        return by_key.select(*(ticked(name) for name, _ in self.columns))
+        selected = selected.repartition(ticked(key)) if moves and is_keyed else selected
+        ordered = selected.sortWithinPartitions(*order) if is_keyed or not moves else selected.orderBy(*order)
+        return ordered.select(*(ticked(name) for name, _ in self.columns))
 
     @property
     def _records(self) -> Records:
@@ -351,21 +367,60 @@ class Query:
         # Without hosts that prefer some, Spark merges tasks that follow each other.
         return selected if by_file.tasks is None else selected.coalesce(by_file.tasks)
 
+    def _of_files(self, opened: Opened, paths: Sequence[str], place: int) -> DataFrame | None:
+        """Return the records of some files of the topic, as `_with_order`; None if Spark might read them in another way."""
+        files = of_files(opened(self.topic), paths)
+        if files is None:
+            return None
+        return self._with_order(lambda topic: files if topic == self.topic else opened(topic), place)
+
     def _with_order(self, opened: Opened, place: int | None) -> DataFrame:
         """Return the records with their keys and their order. place: the place of their topic among several."""
         from pyspark.sql import functions as sf
 
         records = self._records
         rows = records.frame(opened, [sql for _, sql in self.columns], True)
-        order = list(records.order_columns(rows))
-        names = [f"{_ORDERED}{place or 0}.{index}" for index in range(len(order))]
+        cells = [*self.columns, (_KEY_OF_RECORD, records.key.sql)]
         if place is not None:
-            # Their order may have other columns than that of the other topics.
-            names = [f"{_ORDERED}row", *names[1:]] if ORDER in rows.columns else names
-            order, names = [sf.col(TIME), sf.lit(place), *order], [f"{_ORDERED}time", f"{_ORDERED}topic", *names]
-        columns = [sf.expr(sql).alias(name) for name, sql in self.columns]
-        placed = [column.alias(name) for column, name in zip(order, names, strict=True)]
-        return rows.select(*columns, sf.expr(records.key.sql).alias(_KEY_OF_RECORD), *placed)
+            cells += [(f"{_ORDERED}time", ticked(TIME)), (f"{_ORDERED}topic", str(place))]
+        if place is not None and ORDER in rows.columns:
+            return _selected(rows, [*cells, (f"{_ORDERED}row", ticked(ORDER))])
+        columns = [sf.expr(sql).alias(name) for name, sql in cells]
+        # The order may have other columns than that of other topics.
+        order = enumerate(records.order_columns(rows))
+        return rows.select(*columns, *(column.alias(f"{_ORDERED}{place or 0}.{index}") for index, column in order))
+
+
+def _merged_by_files(queries: Sequence[Query], opened: Opened) -> list[DataFrame] | None:
+    """Return the rows of each of some tasks, before which others have all earlier rows, so that no row has to be moved.
+
+    None if too few files are without rows of the times of others, for as many tasks as Spark would plan.
+    """
+    from pyspark.sql import DataFrame
+
+    inputs = [opened(query.topic) for query in queries]
+    if any(query._records.are_moved(opened) for query in queries):
+        return None
+    spans = [spans_of_files(query._records.sources[0], source) for query, source in zip(queries, inputs, strict=True)]
+    known = [found for found in spans if found is not None]
+    if len(known) < len(spans):
+        return None
+    size = size_of(known)
+    tasks = planned_tasks(inputs[0].source.sparkSession, size)
+    parts = stretches(known, tasks)
+    has_few = len(parts) < min(tasks, max(map(len, known))) or max(map(size_of, parts)) > 2 * size // len(parts)
+    if has_few or len(parts) * len(queries) > _MOST_SCANS:
+        return None
+    merged = []
+    for part in parts:
+        rows = list[DataFrame]()
+        for place, (query, files) in enumerate(zip(queries, part, strict=True)):
+            found = query._of_files(opened, [span.path for span in files], place) if files else None
+            if found is None and files:
+                return None
+            rows += [] if found is None else [found]
+        merged.append(reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows).coalesce(1))
+    return merged
 
 
 def _selected(rows: DataFrame, columns: Iterable[tuple[str, str]]) -> DataFrame:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from streamkit.durations import DAY_MS
@@ -16,7 +19,7 @@ from streamkit.runtime.spark.spark_session import classic_context
 from streamkit.runtime.spark.sql.sources import LATEST, ORDER, TIME, SqlSource, file_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     import pyarrow as pa
@@ -35,6 +38,16 @@ _MOST_ROWS = 1 << 26
 _MOST_FILES = 256
 """The files that the driver has open for this."""
 _BATCH = 1 << 17
+
+
+@dataclass(frozen=True)
+class Span:
+    """The lowest and the highest timestamp of a file, in ms, and its size in bytes."""
+
+    first: int
+    last: int
+    path: str
+    size: int = 1
 
 
 def first_start(windows: TimeWindows, time: str) -> str:
@@ -104,14 +117,69 @@ def is_seen_in_time(source: SqlSource, opened: OpenedInput, windows: TimeWindows
     import pyarrow as pa
 
     try:
-        batches = _times_in_files(source, opened)
-        return batches is not None and _are_in_time(batches, windows)
+        files = _times_in_files(source, opened)
+        return files is not None and _are_in_time(chain.from_iterable(files.values()), windows)
     except (pa.ArrowException, OSError):
         return False
 
 
-def _times_in_files(source: SqlSource, opened: OpenedInput) -> Iterator[NDArray[np.int64]] | None:
-    """Return the timestamps of an input in milliseconds, in the order of its rows; None if Spark might read others from its files."""
+def spans_of_files(source: SqlSource, opened: OpenedInput) -> list[Span] | None:
+    """Return the spans of an input's files with rows, in their order; None unless the driver sees that timestamps order all rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    spans, highest = list[Span](), 0
+    try:
+        for path, batches in (_times_in_files(source, opened) or {}).items():
+            first = None
+            for times in filter(len, batches):
+                if times[0] < highest or (np.diff(times) < 0).any():
+                    return None
+                first, highest = int(times[0]) if first is None else first, int(times[-1])
+            spans += [] if first is None else [Span(first, highest, path, os.path.getsize(path))]
+    except (pa.ArrowException, OSError):
+        return None
+    return spans or None
+
+
+def stretches(inputs: Sequence[Sequence[Span]], tasks: int) -> list[list[list[Span]]]:
+    """Return the files of each input for each of some tasks: all records of a task come before those of the next one.
+
+    Records of several inputs follow each other by time, then by the place of their input. tasks: the most tasks.
+
+    >>> one, other = [Span(0, 4, "a"), Span(4, 8, "b")], [Span(1, 3, "c"), Span(5, 9, "d")]
+    >>> [[[span.path for span in found] for found in part] for part in stretches([one, other], 9)]
+    [[['a'], ['c']], [['b'], ['d']]]
+    """
+    pieces = sorted(
+        (span.first, place, at, span) for place, spans in enumerate(inputs) for at, span in enumerate(spans)
+    )
+    parts, end, places = list[list[list[Span]]](), -1, set[int]()
+    for first, place, _, span in pieces:
+        # The files of one input follow each other, also if a time is in both.
+        if first > end or places == {place}:
+            parts.append([[] for _ in inputs])
+            places = set()
+        parts[-1][place].append(span)
+        places.add(place)
+        end = max(end, span.last)
+    sizes = [size_of(part) for part in parts]
+    whole, before, found = max(1, sum(sizes)), 0, dict[int, list[list[Span]]]()
+    for part, size in zip(parts, sizes, strict=True):
+        task = (2 * before + size) * min(tasks, len(parts)) // (2 * whole)
+        known = found.setdefault(task, [[] for _ in inputs])
+        found[task] = [[*one, *other] for one, other in zip(known, part, strict=True)]
+        before += size
+    return list(found.values())
+
+
+def size_of(inputs: Sequence[Sequence[Span]]) -> int:
+    """Return the bytes of files."""
+    return sum(span.size for spans in inputs for span in spans)
+
+
+def _times_in_files(source: SqlSource, opened: OpenedInput) -> dict[str, Iterator[NDArray[np.int64]]] | None:
+    """Return the timestamps of an input in milliseconds, by its files, in the order of its rows; None if Spark might read others from them."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
@@ -123,7 +191,8 @@ def _times_in_files(source: SqlSource, opened: OpenedInput) -> Iterator[NDArray[
     if not is_near or len(paths) > _MOST_FILES:
         return None
     kind = opened.schema[TIME].dataType.simpleString()
-    files, rows = [], 0
+    files: dict[str, Iterator[NDArray[np.int64]]] = {}
+    rows = 0
     for path in paths:
         file = ParquetFile(path, coerce_int96_timestamp_unit="us")
         rows += file.metadata.num_rows
@@ -141,8 +210,9 @@ def _times_in_files(source: SqlSource, opened: OpenedInput) -> Iterator[NDArray[
         )
         if not is_known:
             return None
-        files.append(file)
-    return (_milliseconds(batch.column(0)) for file in files for batch in file.iter_batches(_BATCH, columns=[name]))
+        batches = file.iter_batches(_BATCH, columns=[name])
+        files[path] = (_milliseconds(batch.column(0)) for batch in batches)
+    return files
 
 
 def _milliseconds(times: pa.Array) -> NDArray[np.int64]:
