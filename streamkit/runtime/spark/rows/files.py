@@ -253,8 +253,8 @@ def file_by_file(opened: OpenedInput) -> OpenedInput | None:
 
 
 def planned_tasks(spark: SparkSession, size: int) -> int:
-    """Return how many tasks Spark would plan for files of so many bytes, if none of them were larger than a task: each opens and writes files."""
-    most = spark._jsparkSession.sessionState().conf().filesMaxPartitionBytes()
+    """Return how many tasks Spark would plan for files of so many bytes: each opens files, and writes one."""
+    most: int = spark._jsparkSession.sessionState().conf().filesMaxPartitionBytes()
     return max(spark.sparkContext.defaultParallelism, -(-size // most))
 
 

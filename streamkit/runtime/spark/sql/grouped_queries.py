@@ -399,7 +399,9 @@ def _merged_by_files(queries: Sequence[Query], opened: Opened) -> list[DataFrame
     from pyspark.sql import DataFrame
 
     inputs = [opened(query.topic) for query in queries]
-    if any(query._records.are_moved(opened) for query in queries):
+    # A join with a table that changes compares its times with those of all records, in a job of Spark.
+    joins = [join for query in queries for join in query._records.joins]
+    if any(query._records.are_moved(opened) for query in queries) or not all(join.is_global for join in joins):
         return None
     spans = [spans_of_files(query._records.sources[0], source) for query, source in zip(queries, inputs, strict=True)]
     known = [found for found in spans if found is not None]

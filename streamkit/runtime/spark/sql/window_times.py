@@ -154,15 +154,13 @@ def stretches(inputs: Sequence[Sequence[Span]], tasks: int) -> list[list[list[Sp
     pieces = sorted(
         (span.first, place, at, span) for place, spans in enumerate(inputs) for at, span in enumerate(spans)
     )
-    parts, end, places = list[list[list[Span]]](), -1, set[int]()
+    parts, ends = list[list[list[Span]]](), [-1 for _ in inputs]
     for first, place, _, span in pieces:
         # The files of one input follow each other, also if a time is in both.
-        if first > end or places == {place}:
+        if all(end < first or other == place for other, end in enumerate(ends)):
             parts.append([[] for _ in inputs])
-            places = set()
         parts[-1][place].append(span)
-        places.add(place)
-        end = max(end, span.last)
+        ends[place] = span.last
     sizes = [size_of(part) for part in parts]
     whole, before, found = max(1, sum(sizes)), 0, dict[int, list[list[Span]]]()
     for part, size in zip(parts, sizes, strict=True):
