@@ -80,15 +80,22 @@ def test_every_level_is_at_the_top_of_some_form() -> None:
 # -- The examples of the operators: a step that is new has one ------------------------------------------------------
 
 EXAMPLES = [each for each in all_examples() if expressions_in(each[1].topology)]
-DRESSED = ("(EXPR) if now() == 0 else None", "(EXPR) or None", "now() == 0 and (EXPR)", "not (EXPR)")
+BOOLEAN = "not (EXPR)"
+DRESSED = ("(EXPR) if now() == 0 else None", "(EXPR) or None", "now() == 0 and (EXPR)", BOOLEAN)
+WITH_ITEMS = {"step.flat_map/records", "step.flat_map_values/values"}
+"""The options that a boolean can't be."""
 
 
 @pytest.mark.parametrize("example", [each for _, each in EXAMPLES], ids=[name for name, _ in EXAMPLES])
 def test_examples_mean_the_same_in_every_form(tmp_path: Path, example: Example) -> None:
     write_example(tmp_path, example)
-    for _, text, replaced in expressions_in(example.topology):
+    for place, text, replaced in expressions_in(example.topology):
         for form in DRESSED:
             dressed = form.replace("EXPR", text)
+            if form == BOOLEAN and place in WITH_ITEMS:
+                with pytest.raises(TopologyError, match="a boolean; expected a list"):
+                    _outcome(tmp_path, replaced(dressed), example.input)
+                continue
             made = [_outcome(tmp_path, replaced(each), example.input) for each in (dressed, twin(dressed))]
             assert made[0] == made[1], dressed
 

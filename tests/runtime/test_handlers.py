@@ -19,6 +19,7 @@ class Node:
     """A node without a place in a file."""
 
     name = "KTABLE-SOURCE-0000000001"
+    on_error = None
 
 
 def policy(sent: list[tuple], **settings: str | bool) -> ErrorPolicy:

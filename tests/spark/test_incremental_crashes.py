@@ -69,15 +69,15 @@ def test_a_run_that_ends_early(spark: Any, counting: Path, tmp_path: Path, monke
     while ended_early(runs, changes) and runs.last_run() == 2:
         assert runs.written() == before
         changes += 1
-    assert changes == 3
+    assert changes == 4
     # After the commit: each run makes one more change of those that are left.
     assert runs.last_run() == 3
     assert runs.written() == before
     while ended_early(runs, 1):
         assert runs.last_run() == 3
         changes += 1
-    # Two outputs, two folders of state and a manifest of the runs that ended; state and manifest of the first run.
-    assert changes == 11
+    # Three outputs, three folders of state and a manifest of the runs that ended; state and manifest of the first run.
+    assert changes == 14
     runs.add(lines(10, 30))
     runs.run()
     assert runs.last_run() == 4

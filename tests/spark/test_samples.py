@@ -234,7 +234,7 @@ def test_wrong_options(topology: Path, tmp_path: Path) -> None:
         (["generate", topology, "--limit", 3], "--limit needs an input"),
         (["try", topology, "--input", "orders=/nowhere"], "--input orders=/nowhere: no such file or directory"),
         (["try", topology, "--input", "order=/nowhere"], "has no topic 'order'; did you mean 'orders'?"),
-        (["try", topology, "--input", "out=/nowhere"], "the topology does not read it"),
+        (["try", topology, "--input", f"out={records}"], "the topology does not read it"),
         (["generate", topology, "--input", "orders"], "--input orders: expected TOPIC=PLACE"),
         (["generate", topology, "--input", "orders=/nowhere", "--seed", 1], "--seed and --input exclude each other"),
     ):
