@@ -215,7 +215,11 @@ class _Player:
         for records in text or sorted(path.name for path in self._folder.glob("records*.jsonl")):
             to = (Path(records).stem, "--lines") if text else ()
             count = len((self._folder / records).read_bytes().splitlines())
-            steps.append(_Step(f"{number_of(count, 'record')} go into their topics", ("produce", _FILE, *to), records))
+            steps.append(
+                _Step(
+                    f"The input, {number_of(count, 'record')}, goes into its topics", ("produce", _FILE, *to), records
+                )
+            )
             steps.append(_Step("The application processes them", ("run", _FILE, "--until-idle")))
         return steps
 

@@ -11,8 +11,10 @@ import sysconfig
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from types import CodeType
 from typing import NamedTuple, TypeAlias, cast
 
 from streamkit.errors import StreamkitError
@@ -269,10 +271,13 @@ def _field_read(error: BaseException) -> str | None:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    if frame is None:
-        return None
-    code = frame.tb_frame.f_code
-    first, last, start, end = next(islice(code.co_positions(), frame.tb_lasti // 2, None), (None,) * 4)
+    return None if frame is None else _field_at(frame.tb_frame.f_code, frame.tb_lasti)
+
+
+@lru_cache(maxsize=64)  # all records may fail at the same place
+def _field_at(code: CodeType, instruction: int) -> str | None:
+    """Return the name of the field that the code reads at an instruction."""
+    first, last, start, end = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
     line = linecache.getline(code.co_filename, first or 0)
     if first is None or first != last:
         return None

@@ -75,7 +75,7 @@ _FIRST_MAP = "spark.sql.codegen.aggregate.map.twolevel.enabled"
 _ALL_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"
 """Spark moves both sides of a join again, by all that must be equal, though each key is in one task. That separates pairs of a key."""
 _ONE_BY_ONE = "spark.sql.unionOutputPartitioning"
-"""Spark joins inputs with one task each to one with one task, also those of merged streams, which follow each other."""
+"""A union of inputs with one task each gets a single task from Spark. Those of merged streams stay apart, and follow each other."""
 
 STATE = "rows of stores"
 """The name, among outputs, of the rows of stores for the next run. No topic can have this name."""

@@ -6,7 +6,7 @@ import fcntl
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +29,8 @@ _GLOB = re.compile(r"([{}\[\]*?\\])")
 _ASCII = ("ANSI_X3.4-1968", "US-ASCII", "646")
 """What Java calls the encoding of the locale C."""
 _ENCODING = "sun.jnu.encoding"
+_FILES = "LogicalRelation"
+"""The leaf of a plan that reads files."""
 _RELATION, _LISTED = "HadoopFsRelation", "InMemoryFileIndex"
 """The class of Spark's relations of files, and that of the lists of their files that Spark makes once."""
 _OF_ICEBERG = "org.apache.iceberg.spark.source.SparkTable"
@@ -259,10 +261,12 @@ class FileSystem:
         return self._of(path).makeQualified(self._path(path))
 
 
-def check_names_of_server(spark: SparkSession, paths: Iterable[str]) -> None:
+def check_names_of_server(spark: SparkSession, paths: Sequence[str]) -> None:
     """Raise ConfigError if a server of Spark Connect passes over files with names that are not ASCII; it may refuse to tell."""
     from pyspark.errors import PySparkException
 
+    if not paths:
+        return
     with suppress(PySparkException):
         ((encoding,),) = spark.sql(f"SELECT java_method('java.lang.System', 'getProperty', '{_ENCODING}')").collect()
         _refuse_ascii(encoding, paths, "the server of Spark Connect")
@@ -294,14 +298,14 @@ def escaped(name: str) -> str:
 def relation_of(frame: DataFrame) -> JavaObject | None:
     """Return what Spark knows of the files of a frame; None if it does not tell, or the frame is more than its files."""
     plan = None if classic_context(frame.sparkSession) is None else frame._jdf.queryExecution().analyzed()
-    is_known = plan is not None and plan.getClass().getSimpleName() == "LogicalRelation"
+    is_known = plan is not None and plan.getClass().getSimpleName() == _FILES
     return plan.relation() if plan is not None and is_known else None
 
 
 def file_relations(frame: DataFrame) -> Iterator[JavaObject]:
     """Yield the relations of Spark that read the files of a frame."""
     only = relation_of(frame)
-    relations = (leaf.relation() for leaf in _leaves(frame, "LogicalRelation")) if only is None else [only]
+    relations = (leaf.relation() for leaf in _leaves(frame, _FILES)) if only is None else [only]
     for relation in relations:
         kind = relation.getClass()
         # Delta has a subclass without a name.
@@ -315,16 +319,10 @@ def reads_hive_text(frame: DataFrame) -> bool:
     return any("TextInputFormat" in leaf.tableMeta().storage().inputFormat().toString() for leaf in tables)
 
 
-def _kinds_of(frame: DataFrame) -> set[str]:
-    """Return the names of the sources that a frame reads beside files."""
+def _leaves(frame: DataFrame, kind: str | None = None) -> Iterator[JavaObject]:
+    """Yield the leaves in the plan of a frame. kind: only those of this name."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    return {leaf.nodeName() for leaf in map(leaves.apply, range(leaves.size()))} - {"LogicalRelation"}
-
-
-def _leaves(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
-    """Yield the leaves of one name in the plan of a frame."""
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    return (leaf for leaf in map(leaves.apply, range(leaves.size())) if leaf.nodeName() == kind)
+    return (leaf for leaf in map(leaves.apply, range(leaves.size())) if kind is None or leaf.nodeName() == kind)
 
 
 def _indexes(frame: DataFrame, kind: str) -> Iterator[JavaObject]:
@@ -364,7 +362,8 @@ def formats_of(frame: DataFrame) -> set[str]:
     if classic_context(frame.sparkSession) is None:
         return {""}
     files = {relation.fileFormat().getClass().getSimpleName() for relation in file_relations(frame)}
-    return {name.removesuffix("FileFormat").lower() for name in files | _kinds_of(frame)}
+    others = {leaf.nodeName() for leaf in _leaves(frame)} - {_FILES}
+    return {name.removesuffix("FileFormat").lower() for name in files | others}
 
 
 def table_versions(frame: DataFrame) -> list[tuple[int | None, int | None]]:
